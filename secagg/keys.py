@@ -1,0 +1,136 @@
+"""Every key of a sum: agreement, derivation, commitment, sealing.
+
+Each derived key is HKDF-SHA256 (RFC 5869) with info = purpose, sid, two client ids, so clients
+that were told different things derive different keys and their masks do not cancel.
+"""
+
+import hashlib
+import struct
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from secagg.prg import KEY_BYTES
+
+SECRET_BYTES = 32
+NONCE_BYTES = 12
+SEAL_OVERHEAD_BYTES = NONCE_BYTES + 16
+
+_FIELD_PRIME = 2**255 - 19
+_SID_PURPOSE = b"secagg/1/session"
+_MASK_PURPOSE = b"secagg/1/pair mask"
+_SELF_PURPOSE = b"secagg/1/self mask"
+_SEAL_PURPOSE = b"secagg/1/seal"
+
+
+class PrivateKey:
+    """An X25519 private key (RFC 7748), loaded once: loading costs as much as an agreement.
+
+    Args:
+        private_bytes: 32 secret bytes.
+    """
+
+    def __init__(self, private_bytes: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(private_bytes)
+
+    def public_bytes(self) -> bytes:
+        return self._key.public_key().public_bytes_raw()
+
+    def agree(self, peer_public_key: bytes) -> bytes:
+        """X25519(private, public): 32 bytes.
+
+        Raises:
+            ValueError: the peer's key has a small order, so that the result would be no secret.
+        """
+        return self._key.exchange(X25519PublicKey.from_public_bytes(peer_public_key))
+
+
+def is_canonical_public_key(key: bytes) -> bool:
+    """Whether 32 bytes are a reduced coordinate, so that different bytes are different points."""
+    return int.from_bytes(key, "little") < _FIELD_PRIME
+
+
+def is_sound_public_key(key: bytes) -> bool:
+    """Whether a key is canonical and can agree on a secret."""
+    if not is_canonical_public_key(key):
+        return False
+    try:
+        PrivateKey(bytes(SECRET_BYTES)).agree(key)
+    except ValueError:
+        return False
+    return True
+
+
+def commitment(seed: bytes) -> bytes:
+    """SHA-256(seed); hiding because the seed has 256 random bits."""
+    return hashlib.sha256(seed).digest()
+
+
+def session_id(parameters: bytes, member_keys: dict[int, bytes]) -> bytes:
+    """sid = SHA-256(version, parameters, (id, keys) in ascending order of id): 32 bytes."""
+    digest = hashlib.sha256(_SID_PURPOSE)
+    digest.update(struct.pack(">II", len(parameters), len(member_keys)))
+    digest.update(parameters)
+    for client_id in sorted(member_keys):
+        digest.update(struct.pack(">Q", client_id) + member_keys[client_id])
+    return digest.digest()
+
+
+def hkdf_sha256(key: bytes, info: bytes, length: int) -> bytes:
+    """HKDF-SHA256 (RFC 5869) without salt."""
+    return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(key)
+
+
+def pair_mask_key(
+    suite: str, sid: bytes, private_key: PrivateKey, peer_public_key: bytes, ids: tuple[int, int]
+) -> bytes:
+    """s_ij: the key of the mask that two clients share, the same from either side."""
+    info = _MASK_PURPOSE + sid + struct.pack(">QQ", min(ids), max(ids))
+    return hkdf_sha256(private_key.agree(peer_public_key), info, KEY_BYTES[suite])
+
+
+def self_mask_key(suite: str, sid: bytes, seed: bytes, client_id: int) -> bytes:
+    """The key of the mask a client adds on its own, from its seed b_i."""
+    info = _SELF_PURPOSE + sid + struct.pack(">QQ", client_id, client_id)
+    return hkdf_sha256(seed, info, KEY_BYTES[suite])
+
+
+class Sealing:
+    """The one-way channel source -> destination of a sum: an AEAD under a key of its own.
+
+    The key holds for this sid, pair and direction; sid, source and destination are also the
+    associated data (Bonawitz et al., CCS 2017, figure 4, round 1). `ends` is (source, destination).
+    """
+
+    def __init__(
+        self,
+        suite: str,
+        sid: bytes,
+        private_key: PrivateKey,
+        peer_public_key: bytes,
+        ends: tuple[int, int],
+    ) -> None:
+        packed = struct.pack(">QQ", *ends)
+        key = hkdf_sha256(private_key.agree(peer_public_key), _SEAL_PURPOSE + sid + packed, KEY_BYTES[suite])
+        self._cipher = aead(suite, key)
+        self._associated_data = sid + packed
+
+    def seal(self, plaintext: bytes, nonce: bytes) -> bytes:
+        """nonce || ciphertext || tag. A random nonce keeps a repeated call harmless."""
+        return nonce + self._cipher.encrypt(nonce, plaintext, self._associated_data)
+
+    def open(self, sealed: bytes) -> bytes | None:
+        """The plaintext; None if anything about it does not fit."""
+        nonce, ciphertext = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+        try:
+            return self._cipher.decrypt(nonce, ciphertext, self._associated_data)
+        except InvalidTag:
+            return None
+
+
+def aead(suite: str, key: bytes) -> AESGCM | ChaCha20Poly1305:
+    """The authenticated cipher of a suite: AES-GCM (SP 800-38D) or ChaCha20-Poly1305 (RFC 8439)."""
+    return ChaCha20Poly1305(key) if suite == "chacha20" else AESGCM(key)

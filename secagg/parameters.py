@@ -1,0 +1,179 @@
+"""The public numbers of one sum, which server and clients must agree on."""
+
+import math
+from dataclasses import dataclass
+
+from secagg.encoding import Encoding
+from secagg.errors import DecodeError
+from secagg.prg import KEY_BYTES
+from secagg.wire import MAX_CLIENTS, Reader, Writer
+
+MODEL_HASH_BYTES = 32
+_MESSAGE_TYPE = 16
+_COUNTS = ("num_clients", "threshold", "dropout_tolerance", "corrupt_tolerance", "dimension")
+
+
+def threshold_for(num_clients: int, fraction: float) -> int:
+    """Shamir's threshold t for k = num_clients - 1 neighbours.
+
+    t = min(k, max(floor(k / 2), floor(fraction * k)) + 1). Above k / 2 always, so that no two
+    disjoint groups of neighbours can reveal both of a client's secrets (Bonawitz et al., CCS 2017,
+    section 6; Bell et al., CCS 2020, section 3).
+
+    Raises:
+        ValueError: fewer than 2 clients or a fraction outside [0, 1].
+    """
+    if num_clients < 2 or not 0 <= fraction <= 1:
+        raise ValueError(f"{num_clients} clients, fraction {fraction}: use at least 2 clients and 0..1")
+    neighbours = num_clients - 1
+    return min(neighbours, max(neighbours // 2, math.floor(fraction * neighbours)) + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundParameters:
+    """Everything public that fixes one sum; it is hashed into each key that the sum derives.
+
+    Attributes:
+        label: names the run, round and sum; never used twice. At most 255 bytes of UTF-8.
+        num_clients: n, how many members are asked.
+        threshold: t, how many of a client's k = n - 1 neighbours recover its secrets; k/2 < t <= k.
+        dropout_tolerance: D, how many of those who shared their keys may vanish before the sum.
+        corrupt_tolerance: c, how many members may collude; their noise counts for nothing.
+        dimension: d, the length of the vector.
+        clipping_norm: C, the L2 bound of one update; inf for none (then noise_multiplier is 0).
+        noise_multiplier: sigma; the noise of the sum has standard deviation at least C sigma.
+        model_hash: 32 bytes that name the model the updates refer to.
+        suite: the cipher of masks and sealed shares: aes128ctr, aes256ctr or chacha20.
+
+    Raises:
+        ValueError: a value is impossible; the message names it.
+    """
+
+    label: str
+    num_clients: int
+    threshold: int
+    dropout_tolerance: int
+    dimension: int
+    clipping_norm: float
+    noise_multiplier: float
+    model_hash: bytes
+    corrupt_tolerance: int = 0
+    suite: str = "aes128ctr"
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 0 <= value < 2**31:
+                raise ValueError(f"{name} is {value!r}: use an int from 0 to 2**31 - 1")
+        self._check_names()
+        self._check_members()
+        self._check_noise()
+
+    def _check_names(self) -> None:
+        if len(self.label.encode()) > 255:
+            raise ValueError(f"label has {len(self.label.encode())} bytes: use at most 255")
+        if len(self.model_hash) != MODEL_HASH_BYTES:
+            raise ValueError(f"model_hash has {len(self.model_hash)} bytes: give a SHA-256")
+        if self.suite not in KEY_BYTES:
+            raise ValueError(f"suite {self.suite!r} is unknown: use one of {', '.join(KEY_BYTES)}")
+
+    def _check_members(self) -> None:
+        n, neighbours = self.num_clients, self.num_clients - 1
+        if not 2 <= n <= MAX_CLIENTS:
+            raise ValueError(f"num_clients is {n}: use 2 to {MAX_CLIENTS}")
+        if not neighbours < 2 * self.threshold <= 2 * neighbours:
+            raise ValueError(
+                f"threshold {self.threshold} of {neighbours} neighbours: use more than half, at most all"
+            )
+        if neighbours - self.dropout_tolerance < self.threshold:
+            raise ValueError(
+                f"after {self.dropout_tolerance} dropouts {neighbours - self.dropout_tolerance} "
+                f"neighbours are left, fewer than the threshold {self.threshold}: lower one of them"
+            )
+        if n - self.dropout_tolerance - self.corrupt_tolerance < 1:
+            raise ValueError(
+                f"{n} clients less {self.dropout_tolerance} dropouts less {self.corrupt_tolerance} "
+                "corrupt leave none to add noise: tolerate fewer"
+            )
+
+    def _check_noise(self) -> None:
+        if self.dimension < 1:
+            raise ValueError(f"dimension is {self.dimension}: use at least 1")
+        if not self.clipping_norm > 0:
+            raise ValueError(f"clipping_norm is {self.clipping_norm}: use a positive number")
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ValueError(f"noise_multiplier is {self.noise_multiplier}: use 0 or more")
+        if math.isinf(self.clipping_norm) and self.noise_multiplier > 0:
+            raise ValueError(
+                f"noise_multiplier {self.noise_multiplier} needs a finite clipping_norm: "
+                "without clipping the sensitivity is unbounded"
+            )
+
+    @property
+    def fewest_contributors(self) -> int:
+        """The least n2 (and survivors) a sum can be unmasked from: each needs t other holders."""
+        return max(self.threshold, self.dropout_tolerance + self.corrupt_tolerance) + 1
+
+    def client_noise_stddev(self, num_contributors: int) -> float:
+        """C sigma / sqrt(n2 - D - c), in the update's unit: the noise that each client adds.
+
+        Whatever survivors are accepted (at least n2 - D, c of them corrupt), their sum carries
+        noise of standard deviation at least C sigma.
+
+        Raises:
+            ValueError: no honest contributor would be left.
+        """
+        noisy = num_contributors - self.dropout_tolerance - self.corrupt_tolerance
+        if noisy < 1:
+            raise ValueError(
+                f"{num_contributors} contributors leave {noisy} to add noise after dropouts and "
+                "corrupt members: ask more clients"
+            )
+        if self.noise_multiplier == 0:
+            return 0.0
+        return self.clipping_norm * self.noise_multiplier / math.sqrt(noisy)
+
+    def encoding(self, num_contributors: int) -> Encoding:
+        """The integer grid of a sum over n2 = `num_contributors`; see `Encoding.for_sum`."""
+        return Encoding.for_sum(
+            num_contributors=num_contributors,
+            dimension=self.dimension,
+            clipping_norm=self.clipping_norm,
+            noise_multiplier=self.noise_multiplier,
+            dropout_tolerance=self.dropout_tolerance,
+            corrupt_tolerance=self.corrupt_tolerance,
+        )
+
+    def to_bytes(self) -> bytes:
+        """The canonical form: equal parameters, equal bytes."""
+        writer = Writer(_MESSAGE_TYPE).short(self.label.encode())
+        for name in _COUNTS:
+            writer.count(getattr(self, name))
+        # Adding 0.0 turns -0.0 into 0.0.
+        writer.number("d", self.clipping_norm).number("d", self.noise_multiplier + 0.0)
+        return writer.fixed(self.model_hash, MODEL_HASH_BYTES).short(self.suite.encode()).frame()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "RoundParameters":
+        """Read `to_bytes`.
+
+        Raises:
+            DecodeError: the bytes are not the canonical form of valid parameters.
+        """
+        reader = Reader(data, _MESSAGE_TYPE)
+        try:
+            label = reader.short().decode()
+            counts = {name: reader.integer("I") for name in _COUNTS}
+            parameters = cls(
+                label=label,
+                **counts,
+                clipping_norm=reader.real(),
+                noise_multiplier=reader.real(),
+                model_hash=reader.fixed(MODEL_HASH_BYTES),
+                suite=reader.short().decode(),
+            )
+        except ValueError as error:
+            raise DecodeError(f"impossible parameters: {error}") from error
+        if parameters.to_bytes() != data:
+            raise DecodeError("the parameters are not in canonical form")
+        return reader.finish(parameters)

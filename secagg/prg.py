@@ -1,0 +1,122 @@
+"""Masks from a stream cipher: expansion of a key to uint32 words, added in place.
+
+A mask is the keystream of one key, read as little-endian 32-bit words, so each of the 2**32
+residues is equally likely (the PRG of Bonawitz et al., CCS 2017, section 3.2). A key serves one
+mask only; the counter therefore starts at zero.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import islice, pairwise
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+KEY_BYTES = {"aes128ctr": 16, "aes256ctr": 32, "chacha20": 32}
+"""The suites and the length of their keys; ChaCha20 is for processors without AES."""
+
+# The chunk, its keystream and the cipher's state stay in the second-level cache.
+_CHUNK_BYTES = 256 * 1024
+_CHUNK_WORDS = _CHUNK_BYTES // 4
+_ZEROS = bytes(_CHUNK_BYTES)
+_CACHE_LINE_BYTES = 64
+# Bounds the memory of open cipher contexts when a server removes thousands of masks.
+_BATCH_MASKS = 512
+
+
+def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherContext:
+    """An encryptor whose output on zeros is the keystream.
+
+    Args:
+        suite: a name in `KEY_BYTES`.
+        key: `KEY_BYTES[suite]` bytes.
+        start: 16 bytes; the first counter block of AES-CTR (NIST SP 800-38A, 6.5), or the
+            little-endian counter and nonce of ChaCha20 (RFC 8439, 2.3).
+
+    Raises:
+        ValueError: an unknown suite or a key of the wrong length.
+    """
+    if suite not in KEY_BYTES:
+        raise ValueError(f"suite {suite!r} is unknown: use one of {', '.join(KEY_BYTES)}")
+    if len(key) != KEY_BYTES[suite]:
+        raise ValueError(f"{suite} takes a key of {KEY_BYTES[suite]} bytes, got {len(key)}")
+    if suite == "chacha20":
+        return Cipher(algorithms.ChaCha20(key, start), mode=None).encryptor()
+    return Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
+
+
+def add_masks(
+    vector: NDArray[np.uint32], masks: Iterable[tuple[bytes, int]], suite: str = "aes128ctr"
+) -> None:
+    """Add sign * PRG(key) modulo 2**32 to `vector` in place, for each (key, sign).
+
+    All masks are applied to one chunk of the vector while it is in cache, and each cipher writes
+    into the same buffer; mask by mask the vector would travel through memory once a mask.
+
+    Args:
+        vector: uint32[d], contiguous and writable.
+        masks: pairs of a key of `KEY_BYTES[suite]` bytes and a sign, +1 or -1.
+        suite: the stream cipher.
+
+    Raises:
+        ValueError: a wrong array, sign, suite or key.
+    """
+    if vector.dtype != np.uint32 or vector.ndim != 1 or not vector.flags.c_contiguous:
+        raise ValueError(f"masks add to a contiguous uint32 vector, got {vector.dtype}")
+    pending = iter(masks)
+    while batch := [
+        (cipher_stream(suite, key), _checked_sign(sign)) for key, sign in islice(pending, _BATCH_MASKS)
+    ]:
+        _add_batch(vector, batch)
+
+
+def _checked_sign(sign: int) -> int:
+    if sign not in (1, -1):
+        raise ValueError(f"a mask's sign is +1 or -1, got {sign}")
+    return sign
+
+
+def _add_batch(vector: NDArray[np.uint32], batch: list[tuple[CipherContext, int]]) -> None:
+    words = _aligned_words(_CHUNK_WORDS)
+    for start, stop in pairwise(_chunk_edges(vector)):
+        chunk, mask = vector[start:stop], words[: stop - start]
+        zeros, buffer = memoryview(_ZEROS)[: chunk.nbytes], mask.view(np.uint8).data
+        for stream, sign in batch:
+            stream.update_into(zeros, buffer)
+            if sign > 0:
+                np.add(chunk, mask, out=chunk)
+            else:
+                np.subtract(chunk, mask, out=chunk)
+
+
+def _chunk_edges(vector: NDArray[np.uint32]) -> list[int]:
+    """Where chunks begin and end; all but the first begin on a cache line.
+
+    Adding into a vector that straddles lines takes up to half as long again.
+    """
+    first = -vector.ctypes.data % _CACHE_LINE_BYTES // 4
+    return sorted({0, *range(min(first, len(vector)), len(vector), _CHUNK_WORDS), len(vector)})
+
+
+def _aligned_words(count: int) -> NDArray[np.uint32]:
+    """An uninitialised little-endian uint32 array that begins on a cache line."""
+    spare = np.empty(4 * count + _CACHE_LINE_BYTES, dtype=np.uint8)
+    first = -spare.ctypes.data % _CACHE_LINE_BYTES
+    return spare[first : first + 4 * count].view("<u4")
+
+
+def keystream(key: bytes) -> Callable[[int], bytes]:
+    """A secure source of random bytes: read(n) returns the next n of AES-256-CTR under `key`.
+
+    Args:
+        key: 32 secret bytes, used for nothing else.
+
+    Raises:
+        ValueError: the key has another length.
+    """
+    stream = cipher_stream("aes256ctr", key)
+
+    def read(num_bytes: int) -> bytes:
+        return stream.update(bytes(num_bytes))
+
+    return read

@@ -1,0 +1,169 @@
+"""Shamir's secret sharing (CACM 1979) over GF(p), p = 2**31 - 1, on whole byte strings.
+
+A secret is cut into limbs of 30 bits, so each limb is a field element, and every limb gets its
+own random polynomial of degree t - 1. Holder number x (from 1) has the values at x; any t holders
+recover the values at 0, and t - 1 of them learn nothing.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+PRIME = 2**31 - 1
+_LIMB_BITS = 30
+# A product of an 11-bit piece with a field element is below 2**42; 2**11 of them add up exactly
+# in a float64 (below 2**53), and floats go through the fast matrix product.
+_PIECE_BITS = 11
+_EXACT_TERMS = 2**11
+
+Elements = NDArray[np.int64]
+
+
+def num_limbs(num_bytes: int) -> int:
+    """How many field elements carry a secret of so many bytes."""
+    return -(-8 * num_bytes // _LIMB_BITS)
+
+
+def share_bytes(num_bytes: int) -> int:
+    """The length of one holder's share of a secret of so many bytes."""
+    return 4 * num_limbs(num_bytes)
+
+
+def split(
+    secret: bytes, num_holders: int, threshold: int, random_bytes: Callable[[int], bytes]
+) -> list[bytes]:
+    """Split a secret so that any `threshold` of the holders can recover it.
+
+    Args:
+        secret: the bytes to share.
+        num_holders: how many shares to make; holder x in 1..num_holders gets entry x - 1.
+        threshold: t, from 1 to num_holders.
+        random_bytes: a cryptographic source, n -> n bytes.
+
+    Returns:
+        One share of `share_bytes(len(secret))` bytes for each holder.
+
+    Raises:
+        ValueError: the threshold or the number of holders is impossible.
+    """
+    if not 1 <= threshold <= num_holders < PRIME:
+        raise ValueError(f"threshold {threshold} of {num_holders} holders: use 1 <= t <= holders")
+    limbs = _to_limbs(secret)
+    coefficients = np.empty((threshold, len(limbs)), dtype=np.int64)
+    coefficients[0] = limbs
+    coefficients[1:] = random_elements(coefficients[1:].size, random_bytes).reshape(-1, len(limbs))
+    shares = _matmul(_powers(num_holders, threshold), coefficients).astype("<u4")
+    return [row.tobytes() for row in shares]
+
+
+def recover(shares: dict[int, bytes], num_bytes: int) -> bytes | None:
+    """The secret of `num_bytes` bytes from {holder number: share}; every given share is used.
+
+    Give exactly t shares. The result is only as good as the shares: compare it with a commitment.
+
+    Returns:
+        The secret; None when the shares interpolate to no byte string of that length, which is
+        proof that one of them is wrong.
+
+    Raises:
+        ValueError: no shares, or a share of another length.
+    """
+    return _from_limbs(interpolate(shares, 0, num_bytes), num_bytes)
+
+
+def interpolate(shares: dict[int, bytes], at: int, num_bytes: int) -> Elements:
+    """The polynomials through the shares, evaluated at holder number `at`: int64[limbs]."""
+    holders = tuple(sorted(shares))
+    if not holders:
+        raise ValueError("no shares to interpolate: give t of them")
+    values = elements_of(b"".join(shares[holder] for holder in holders))
+    rows = values.reshape(len(holders), num_limbs(num_bytes))
+    return _matmul(_lagrange(holders, at).reshape(1, -1), rows).ravel()
+
+
+def elements_of(share: bytes) -> Elements:
+    """A share's field elements: int64, reduced modulo p."""
+    return np.frombuffer(share, dtype="<u4").astype(np.int64) % PRIME
+
+
+def random_elements(count: int, random_bytes: Callable[[int], bytes]) -> Elements:
+    """Independent uniform field elements by rejection: int64[count]."""
+    kept = np.empty(0, dtype=np.int64)
+    while len(kept) < count:
+        missing = count - len(kept)
+        words = np.frombuffer(random_bytes(4 * missing), dtype="<u4") & np.uint32(PRIME)
+        kept = np.concatenate([kept, words[words != PRIME].astype(np.int64)])
+    return kept
+
+
+def _to_limbs(secret: bytes) -> Elements:
+    number = int.from_bytes(secret, "little")
+    mask = 2**_LIMB_BITS - 1
+    return np.array(
+        [number >> (_LIMB_BITS * i) & mask for i in range(num_limbs(len(secret)))], dtype=np.int64
+    )
+
+
+def _from_limbs(limbs: Elements, num_bytes: int) -> bytes | None:
+    number = 0
+    for i, limb in enumerate(limbs.tolist()):
+        if limb >> _LIMB_BITS:
+            return None
+        number |= limb << (_LIMB_BITS * i)
+    return None if number >> (8 * num_bytes) else number.to_bytes(num_bytes, "little")
+
+
+def _matmul(left: Elements, right: Elements) -> Elements:
+    """left @ right modulo p, exact: (a, b) x (b, c) -> (a, c), entries in [0, p)."""
+    columns = right.shape[1]
+    total = np.zeros((left.shape[0], columns), dtype=np.int64)
+    piece_mask = 2**_PIECE_BITS - 1
+    for start in range(0, left.shape[1], _EXACT_TERMS):
+        block = right[start : start + _EXACT_TERMS]
+        pieces = [block >> (_PIECE_BITS * i) & piece_mask for i in range(3)]
+        product = left[:, start : start + _EXACT_TERMS].astype(np.float64) @ np.hstack(pieces).astype(
+            np.float64
+        )
+        residues = product.astype(np.int64) % PRIME
+        for i in range(3):
+            total += residues[:, i * columns : (i + 1) * columns] << (_PIECE_BITS * i)
+        total %= PRIME
+    return total
+
+
+@lru_cache(maxsize=16)
+def _powers(num_holders: int, threshold: int) -> Elements:
+    """x**e modulo p for x in 1..num_holders and e in 0..threshold-1."""
+    points = np.arange(1, num_holders + 1, dtype=np.int64)
+    powers = np.ones((num_holders, threshold), dtype=np.int64)
+    for exponent in range(1, threshold):
+        powers[:, exponent] = powers[:, exponent - 1] * points % PRIME
+    powers.flags.writeable = False
+    return powers
+
+
+@lru_cache(maxsize=256)
+def _lagrange(holders: tuple[int, ...], at: int) -> Elements:
+    """The weights w_i with f(at) = sum_i w_i f(x_i): prod_{j != i} (at - x_j) / (x_i - x_j)."""
+    points = np.array(holders, dtype=np.int64)
+    count = len(points)
+    numerators = np.broadcast_to((at - points) % PRIME, (count, count)).copy()
+    denominators = (points[:, None] - points[None, :]) % PRIME
+    np.fill_diagonal(numerators, 1)
+    np.fill_diagonal(denominators, 1)
+    below = _row_products(denominators).tolist()
+    inverses = np.array([pow(value, -1, PRIME) for value in below], dtype=np.int64)
+    weights = _row_products(numerators) * inverses % PRIME
+    weights.flags.writeable = False
+    return weights
+
+
+def _row_products(matrix: Elements) -> Elements:
+    """The product modulo p along each row, by halving: products of two stay below 2**62."""
+    while matrix.shape[1] > 1:
+        half = matrix.shape[1] // 2
+        product = matrix[:, :half] * matrix[:, half : 2 * half] % PRIME
+        matrix = np.hstack([product, matrix[:, 2 * half :]])
+    return matrix[:, 0]

@@ -1,0 +1,26 @@
+"""The names of the protocol's stages, and where a client's session can stand."""
+
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """The four exchanges (Bonawitz et al., CCS 2017, figure 4), and the two ends of a sum."""
+
+    ADVERTISE = "advertise"
+    SHARE = "share"
+    MASK = "mask"
+    UNMASK = "unmask"
+    DONE = "done"
+    ERROR = "error"
+
+
+class ClientStage(StrEnum):
+    """What a client's session has done last."""
+
+    NEW = "new"
+    ADVERTISED = "advertised"
+    SHARED = "shared"
+    READY = "ready"
+    MASKED = "masked"
+    CLOSED = "closed"
+    ERROR = "error"

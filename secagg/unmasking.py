@@ -1,0 +1,98 @@
+"""The last step of a sum: recover the secrets behind the masks that did not cancel, remove them.
+
+The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair
+masks with those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hmac import compare_digest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.keys import PrivateKey, commitment, pair_mask_key, self_mask_key
+from secagg.messages import PublicKeys, UnmaskReply
+from secagg.parameters import RoundParameters
+from secagg.prg import add_masks
+from secagg.recovery import ShareRecovery
+
+
+@dataclass(frozen=True)
+class MaskedRound:
+    """What is known of a sum when the masks are removed.
+
+    Attributes:
+        parameters: the sum's public numbers.
+        sid: the session id, 32 bytes.
+        members: id -> `PublicKeys.to_bytes` of all who advertised (U1).
+        survivors: who is in the sum (U3).
+        lost: who shared keys but is not in the sum (U2 less U3).
+    """
+
+    parameters: RoundParameters
+    sid: bytes
+    members: dict[int, bytes]
+    survivors: tuple[int, ...]
+    lost: tuple[int, ...]
+
+    def keys_of(self, client_id: int) -> PublicKeys:
+        return PublicKeys.from_bytes(self.members[client_id])
+
+
+def remove_masks(
+    total: NDArray[np.uint32], masked: MaskedRound, replies: dict[int, UnmaskReply]
+) -> list[tuple[int, int]]:
+    """Turn the sum of masked vectors into the sum of the survivors' residues, in place.
+
+    Args:
+        total: uint32[d], the sum of the survivors' masked vectors.
+        masked: the sum it belongs to.
+        replies: holder -> the shares it revealed.
+
+    Returns:
+        (dealer, holder) of shares that were wrong and done without.
+
+    Raises:
+        ThresholdNotMet: a secret has fewer shares than the threshold.
+        RemoteProtocolError: no secret that fits its commitment comes out of the shares.
+    """
+    numbers = {holder: rank for rank, holder in enumerate(sorted(masked.members), start=1)}
+    recovery = ShareRecovery(masked.parameters.threshold, numbers)
+    seeds = {j: _recover_seed(recovery, masked, replies, j) for j in masked.survivors}
+    private_keys = {j: _recover_key(recovery, masked, replies, j) for j in masked.lost}
+    add_masks(total, _remaining_masks(masked, seeds, private_keys), masked.parameters.suite)
+    return recovery.bad_shares
+
+
+def _recover_seed(
+    recovery: ShareRecovery, masked: MaskedRound, replies: dict[int, UnmaskReply], dealer: int
+) -> bytes:
+    shares = {i: reply.seed_shares[dealer] for i, reply in replies.items() if i != dealer}
+    committed = masked.keys_of(dealer).seed_commitment
+    return recovery.secret(dealer, shares, lambda seed: compare_digest(commitment(seed), committed))
+
+
+def _recover_key(
+    recovery: ShareRecovery, masked: MaskedRound, replies: dict[int, UnmaskReply], dealer: int
+) -> bytes:
+    shares = {i: reply.key_shares[dealer] for i, reply in replies.items()}
+    published = masked.keys_of(dealer).mask_key
+    return recovery.secret(
+        dealer, shares, lambda key: compare_digest(PrivateKey(key).public_bytes(), published)
+    )
+
+
+def _remaining_masks(
+    masked: MaskedRound, seeds: dict[int, bytes], private_keys: dict[int, bytes]
+) -> Iterator[tuple[bytes, int]]:
+    """Keys of the masks still in the sum, with the sign that takes each out."""
+    suite = masked.parameters.suite
+    for survivor, seed in seeds.items():
+        yield self_mask_key(suite, masked.sid, seed, survivor), -1
+    peer_keys = {survivor: masked.keys_of(survivor).mask_key for survivor in masked.survivors}
+    for lost, private_bytes in private_keys.items():
+        private_key = PrivateKey(private_bytes)
+        for survivor, peer_key in peer_keys.items():
+            key = pair_mask_key(suite, masked.sid, private_key, peer_key, (survivor, lost))
+            yield key, -1 if survivor < lost else 1

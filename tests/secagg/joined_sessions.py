@@ -1,0 +1,101 @@
+"""A server and its clients joined in memory: real sessions, bytes carried by hand."""
+
+from collections.abc import Callable, Collection, Iterable
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg import (
+    ClientPolicy,
+    ClientSession,
+    MaskedSum,
+    RoundParameters,
+    ServerSession,
+    Stage,
+    keystream,
+    threshold_for,
+)
+
+POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
+IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502)
+
+
+def make_parameters(num_clients: int = 6, **changes: Any) -> RoundParameters:
+    values: dict[str, Any] = {
+        "label": "run/round 1/group 0",
+        "num_clients": num_clients,
+        "threshold": threshold_for(num_clients, 0.5),
+        "dropout_tolerance": 1,
+        "dimension": 50,
+        "clipping_norm": 1.0,
+        "noise_multiplier": 1.0,
+        "model_hash": sha256(b"model").digest(),
+    }
+    return RoundParameters(**(values | changes))
+
+
+class Joined:
+    """One sum. Each client's vector is random; `expected` sums those of the survivors."""
+
+    def __init__(self, parameters: RoundParameters, *, seed: int = 0, serialise: bool = False) -> None:
+        ids = IDS[: parameters.num_clients]
+        self.parameters = parameters
+        self.server = ServerSession(parameters, ids)
+        self.clients = {i: self.new_client(i, seed) for i in ids}
+        generator = np.random.default_rng(seed)
+        self.vectors: dict[int, NDArray[np.uint32]] = {
+            i: generator.integers(0, 2**32, parameters.dimension, dtype=np.uint32) for i in ids
+        }
+        self.serialise = serialise
+        self.masked: dict[int, bytes] = {}
+
+    @staticmethod
+    def new_client(client_id: int, seed: int = 0) -> ClientSession:
+        source = keystream(sha256(f"{seed}/{client_id}".encode()).digest())
+        return ClientSession(client_id, POLICY, source)
+
+    def answer(self, client_id: int, request: bytes) -> bytes:
+        """The client's reply to the request of the stage the server is in."""
+        if self.serialise:
+            saved = self.clients[client_id].to_bytes()
+            self.clients[client_id] = ClientSession.from_bytes(saved, POLICY)
+        client = self.clients[client_id]
+        if self.server.stage is Stage.ADVERTISE:
+            return client.advertise(request)
+        if self.server.stage is Stage.SHARE:
+            return client.share(request)
+        if self.server.stage is Stage.UNMASK:
+            return client.unmask(request)
+        client.accept_shares(request)
+        if self.serialise:
+            self.clients[client_id] = ClientSession.from_bytes(client.to_bytes(), POLICY)
+        self.masked[client_id] = self.clients[client_id].mask(self.vectors[client_id])
+        return self.masked[client_id]
+
+    def exchange(
+        self,
+        silent: Collection[int] = (),
+        alter: Callable[[int, bytes], bytes] = lambda _, reply: reply,
+    ) -> None:
+        """One stage, in which the silent clients do not answer; then close it."""
+        for client_id, request in self.server.requests().items():
+            if client_id not in silent:
+                self.server.receive(client_id, alter(client_id, self.answer(client_id, request)))
+        self.server.close_stage()
+
+    def exchange_until(self, stage: Stage) -> None:
+        while self.server.stage is not stage:
+            self.exchange()
+
+    def run(self, silent: dict[Stage, Collection[int]] | None = None) -> MaskedSum:
+        while not self.server.done:
+            self.exchange((silent or {}).get(self.server.stage, ()))
+        return self.server.result()
+
+    def expected(self, survivors: Iterable[int]) -> NDArray[np.uint32]:
+        total = np.zeros(self.parameters.dimension, dtype=np.uint32)
+        for client_id in survivors:
+            total += self.vectors[client_id]
+        return total

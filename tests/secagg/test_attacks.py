@@ -1,0 +1,327 @@
+"""A lying server, a lying client, a damaged message: each ends in a typed error."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from joined_sessions import IDS, POLICY, Joined, make_parameters
+
+from secagg import ClientPolicy, ClientSession, ClientStage, RemoteProtocolError, Stage
+from secagg.messages import (
+    AdvertiseReply,
+    AdvertiseRequest,
+    MaskRequest,
+    ShareReply,
+    ShareRequest,
+    UnmaskReply,
+    UnmaskRequest,
+)
+
+VICTIM, OTHER = IDS[0], IDS[1]
+
+
+def joined_at(stage: Stage, **changes: Any) -> tuple[Joined, ClientSession, bytes]:
+    joined = Joined(make_parameters(**changes))
+    joined.exchange_until(stage)
+    return joined, joined.clients[VICTIM], joined.server.requests()[VICTIM]
+
+
+def assert_refused(call: Callable[[bytes], object], data: bytes, stage: Stage, match: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=match) as caught:
+        call(data)
+    assert caught.value.stage == stage
+
+
+def test_unmask_twice_is_refused() -> None:
+    _, client, request = joined_at(Stage.UNMASK)
+    client.unmask(request)
+    assert_refused(client.unmask, request, Stage.UNMASK, "closed")
+    assert client.stage is ClientStage.ERROR
+
+
+def test_two_lists_never_reveal_both_secrets_of_one_client() -> None:
+    """The server tells half of the clients that VICTIM survived, the other half that it was lost.
+
+    Neither half reaches the threshold, for any split of the holders.
+    """
+    for told_survived in range(6):
+        joined, _, request = joined_at(Stage.UNMASK, dropout_tolerance=2)
+        truth = UnmaskRequest.decode(request)
+        lie = replace(truth, survivors=tuple(i for i in truth.survivors if i != VICTIM), dropped=(VICTIM,))
+        seeds = keys = 0
+        for rank, holder in enumerate(i for i in joined.clients if i != VICTIM):
+            told = truth if rank < told_survived else lie
+            reply = UnmaskReply.decode(joined.clients[holder].unmask(told.encode()))
+            assert not reply.seed_shares.keys() & reply.key_shares.keys()
+            seeds += VICTIM in reply.seed_shares
+            keys += VICTIM in reply.key_shares
+        assert min(seeds, keys) < joined.parameters.threshold
+
+
+@pytest.mark.parametrize(
+    ("survivors", "dropped", "match"),
+    [
+        (IDS[:6], (OTHER,), "both"),
+        (IDS[1:6], (VICTIM,), "itself"),
+        (IDS[:5], (), "left out"),
+        ((*IDS[:6], 4), (), "no contributor"),
+        (IDS[:4], IDS[4:6], "4 survivors, at least 5"),
+        ((), (), "itself"),
+    ],
+)
+def test_false_survivors(survivors: tuple[int, ...], dropped: tuple[int, ...], match: str) -> None:
+    _, client, request = joined_at(Stage.UNMASK)
+    sid = UnmaskRequest.decode(request).sid
+    lie = UnmaskRequest(sid, tuple(sorted(survivors)), tuple(sorted(dropped))).encode()
+    assert_refused(client.unmask, lie, Stage.UNMASK, match)
+    assert_refused_for_good(client, request)
+
+
+def assert_refused_for_good(client: ClientSession, request: bytes) -> None:
+    with pytest.raises(Exception, match="after an error"):
+        client.unmask(request)
+
+
+@pytest.mark.parametrize("survivors", [(VICTIM, VICTIM, *IDS[1:6]), tuple(reversed(IDS[:4]))])
+def test_repeated_or_unsorted_ids(survivors: tuple[int, ...]) -> None:
+    _, client, request = joined_at(Stage.UNMASK)
+    lie = UnmaskRequest(UnmaskRequest.decode(request).sid, survivors, ()).encode()
+    assert_refused(client.unmask, lie, Stage.UNMASK, "ascend")
+
+
+def test_wrong_sid_at_every_later_stage() -> None:
+    _, client, request = joined_at(Stage.MASK)
+    lie = replace(MaskRequest.decode(request), sid=bytes(32)).encode()
+    assert_refused(client.accept_shares, lie, Stage.MASK, "sid")
+    _, client, request = joined_at(Stage.UNMASK)
+    lie = replace(UnmaskRequest.decode(request), sid=bytes(32)).encode()
+    assert_refused(client.unmask, lie, Stage.UNMASK, "sid")
+
+
+def test_own_keys_exchanged() -> None:
+    _, client, request = joined_at(Stage.SHARE)
+    members = dict(ShareRequest.decode(request).members)
+    members[VICTIM] = bytes([members[VICTIM][0] ^ 1]) + members[VICTIM][1:]
+    assert_refused(client.share, ShareRequest(members).encode(), Stage.SHARE, "not its own")
+
+
+def test_own_keys_missing() -> None:
+    _, client, request = joined_at(Stage.SHARE)
+    members = dict(ShareRequest.decode(request).members)
+    del members[VICTIM]
+    assert_refused(client.share, ShareRequest(members).encode(), Stage.SHARE, "not its own")
+
+
+@pytest.mark.parametrize("source", [VICTIM, OTHER])
+def test_one_key_for_two_members(source: int) -> None:
+    _, client, request = joined_at(Stage.SHARE)
+    members = dict(ShareRequest.decode(request).members)
+    members[IDS[3]] = members[source]
+    assert_refused(client.share, ShareRequest(members).encode(), Stage.SHARE, "repeats")
+
+
+def test_key_of_small_order_names_its_owner() -> None:
+    _, client, request = joined_at(Stage.SHARE)
+    members = dict(ShareRequest.decode(request).members)
+    members[OTHER] = members[OTHER][:32] + bytes(32) + members[OTHER][64:]
+    with pytest.raises(RemoteProtocolError, match="no secret") as caught:
+        client.share(ShareRequest(members).encode())
+    assert caught.value.sender == OTHER
+
+
+@pytest.mark.parametrize("key", [bytes(32), b"\x01" + bytes(31), b"\xff" * 32])
+def test_server_drops_an_unsound_key(key: bytes) -> None:
+    joined = Joined(make_parameters())
+    reply = AdvertiseReply.decode(joined.answer(OTHER, joined.server.requests()[OTHER]))
+    bad = replace(reply, keys=replace(reply.keys, mask_key=key)).encode()
+    with pytest.raises(RemoteProtocolError, match="unsound") as caught:
+        joined.server.receive(OTHER, bad)
+    assert caught.value.sender == OTHER
+
+
+def test_too_few_members() -> None:
+    _, client, request = joined_at(Stage.SHARE)
+    members = ShareRequest.decode(request).members
+    few = {i: members[i] for i in sorted(members)[:3] if i != VICTIM} | {VICTIM: members[VICTIM]}
+    assert_refused(client.share, ShareRequest(few).encode(), Stage.SHARE, "members")
+
+
+def test_too_few_contributors() -> None:
+    _, client, request = joined_at(Stage.MASK)
+    told = MaskRequest.decode(request)
+    lie = replace(told, sealed={i: told.sealed[i] for i in sorted(told.sealed)[:2]}).encode()
+    assert_refused(client.accept_shares, lie, Stage.MASK, "3 contributors")
+
+
+def test_shares_of_a_stranger() -> None:
+    _, client, request = joined_at(Stage.MASK)
+    told = MaskRequest.decode(request)
+    lie = replace(told, sealed={**told.sealed, 4: told.sealed[OTHER]}).encode()
+    assert_refused(client.accept_shares, lie, Stage.MASK, "from 4")
+
+
+def test_altered_sealed_share_names_its_source() -> None:
+    _, client, request = joined_at(Stage.MASK)
+    told = MaskRequest.decode(request)
+    altered = told.sealed[OTHER][:-1] + bytes([told.sealed[OTHER][-1] ^ 1])
+    with pytest.raises(RemoteProtocolError, match="does not open") as caught:
+        client.accept_shares(replace(told, sealed={**told.sealed, OTHER: altered}).encode())
+    assert caught.value.sender == OTHER
+
+
+def test_swapped_sealed_shares_do_not_open() -> None:
+    """Source and destination are associated data, and the key holds for one direction."""
+    _, client, request = joined_at(Stage.MASK)
+    told = MaskRequest.decode(request)
+    a, b = IDS[1], IDS[2]
+    swapped = {**told.sealed, a: told.sealed[b], b: told.sealed[a]}
+    lie = replace(told, sealed=swapped).encode()
+    assert_refused(client.accept_shares, lie, Stage.MASK, "does not open")
+
+
+def test_reflected_share_does_not_open() -> None:
+    joined = Joined(make_parameters())
+    joined.exchange()
+    sent: dict[int, ShareReply] = {}
+
+    def note(client_id: int, reply: bytes) -> bytes:
+        sent[client_id] = ShareReply.decode(reply)
+        return reply
+
+    joined.exchange(alter=note)
+    told = MaskRequest.decode(joined.server.requests()[VICTIM])
+    reflected = {**told.sealed, OTHER: sent[VICTIM].sealed[OTHER]}
+    lie = replace(told, sealed=reflected).encode()
+    client = joined.clients[VICTIM]
+    assert_refused(client.accept_shares, lie, Stage.MASK, "does not open")
+
+
+@pytest.mark.parametrize("change", [{"model_hash": bytes(32)}, {"noise_multiplier": 0.5}])
+def test_clients_told_different_things_do_not_share(change: dict[str, Any]) -> None:
+    """VICTIM got another model (or less noise): its answer does not fit the server's sum."""
+    joined = Joined(make_parameters())
+    lie = AdvertiseRequest(make_parameters(**change)).encode()
+    with pytest.raises(RemoteProtocolError, match="other parameters"):
+        joined.server.receive(VICTIM, joined.clients[VICTIM].advertise(lie))
+
+
+def test_clients_with_other_parameters_derive_another_sid() -> None:
+    """Forging the hash lets VICTIM through stage 1, but then its sid differs from the others'."""
+    joined = Joined(make_parameters())
+    lie = AdvertiseRequest(make_parameters(model_hash=bytes(32))).encode()
+    truth = AdvertiseReply.decode(
+        joined.clients[OTHER].advertise(joined.server.requests()[OTHER])
+    ).parameters_hash
+    forged = replace(AdvertiseReply.decode(joined.clients[VICTIM].advertise(lie)), parameters_hash=truth)
+    joined.clients[OTHER] = Joined.new_client(OTHER)
+    for client_id, request in joined.server.requests().items():
+        honest = client_id != VICTIM
+        reply = joined.answer(client_id, request) if honest else forged.encode()
+        joined.server.receive(client_id, reply)
+    joined.server.close_stage()
+    requests = joined.server.requests()
+    with pytest.raises(RemoteProtocolError, match="sid"):
+        joined.server.receive(VICTIM, joined.answer(VICTIM, requests[VICTIM]))
+    joined.server.receive(OTHER, joined.answer(OTHER, requests[OTHER]))
+
+
+def test_reply_of_an_earlier_round_is_refused() -> None:
+    old = Joined(make_parameters(), seed=1)
+    old.run()
+    joined = Joined(make_parameters(label="run/round 2/group 0"), seed=2)
+    joined.exchange_until(Stage.MASK)
+    with pytest.raises(RemoteProtocolError, match="sid"):
+        joined.server.receive(VICTIM, old.masked[VICTIM])
+
+
+@pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK])
+@pytest.mark.parametrize("cut", [0, 1, 17, -1, -20])
+def test_truncated_request_and_reply(stage: Stage, cut: int) -> None:
+    joined, _, request = joined_at(stage)
+    reply = joined.answer(OTHER, joined.server.requests()[OTHER])
+    with pytest.raises(RemoteProtocolError) as caught:
+        joined.server.receive(OTHER, reply[:cut])
+    assert (caught.value.stage, caught.value.sender) == (stage, OTHER)
+    with pytest.raises(RemoteProtocolError) as caught:
+        joined.answer(VICTIM, request[:cut])
+    assert (caught.value.stage, caught.value.sender) == (stage, None)
+    assert joined.clients[VICTIM].stage is ClientStage.ERROR
+
+
+@pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK])
+def test_reply_under_another_name(stage: Stage) -> None:
+    joined, _, request = joined_at(stage)
+    reply = joined.answer(VICTIM, request)
+    with pytest.raises(RemoteProtocolError, match="made by client") as caught:
+        joined.server.receive(OTHER, reply)
+    assert caught.value.sender == OTHER
+
+
+@pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK])
+def test_message_with_something_after_its_end(stage: Stage) -> None:
+    joined, _, request = joined_at(stage)
+    with pytest.raises(RemoteProtocolError):
+        joined.answer(VICTIM, request + b"\0")
+
+
+@pytest.mark.parametrize("wrong_holders", [1, 2, 3])
+def test_wrong_shares_are_found_and_done_without(wrong_holders: int) -> None:
+    joined = Joined(make_parameters(10, threshold=5, dropout_tolerance=2))
+    joined.exchange()
+    joined.exchange()
+    joined.exchange(silent=[IDS[9]])
+    liars = sorted(joined.clients)[:wrong_holders]
+
+    def alter(client_id: int, reply: bytes) -> bytes:
+        if client_id not in liars:
+            return reply
+        told = UnmaskReply.decode(reply)
+        wrong = {j: bytes([share[0] ^ 1]) + share[1:] for j, share in told.seed_shares.items()}
+        return replace(told, seed_shares=wrong).encode()
+
+    joined.exchange(alter=alter)
+    result = joined.server.result()
+    assert np.array_equal(result.total, joined.expected(result.survivors))
+    assert {holder for _, holder in result.bad_shares} == set(liars)
+
+
+def test_wrong_shares_beyond_the_spare_ones_are_an_error_not_a_sum() -> None:
+    joined = Joined(make_parameters(6, threshold=3))
+    joined.exchange_until(Stage.UNMASK)
+
+    def alter(client_id: int, reply: bytes) -> bytes:
+        told = UnmaskReply.decode(reply)
+        wrong = {j: bytes(len(share)) for j, share in told.seed_shares.items()}
+        return replace(told, seed_shares=wrong).encode()
+
+    with pytest.raises(RemoteProtocolError, match="recover"):
+        joined.exchange(alter=alter)
+    assert joined.server.stage is Stage.ERROR
+
+
+def test_unmask_reply_with_other_shares_than_asked() -> None:
+    joined, client, request = joined_at(Stage.UNMASK)
+    reply = UnmaskReply.decode(client.unmask(request))
+    moved = replace(reply, seed_shares={}, key_shares=reply.seed_shares).encode()
+    with pytest.raises(RemoteProtocolError, match="not asked for"):
+        joined.server.receive(VICTIM, moved)
+
+
+@pytest.mark.parametrize(
+    ("policy", "match"),
+    [
+        (ClientPolicy(minimum_cohort=7, maximum_dropout_fraction=0.5), "num_clients 6"),
+        (ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.1), "dropout_tolerance 1"),
+        (
+            ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5, minimum_noise_multiplier=1.1),
+            "noise_multiplier 1",
+        ),
+    ],
+)
+def test_policy(policy: ClientPolicy, match: str) -> None:
+    client = ClientSession(VICTIM, policy)
+    request = AdvertiseRequest(make_parameters()).encode()
+    assert_refused(client.advertise, request, Stage.ADVERTISE, match)
+    ClientSession(VICTIM, POLICY).advertise(request)

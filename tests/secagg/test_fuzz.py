@@ -1,0 +1,121 @@
+"""Any bytes into any decoder: a value whose form is canonical, or DecodeError."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from joined_sessions import IDS, Joined, make_parameters
+
+from secagg import DecodeError, RoundParameters
+from secagg.client_state import ClientState
+from secagg.messages import (
+    AdvertiseReply,
+    AdvertiseRequest,
+    MaskReply,
+    MaskRequest,
+    ShareReply,
+    ShareRequest,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from secagg.wire import checksum
+
+DIMENSION = 6
+
+
+def decoders() -> dict[str, tuple[Callable[[bytes], bytes], bytes]]:
+    """Name -> (decode and encode again, a valid message)."""
+    joined = Joined(make_parameters(4, dropout_tolerance=1, threshold=2, dimension=DIMENSION))
+    requests, replies = [], []
+    states = [joined.clients[IDS[0]].to_bytes()]
+
+    def note(client_id: int, reply: bytes) -> bytes:
+        if client_id == IDS[0]:
+            replies.append(reply)
+            states.append(joined.clients[IDS[0]].to_bytes())
+        return reply
+
+    while not joined.server.done:
+        requests.append(joined.server.requests()[IDS[0]])
+        joined.exchange(alter=note)
+    return {
+        "advertise request": (lambda d: AdvertiseRequest.decode(d).encode(), requests[0]),
+        "advertise reply": (lambda d: AdvertiseReply.decode(d).encode(), replies[0]),
+        "share request": (lambda d: ShareRequest.decode(d).encode(), requests[1]),
+        "share reply": (lambda d: ShareReply.decode(d).encode(), replies[1]),
+        "mask request": (lambda d: MaskRequest.decode(d).encode(), requests[2]),
+        "mask reply": (lambda d: MaskReply.decode(d, DIMENSION).encode(), replies[2]),
+        "unmask request": (lambda d: UnmaskRequest.decode(d).encode(), requests[3]),
+        "unmask reply": (lambda d: UnmaskReply.decode(d).encode(), replies[3]),
+        "parameters": (
+            lambda d: RoundParameters.from_bytes(d).to_bytes(),
+            joined.parameters.to_bytes(),
+        ),
+        "new state": (lambda d: ClientState.from_bytes(d).to_bytes(), states[0]),
+        "shared state": (lambda d: ClientState.from_bytes(d).to_bytes(), states[2]),
+        "masked state": (lambda d: ClientState.from_bytes(d).to_bytes(), states[3]),
+    }
+
+
+DECODERS = decoders()
+INPUTS_EACH = 2000
+
+
+def mutations(valid: bytes, count: int) -> list[bytes]:
+    """Bytes changed, cut, put in or repeated; most with a checksum that fits again."""
+    generator = np.random.default_rng(len(valid))
+    made = []
+    for number in range(count):
+        body = bytearray(valid[:-16])
+        for _ in range(generator.integers(1, 4)):
+            at = int(generator.integers(0, len(body) + 1))
+            kind = generator.integers(0, 4)
+            piece = generator.bytes(int(generator.integers(1, 9)))
+            if kind == 0:
+                body[at : at + 1] = piece[:1]
+            elif kind == 1:
+                body[at : at + len(piece)] = b"\xff" * len(piece)
+            elif kind == 2:
+                del body[at : at + len(piece)]
+            else:
+                body[at:at] = piece
+        seal = checksum(bytes(body)) if number % 8 else generator.bytes(16)
+        made.append(bytes(body) + seal)
+    return made
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoder_survives_any_bytes(name: str) -> None:
+    again, valid = DECODERS[name]
+    assert again(valid) == valid
+    generator = np.random.default_rng(1)
+    noise = [generator.bytes(int(generator.integers(0, 200))) for _ in range(INPUTS_EACH // 10)]
+    for data in mutations(valid, INPUTS_EACH) + noise:
+        try:
+            encoded = again(data)
+        except DecodeError:
+            continue
+        assert encoded == data
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_single_bit_of_damage_is_seen(name: str) -> None:
+    again, valid = DECODERS[name]
+    for bit in range(8 * len(valid)):
+        damaged = bytearray(valid)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DecodeError):
+            again(bytes(damaged))
+
+
+@pytest.mark.parametrize("data", [None, "text", bytearray(b"abc"), 5])
+def test_other_types_are_refused(data: object) -> None:
+    for again, _ in DECODERS.values():
+        with pytest.raises(DecodeError, match="bytes"):
+            again(data)  # type: ignore[arg-type]
+
+
+def test_a_huge_count_allocates_nothing() -> None:
+    body = DECODERS["share request"][1][:2] + b"\xff\xff\xff\xff"
+    with pytest.raises(DecodeError, match="items"):
+        ShareRequest.decode(body + checksum(body))
