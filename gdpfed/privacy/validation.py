@@ -1,0 +1,63 @@
+"""Checks of numbers where they enter: each raises one clear line and returns the value."""
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+
+from gdpfed.privacy.errors import PrivacyError
+
+
+def require_number(name: str, value: object) -> float:
+    """Return `value` as a float; refuse everything that is not a real number, NaN included."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise PrivacyError(f"{name} is {value!r}; give a number")
+    if math.isnan(value):
+        raise PrivacyError(f"{name} is nan; give a number")
+    return float(value)
+
+
+def require_positive(name: str, value: object) -> float:
+    """Return `value` if it is a positive, finite number."""
+    number = require_number(name, value)
+    if not 0.0 < number < math.inf:
+        raise PrivacyError(f"{name} is {value}; it must be positive and finite")
+    return number
+
+
+def require_rate(name: str, value: object) -> float:
+    """Return `value` if it lies in (0, 1]."""
+    number = require_number(name, value)
+    if number > 1.0:
+        raise PrivacyError(f"{name} is {value}; that needs more than every client, choose a rate in (0, 1]")
+    if number <= 0.0:
+        raise PrivacyError(f"{name} is {value}; choose a rate in (0, 1]")
+    return number
+
+
+def require_delta(value: object) -> float:
+    """Return `value` if it lies in (0, 1)."""
+    number = require_number("delta", value)
+    if not 0.0 < number < 1.0:
+        raise PrivacyError(f"delta is {value}; it must lie in (0, 1), for instance num_clients**-1.1")
+    return number
+
+
+def require_count(name: str, value: object, *, at_least: int = 1) -> int:
+    """Return `value` if it is a whole number of at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise PrivacyError(f"{name} is {value!r}; give a whole number")
+    if value < at_least:
+        raise PrivacyError(f"{name} is {value}; it must be at least {at_least}")
+    return int(value)
+
+
+def require_choice(name: str, value: str, choices: Collection[str]) -> None:
+    """Refuse a `value` that is not among `choices`."""
+    if value not in choices:
+        raise PrivacyError(f"{name} is {value!r}; choose one of {', '.join(sorted(choices))}")
+
+
+def require_length(name: str, values: Collection[object], num_groups: int) -> None:
+    """Refuse a per-group setting with another number of entries than there are groups."""
+    if len(values) != num_groups:
+        raise PrivacyError(f"{name} has {len(values)} entries for {num_groups} groups; give one each")
