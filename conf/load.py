@@ -1,0 +1,132 @@
+"""The one Hydra call: overrides in, a checked :class:`~conf.schema.Config` out."""
+
+import difflib
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import cast
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from conf.schema import (
+    METHODS,
+    Config,
+    ConfigError,
+    DatasetConfig,
+    PrivacyConfig,
+    RunConfig,
+    SecAggConfig,
+)
+
+CONFIG_DIRECTORY = Path(__file__).resolve().parent
+
+
+def _register_schema() -> None:
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    for group, node in (
+        ("dataset", DatasetConfig),
+        ("privacy", PrivacyConfig),
+        ("secagg", SecAggConfig),
+        ("run", RunConfig),
+    ):
+        store.store(group=group, name="schema", node=node)
+    for name, method in METHODS.items():
+        store.store(group="method", name=f"schema_{name}", node=method)
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(CONFIG_DIRECTORY), version_base="1.3"):
+        return compose("config", overrides=list(overrides))
+
+
+def options(group: str) -> list[str]:
+    """The option files of a configuration group, as in ``dataset=<option>``."""
+    return sorted(path.stem for path in (CONFIG_DIRECTORY / group).glob("*.yaml"))
+
+
+def _known_keys(overrides: Sequence[str]) -> list[str]:
+    """Every dotted key of the configuration that the group choices among the overrides select."""
+    chosen = dict(o.split("=", 1) for o in overrides if o.partition("=")[0] in _groups())
+    choices = [f"{group}={option}" for group, option in chosen.items()]
+    tree = OmegaConf.to_container(_compose(choices), resolve=False)
+    sections = cast("dict[str, dict[str, object]]", tree)
+    return [f"{group}.{key}" for group, section in sections.items() for key in section]
+
+
+def _groups() -> list[str]:
+    return sorted(path.name for path in CONFIG_DIRECTORY.iterdir() if any(path.glob("*.yaml")))
+
+
+def _is_choice(override: str) -> bool:
+    group, _, option = override.partition("=")
+    return option in options(group)
+
+
+def _check_form(overrides: Sequence[str]) -> None:
+    """Refuse what Hydra would take but this configuration has no use for."""
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not (equals and key and value) or key.startswith(("+", "~")):
+            raise ConfigError(f"'{override}' is not an override of the form key=value")
+        if key in _groups() and not _is_choice(override):
+            raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}")
+
+
+def _explain(overrides: Sequence[str], error: Exception) -> str:
+    """One line that names the override at fault and what would be accepted."""
+    known = _known_keys(overrides)
+    for key in (override.partition("=")[0] for override in overrides):
+        if key not in known and key not in _groups():
+            return f"there is no setting '{key}'{_suggestion(key, known, overrides)}"
+    cause = error.__cause__
+    lines = [str(error), str(cause) if cause else ""]
+    return ": ".join(" ".join(text.partition("full_key")[0].split()) for text in lines if text)
+
+
+def _suggestion(key: str, known: Sequence[str], overrides: Sequence[str]) -> str:
+    owners = [name for name in METHODS if key in _known_keys([*overrides, f"method={name}"])]
+    if owners:
+        return f" for this method; it belongs to method={' or method='.join(owners)}"
+    near = difflib.get_close_matches(key, known, n=1)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    siblings = [k for k in known if k.partition(".")[0] == key.partition(".")[0]]
+    return f"; there are {', '.join(siblings or _groups())}"
+
+
+def load(overrides: Sequence[str] = ()) -> Config:
+    """Compose the configuration from option files and overrides, as in ``["dataset=fmnist"]``.
+
+    Raises:
+        ConfigError: an unknown key or option, a wrong type, or a value out of range; one line that
+            names it and what would be accepted.
+    """
+    _register_schema()
+    _check_form(overrides)
+    try:
+        config = cast("Config", OmegaConf.to_object(_compose(overrides)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(overrides, error)) from None
+    config.validate()
+    return config
+
+
+def split(overrides: str) -> list[str]:
+    """Split the one string that Flower's run configuration can carry, by the rules of a shell."""
+    try:
+        return shlex.split(overrides)
+    except ValueError as error:
+        raise ConfigError(f"overrides={overrides!r} cannot be split into words: {error}") from None
+
+
+def to_yaml(config: Config) -> str:
+    """The resolved configuration as YAML, readable and complete."""
+    return OmegaConf.to_yaml(OmegaConf.create(asdict(config)))

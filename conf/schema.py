@@ -1,0 +1,222 @@
+"""The schema behind the option files: a typo or a wrong type fails at composition.
+
+Every option file extends one of these dataclasses. They are plain data, so the rest of the project can take
+them as arguments without knowing Hydra. Values are checked where they are used for the first time: what the
+mathematics forbids is refused by :mod:`gdpfed.privacy`, what only a configuration can get wrong is refused
+here, in ``validate``, which :func:`conf.load.load` calls.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import MISSING
+
+DEVICES = ("auto", "cpu", "cuda")
+PARTITIONS = ("iid", "natural")
+SAMPLING_RATE_CHOICES = ("auto", "paper")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the value and the remedy."""
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise :class:`ConfigError` with ``message`` unless the condition holds."""
+    if not holds:
+        raise ConfigError(message)
+
+
+@dataclass
+class DatasetConfig:
+    """One data set with the evaluation setting that belongs to it (the privacy group refers to it)."""
+
+    name: str = MISSING
+    path: str | None = None
+    model: str = MISSING
+    partition: str = "iid"
+    num_clients: int = MISSING
+    num_rounds: int = MISSING
+    sampling_rate: float = MISSING
+    budgets: list[float] = MISSING
+    clipping_norm: float = MISSING
+    paper_sampling_rates: list[float] | None = None
+    local_steps: int = MISSING
+    batch_size: int = MISSING
+    learning_rate: float = MISSING
+    learning_rate_decay: float = 0.99
+    momentum: float = 0.0
+
+    def validate(self) -> None:
+        for key in ("num_clients", "num_rounds", "local_steps", "batch_size"):
+            value = getattr(self, key)
+            require(value >= 1, f"dataset.{key}={value} must be at least 1")
+        for key, low, high in (("learning_rate", 0, 1e6), ("learning_rate_decay", 0, 1)):
+            value = getattr(self, key)
+            require(low < value <= high, f"dataset.{key}={value} must be in ({low}, {high:g}]")
+        require(
+            self.partition in PARTITIONS,
+            f"dataset.partition={self.partition} is none of {', '.join(PARTITIONS)}",
+        )
+        require(0 <= self.momentum < 1, f"dataset.momentum={self.momentum} must be in [0, 1)")
+
+
+@dataclass
+class MethodConfig:
+    """What every method has; a method's own options are in its own class below."""
+
+    name: str = MISSING
+    server_learning_rate: float = 1.0
+
+    def validate(self) -> None:
+        require(
+            METHODS.get(self.name) is type(self),
+            f"method.name={self.name} cannot be changed by itself: choose method={self.name}",
+        )
+        require(
+            self.server_learning_rate > 0,
+            f"method.server_learning_rate={self.server_learning_rate} must be positive",
+        )
+
+
+@dataclass
+class FedAvgConfig(MethodConfig):
+    """No clipping, no noise: the upper bound."""
+
+
+@dataclass
+class DPFedAvgConfig(MethodConfig):
+    """One group at the strictest budget."""
+
+
+@dataclass
+class GDPFedConfig(MethodConfig):
+    """Groups with their own noise at one common rate."""
+
+    reweighting: str = "uniform"
+
+
+@dataclass
+class GDPFedOpConfig(MethodConfig):
+    """Groups with their own noise at the rates that solve Problem 1."""
+
+    reweighting: str = "squared_participation"
+
+
+@dataclass
+class GDPFedPlusConfig(MethodConfig):
+    """As gdpfed_op, and only the largest entries of every group's sum are kept."""
+
+    reweighting: str = "squared_participation"
+    keep_fraction: list[float] = MISSING
+
+
+@dataclass
+class PrivacyConfig:
+    """Budgets, their accounting, and what follows from them."""
+
+    accountant: str = "pld"
+    sampling: str = "poisson"
+    adjacency: str = "zero_out"
+    budgets: list[float] = MISSING
+    group_shares: list[float] | None = None
+    delta: float | None = None
+    clipping_norm: float = MISSING
+    sampling_rate: float = MISSING
+    sampling_rates: Any = "auto"
+    min_sampling_rate: float = 0.0
+
+    def validate(self) -> None:
+        rates = self.sampling_rates
+        numbers = isinstance(rates, list) and all(isinstance(q, int | float) for q in rates)
+        require(
+            numbers or rates in SAMPLING_RATE_CHOICES,
+            f"privacy.sampling_rates={rates} is none of auto, paper or one number a group, "
+            "as in privacy.sampling_rates=[0.01,0.02,0.03]",
+        )
+
+
+@dataclass
+class SecAggConfig:
+    """How the updates of a cohort are summed."""
+
+    mode: str = "pairwise"
+    threshold: float = 2 / 3
+    dropout_tolerance: float = 0.1
+    corrupt_tolerance: float = 0.0
+    minimum_cohort: int = 3
+    suite: str = "aes128ctr"
+
+    def validate(self) -> None:
+        require(self.mode in ("pairwise", "off"), f"secagg.mode={self.mode} is not one of pairwise, off")
+        require(
+            0.5 <= self.threshold < 1,
+            f"secagg.threshold={self.threshold} must be in [0.5, 1): with less, a server could "
+            "collect both shares of one client",
+        )
+        for key in ("dropout_tolerance", "corrupt_tolerance"):
+            value = getattr(self, key)
+            require(0 <= value < 0.5, f"secagg.{key}={value} must be in [0, 0.5)")
+        require(
+            self.threshold + self.dropout_tolerance <= 1,
+            f"secagg.threshold={self.threshold} and secagg.dropout_tolerance="
+            f"{self.dropout_tolerance} add up to more than 1: after that many dropouts too few are "
+            "left to unmask",
+        )
+        require(
+            self.minimum_cohort >= 2,
+            f"secagg.minimum_cohort={self.minimum_cohort} must be at least 2: the sum of one is no sum",
+        )
+
+
+@dataclass
+class RunConfig:
+    """One training run: how long, where its files go, how it is resumed."""
+
+    num_rounds: int = MISSING
+    seed: int = 0
+    directory: str | None = None
+    resume: str | None = None
+    stop_after_round: int | None = None
+    timeout_seconds: float = 600.0
+    device: str = "auto"
+
+    def validate(self) -> None:
+        require(self.num_rounds >= 1, f"run.num_rounds={self.num_rounds} must be at least 1")
+        require(self.seed >= 0, f"run.seed={self.seed} must not be negative")
+        require(self.timeout_seconds > 0, f"run.timeout_seconds={self.timeout_seconds} must be positive")
+        stop = self.stop_after_round
+        require(stop is None or stop >= 1, f"run.stop_after_round={stop} must be at least 1")
+        require(self.device in DEVICES, f"run.device={self.device} is none of {', '.join(DEVICES)}")
+        require(
+            self.resume is None or self.directory is None,
+            f"run.resume={self.resume} continues in its own directory: leave out run.directory",
+        )
+
+
+@dataclass
+class Config:
+    """The whole configuration of a run."""
+
+    dataset: DatasetConfig = MISSING
+    method: Any = MISSING
+    privacy: PrivacyConfig = MISSING
+    secagg: SecAggConfig = MISSING
+    run: RunConfig = MISSING
+
+    def validate(self) -> None:
+        """Check every section.
+
+        Raises:
+            ConfigError: one line that names the value and the remedy.
+        """
+        for section in (self.dataset, self.method, self.privacy, self.secagg, self.run):
+            section.validate()
+
+
+METHODS: dict[str, type[MethodConfig]] = {
+    "fedavg": FedAvgConfig,
+    "dp_fedavg": DPFedAvgConfig,
+    "gdpfed": GDPFedConfig,
+    "gdpfed_op": GDPFedOpConfig,
+    "gdpfed_plus": GDPFedPlusConfig,
+}
