@@ -1,0 +1,16 @@
+"""What travels between server and client: message types and record names, the one place both sides read.
+
+Everything is either public (parameters, keys, the model), sealed for another client, or masked. Nothing that
+a client computes from its data leaves it in clear: no loss, no example count, no data-dependent field.
+"""
+
+JOIN = "join"
+ADVERTISE, SHARE, MASKED, UNMASK = "advertise", "share", "masked", "unmask"
+PLAIN = "plain"
+
+CLIENT_RECORD = "client"
+SESSION_RECORD = "session"
+ORDER_RECORD = "order"
+THETA_RECORD = "theta"
+REFUSAL_RECORD = "refusal"
+UPDATE_RECORD = "update"

@@ -1,0 +1,39 @@
+"""Accuracy and loss of a model on examples that no client has."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from gdpfed.learning.datasets import Split
+from gdpfed.learning.models import assign
+
+BATCH_SIZE = 1024
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Share of examples classified rightly, and mean cross-entropy in nats."""
+
+    accuracy: float
+    loss: float
+
+
+def evaluate(
+    model: nn.Module, theta: npt.NDArray[np.float32], data: Split, *, device: torch.device
+) -> Evaluation:
+    """Evaluate the parameters ``theta`` of shape (d,) on ``data``."""
+    model.to(device).eval()
+    assign(model, torch.from_numpy(theta.copy()).to(device))
+    right, loss = 0, 0.0
+    with torch.no_grad():
+        for start in range(0, len(data), BATCH_SIZE):
+            x = torch.from_numpy(data.x[start : start + BATCH_SIZE]).to(device)
+            y = torch.from_numpy(data.y[start : start + BATCH_SIZE]).to(device)
+            logits = model(x)
+            right += int((logits.argmax(dim=1) == y).sum())
+            loss += float(cross_entropy(logits, y, reduction="sum"))
+    return Evaluation(accuracy=right / len(data), loss=loss / len(data))

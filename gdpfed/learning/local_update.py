@@ -1,0 +1,87 @@
+"""A client's part of a round before encoding: train, take the difference, clip."""
+
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from gdpfed.learning.datasets import Split
+from gdpfed.learning.models import assign
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Local SGD in one round: tau steps at learning rate eta_t, already decayed for this round."""
+
+    local_steps: int
+    batch_size: int
+    learning_rate: float
+    momentum: float
+
+
+def local_update(
+    model: nn.Module,
+    theta: npt.NDArray[np.float32],
+    data: Split,
+    training: LocalTraining,
+    *,
+    rng: np.random.Generator,
+    device: torch.device,
+) -> torch.Tensor:
+    """Delta_i = theta_i - theta after tau local SGD steps (Algorithm 1 of the paper).
+
+    Args:
+        model: the architecture; its parameters are overwritten.
+        theta: global parameters, shape (d,).
+        data: the client's own examples; with none of them the update is zero.
+        rng: chooses the batches.
+
+    Returns:
+        The update, shape (d,), float64, on ``device``; it may hold NaN where training diverged.
+    """
+    start = torch.from_numpy(theta.copy()).to(device)
+    if len(data) == 0:
+        return torch.zeros(len(theta), dtype=torch.float64, device=device)
+    model.to(device).train()
+    assign(model, start.clone())
+    x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(
+        parameters, lr=training.learning_rate, momentum=training.momentum, foreach=False
+    )
+    for batch in _batches(len(data), training, rng):
+        optimizer.zero_grad()
+        cross_entropy(model(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    end = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    return end.double() - start.double()
+
+
+def _batches(num_examples: int, training: LocalTraining, rng: np.random.Generator) -> list[torch.Tensor]:
+    """tau batches that walk through reshuffled passes over the data."""
+    size = min(training.batch_size, num_examples)
+    order: list[npt.NDArray[np.int64]] = []
+    while sum(map(len, order)) < training.local_steps * size:
+        order.append(rng.permutation(num_examples))
+    stream = torch.from_numpy(np.concatenate(order))
+    return [stream[step * size : (step + 1) * size] for step in range(training.local_steps)]
+
+
+def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
+    """Scale an update to L2 norm at most ``clipping_norm``: the factor is min(1, C / ||Delta||).
+
+    An all-zero update stays zero. An update that is not finite becomes zero, so that a client whose
+    training diverged neither breaks the sum nor stands out.
+
+    Args:
+        update: shape (d,), float64.
+        clipping_norm: C > 0; infinite leaves a finite update as it is.
+    """
+    norm = float(torch.linalg.vector_norm(update))
+    if not isfinite(norm):
+        return torch.zeros_like(update)
+    return update * (clipping_norm / norm) if norm > clipping_norm else update

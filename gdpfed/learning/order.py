@@ -1,0 +1,41 @@
+"""What the server asks a client to train in one round, as flat values that any message can carry."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.task import Task
+
+Scalar = str | int | float
+
+
+@dataclass(frozen=True)
+class TrainingOrder:
+    """Task, local training and round; ``device`` is the server's wish, ``auto`` lets the client choose."""
+
+    task: Task
+    training: LocalTraining
+    round_index: int
+    device: str
+
+    def to_scalars(self) -> dict[str, Scalar]:
+        """One flat mapping; a missing path travels as an empty string."""
+        flat = asdict(self.task) | asdict(self.training)
+        flat["path"] = flat["path"] or ""
+        return flat | {"round_index": self.round_index, "device": self.device}
+
+    @classmethod
+    def from_scalars(cls, scalars: dict[str, Any]) -> Self:
+        """Inverse of :meth:`to_scalars`.
+
+        Raises:
+            KeyError: a value is missing.
+        """
+        task = {field.name: scalars[field.name] for field in fields(Task)}
+        training = {field.name: scalars[field.name] for field in fields(LocalTraining)}
+        return cls(
+            task=Task(**task | {"path": task["path"] or None}),
+            training=LocalTraining(**training),
+            round_index=scalars["round_index"],
+            device=scalars["device"],
+        )

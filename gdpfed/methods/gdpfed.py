@@ -1,0 +1,68 @@
+"""GDPFed and its two refinements (Xu, Hu, Kotevska): groups, optimal rates, sparsified sums.
+
+Each class adds one idea to the one before: noise by group, then rates by group, then top-k by group.
+"""
+
+from typing import ClassVar
+
+from conf.schema import Config
+from gdpfed.methods.base import Method, Vector, configured_groups
+from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates
+from gdpfed.methods.top_k import keep_largest
+from gdpfed.privacy.plan import PrivacyPlan
+
+
+class GDPFed(Method):
+    """Every group at its own budget and noise, all at the overall rate q."""
+
+    name: ClassVar[str] = "gdpfed"
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        refuse_given_rates(config)
+        groups = configured_groups(config)
+        return private_plan(
+            config,
+            groups=groups,
+            group_sampling_rates=(config.privacy.sampling_rate,) * len(groups),
+            reweighting=config.method.reweighting,
+        )
+
+
+class GDPFedOp(Method):
+    """Every group at its own rate, the rates that solve Problem 1."""
+
+    name: ClassVar[str] = "gdpfed_op"
+    sparsified: ClassVar[bool] = False
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        groups = configured_groups(config)
+        return private_plan(
+            config,
+            groups=groups,
+            group_sampling_rates=group_rates(config, groups, sparsified=cls.sparsified),
+            reweighting=config.method.reweighting,
+            keep_fractions=cls.keep_fractions(config),
+        )
+
+    @classmethod
+    def keep_fractions(cls, config: Config) -> tuple[float, ...] | None:
+        """k_m / d of every group; None keeps everything."""
+        del config
+        return None
+
+
+class GDPFedPlus(GDPFedOp):
+    """As gdpfed_op, and of every group's sum only the k_m largest entries reach the model."""
+
+    name: ClassVar[str] = "gdpfed_plus"
+    sparsified: ClassVar[bool] = True
+
+    @classmethod
+    def keep_fractions(cls, config: Config) -> tuple[float, ...] | None:
+        return tuple(config.method.keep_fraction)
+
+    def transform(self, group_index: int, total: Vector) -> Vector:
+        """Top_k(y_m, k_m) with k_m = round(keep_fraction * d)."""
+        return keep_largest(total, self.plan.groups[group_index].keep_fraction)

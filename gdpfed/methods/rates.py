@@ -1,0 +1,90 @@
+"""From the configuration to a private plan: the sampling rates, and the arguments all plans share."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from conf.schema import Config, ConfigError
+from gdpfed.privacy.groups import Group, default_delta
+from gdpfed.privacy.mechanism import Adjacency, Sampling
+from gdpfed.privacy.plan import PrivacyPlan, Reweighting, make_plan
+from gdpfed.privacy.sampling_rates import optimal_sampling_rates
+
+
+def refuse_given_rates(config: Config) -> None:
+    """Refuse rates by group where the method samples all groups alike.
+
+    Raises:
+        ConfigError: names the method and the setting.
+    """
+    if config.privacy.sampling_rates != "auto":
+        raise ConfigError(
+            f"privacy.sampling_rates={config.privacy.sampling_rates} does not go with "
+            f"method={config.method.name}, which samples everybody at privacy.sampling_rate: "
+            "use method=gdpfed_op or method=gdpfed_plus"
+        )
+
+
+def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) -> tuple[float, ...]:
+    """Rates q_m: the configured ones, the paper's own for this data set, or those of Problem 1.
+
+    Raises:
+        ConfigError: rates that the configuration does not have, or an objective without an optimum.
+        PrivacyError: rates that cannot be had.
+    """
+    given = config.privacy.sampling_rates
+    if isinstance(given, list):
+        return tuple(given)
+    if given == "paper":
+        if config.dataset.paper_sampling_rates is None:
+            raise ConfigError(
+                f"privacy.sampling_rates=paper: the paper has no rates for {config.dataset.name}"
+            )
+        return tuple(config.dataset.paper_sampling_rates)
+    if config.method.reweighting != "squared_participation":
+        raise ConfigError(
+            f"method.reweighting={config.method.reweighting} makes Problem 1 the same for all rates: "
+            "use squared_participation, or name the rates in privacy.sampling_rates"
+        )
+    return optimal_sampling_rates(
+        epsilons=tuple(group.epsilon for group in groups),
+        group_sizes=tuple(len(group.clients) for group in groups),
+        sampling_rate=config.privacy.sampling_rate,
+        delta=configured_delta(config),
+        num_rounds=config.run.num_rounds,
+        local_steps=config.dataset.local_steps,
+        learning_rate=config.dataset.learning_rate,
+        sparsified=sparsified,
+        min_sampling_rate=config.privacy.min_sampling_rate,
+    )
+
+
+def configured_delta(config: Config) -> float:
+    """delta, by default n**-1.1."""
+    if config.privacy.delta is not None:
+        return config.privacy.delta
+    return default_delta(config.dataset.num_clients)
+
+
+def private_plan(
+    config: Config,
+    *,
+    groups: Sequence[Group],
+    group_sampling_rates: Sequence[float],
+    reweighting: str,
+    keep_fractions: tuple[float, ...] | None = None,
+) -> PrivacyPlan:
+    """The plan with what is the same in every private method taken from the configuration."""
+    return make_plan(
+        groups=tuple(groups),
+        num_rounds=config.run.num_rounds,
+        sampling_rate=config.privacy.sampling_rate,
+        delta=configured_delta(config),
+        clipping_norm=config.privacy.clipping_norm,
+        accountant=config.privacy.accountant,
+        sampling=cast("Sampling", config.privacy.sampling),
+        adjacency=cast("Adjacency", config.privacy.adjacency),
+        group_sampling_rates=tuple(group_sampling_rates),
+        reweighting=cast("Reweighting", reweighting),
+        keep_fractions=keep_fractions or (1.0,) * len(groups),
+        sums_hidden=config.secagg.mode != "off",
+    )
