@@ -1,0 +1,1 @@
+"""The Flower side of a client: one handler a message type."""

@@ -1,0 +1,73 @@
+"""From the server's order to the integers that are masked: train, clip, add noise, encode."""
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
+from gdpfed.learning.local_update import clip, local_update
+from gdpfed.learning.models import fingerprint
+from gdpfed.learning.noise import gaussian_noise
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.learning.task import choose_device
+from secagg import RoundParameters, keystream
+
+
+class OrderError(ValueError):
+    """A training order that does not fit what the client agreed to."""
+
+
+def order_and_model(
+    content: RecordDict, parameters: RoundParameters
+) -> tuple[TrainingOrder, npt.NDArray[np.float32]]:
+    """The order and the model of a message.
+
+    Raises:
+        OrderError: records are missing, or the model is not the one whose hash the client agreed to.
+    """
+    order, arrays = content.get(ORDER_RECORD), content.get(THETA_RECORD)
+    if not isinstance(order, ConfigRecord) or not isinstance(arrays, ArrayRecord):
+        raise OrderError(f"the message lacks the record {ORDER_RECORD} or {THETA_RECORD}")
+    theta = arrays[THETA_RECORD].numpy()
+    if theta.dtype != np.float32 or theta.shape != (parameters.dimension,):
+        raise OrderError(
+            f"the model is {theta.dtype}{list(theta.shape)}, not float32[{parameters.dimension}]"
+        )
+    if fingerprint(theta) != parameters.model_hash:
+        raise OrderError("the model is another one than the server announced to the cohort")
+    return TrainingOrder.from_scalars(dict(order)), theta
+
+
+def encoded_update(
+    order: TrainingOrder,
+    theta: npt.NDArray[np.float32],
+    parameters: RoundParameters,
+    num_contributors: int,
+    client_id: int,
+) -> npt.NDArray[np.uint32]:
+    """One client's clipped and noised update as residues, shape (d,).
+
+    The update is clipped to ``clip_bound``, a hair below C, so that after rounding to the grid its L2
+    norm is at most C. The noise is the client's share C sigma / sqrt(n2 - D - c), drawn on the training
+    device from a keystream under a fresh key of the operating system, and rounded by itself.
+    """
+    device = choose_device(order.device)
+    encoding = parameters.encoding(num_contributors)
+    update = local_update(
+        order.task.build_model(),
+        theta,
+        order.task.client_data(client_id),
+        order.training,
+        rng=np.random.default_rng([order.task.seed, client_id, order.round_index]),
+        device=device,
+    )
+    noise = gaussian_noise(
+        parameters.dimension,
+        parameters.client_noise_stddev(num_contributors),
+        keystream(os.urandom(32)),
+        device=device,
+    )
+    steps = encoding.encode(clip(update, encoding.clip_bound).cpu().numpy())
+    return encoding.to_residues(steps + encoding.encode_noise(noise.cpu().numpy()))

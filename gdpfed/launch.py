@@ -1,0 +1,227 @@
+"""Start ``flwr run`` on the simulation backend in a Flower home of its own, and leave nothing behind.
+
+Flower's own way keeps a SuperLink running between runs and its files in the user's home. Here everything
+lives in a directory under the project that is removed at the end, and every process that was started, by
+whatever way it detached itself, carries that directory in its environment and is ended with it.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+import psutil
+
+PROJECT = Path(__file__).resolve().parents[1]
+HOMES = PROJECT / ".flwr"
+LOG_FILE = "flower.log"
+START_SECONDS = 60.0
+POLL_SECONDS = 0.25
+END_SECONDS = 5.0
+# The last line of an error that the project raised itself, as Python prints it.
+_OWN_ERROR = re.compile(r"^(?:conf|gdpfed|server_app|client_app)\.[\w.]*Error: (.+)$", re.MULTILINE)
+_ANY_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
+
+
+class LaunchError(RuntimeError):
+    """A run that did not start or did not end well; one line that says why."""
+
+
+class Launch:
+    """One run under ``with``: entered, it is running; left, however, nothing of it runs any more.
+
+    Args:
+        overrides: the configuration.
+        num_clients: how many SuperNodes to simulate.
+        directory: where the run's files go, absolute.
+        resuming: the directory is that of a run to continue.
+    """
+
+    def __init__(
+        self, overrides: Sequence[str], *, num_clients: int, directory: Path, resuming: bool
+    ) -> None:
+        key = "run.resume" if resuming else "run.directory"
+        self.overrides = [*overrides, f"{key}={_hydra_string(str(directory))}"]
+        self.num_clients = num_clients
+        self.directory = directory
+
+    def __enter__(self) -> Self:
+        self._check_project()
+        HOMES.mkdir(exist_ok=True)
+        self._home = Path(tempfile.mkdtemp(dir=HOMES))
+        self._ray = Path(tempfile.mkdtemp(prefix="gdpfed-"))
+        self._previous_handler = signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def running(self) -> bool:
+        """Wait a moment; whether the run still goes on."""
+        try:
+            self._run.wait(timeout=POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def check(self) -> None:
+        """After the end: keep Flower's log beside the run's files if there are any.
+
+        Raises:
+            LaunchError: the run failed; its own error line, or the place of the log.
+        """
+        log = (self._home / LOG_FILE).read_text(encoding="utf-8", errors="replace")
+        if self.directory.is_dir():
+            with (self.directory / LOG_FILE).open("a", encoding="utf-8") as file:
+                file.write(log)
+        errors = _OWN_ERROR.findall(log) or _ANY_ERROR.findall(log)
+        if errors:
+            raise LaunchError(errors[-1])
+        if self._run.returncode != 0:
+            raise LaunchError(f"flwr run ended with status {self._run.returncode}: {_last_line(log)}")
+
+    def _check_project(self) -> None:
+        if not (PROJECT / "pyproject.toml").is_file():
+            raise LaunchError(
+                f"{PROJECT} holds no pyproject.toml: gdpfed run needs a checkout of the project, "
+                "installed in place"
+            )
+
+    def _start(self) -> None:
+        runtime, control = _free_ports(2)
+        (self._home / "config.toml").write_text(
+            '[superlink]\ndefault = "local"\n\n'
+            f'[superlink.local]\naddress = "127.0.0.1:{runtime}"\ninsecure = true\n',
+            encoding="utf-8",
+        )
+        overrides = json.dumps(shlex.join(self.overrides))
+        run_config = self._home / "run-config.toml"
+        run_config.write_text(f"overrides = {overrides}\n", encoding="utf-8")
+        self._superlink = self._spawn(
+            "superlink.log",
+            *("flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"),
+            *("--host", "127.0.0.1", "--port", str(runtime)),
+            *("--control-api-address", f"127.0.0.1:{control}"),
+        )
+        self._wait_until_healthy(runtime)
+        federation = f"num-supernodes={self.num_clients} client-resources-num-cpus=1"
+        self._run = self._spawn(
+            LOG_FILE,
+            *("flwr", "run", str(PROJECT), "local", "--stream"),
+            *("--federation-config", federation, "--run-config", str(run_config)),
+        )
+
+    def _spawn(self, log: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a program of this environment, away from the terminal's signals."""
+        executable = Path(sys.executable).with_name(program)
+        with (self._home / log).open("wb") as output:
+            return subprocess.Popen(  # noqa: S603 - our own programs
+                [str(executable), *arguments],
+                env=self._environment(),
+                cwd=PROJECT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        bin_directory = str(Path(sys.executable).parent)
+        return os.environ | {
+            "PATH": f"{bin_directory}{os.pathsep}{os.environ.get('PATH', '')}",
+            "FLWR_HOME": str(self._home),
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "RAY_TMPDIR": str(self._ray),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "NO_COLOR": "1",
+        }
+
+    def _wait_until_healthy(self, port: int) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._superlink.poll() is None:
+            with suppress(urllib.error.URLError, OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
+                return
+            time.sleep(POLL_SECONDS)
+        log = (self._home / "superlink.log").read_text(encoding="utf-8", errors="replace")
+        raise LaunchError(f"Flower's SuperLink did not start: {_last_line(log)}")
+
+    def _end(self) -> None:
+        """End every process of this run and remove its home; a second interrupt does not stop this."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            for end in (psutil.Process.terminate, psutil.Process.kill):
+                processes = list(self._processes())
+                for process in processes:
+                    with suppress(psutil.NoSuchProcess):
+                        end(process)
+                psutil.wait_procs(processes, timeout=END_SECONDS)
+            shutil.rmtree(self._home, ignore_errors=True)
+            shutil.rmtree(self._ray, ignore_errors=True)
+            with suppress(OSError):
+                HOMES.rmdir()
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
+            signal.signal(signal.SIGTERM, self._previous_handler)
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        """Every process that this launch has started, directly or not."""
+        own = os.getpid()
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if process.pid != own and process.environ().get("FLWR_HOME") == str(self._home):
+                    yield process
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _hydra_string(text: str) -> str:
+    """A quoted value in Hydra's override grammar."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on at the moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"

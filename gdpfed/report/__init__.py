@@ -1,0 +1,1 @@
+"""Tables and pictures of plans and runs."""

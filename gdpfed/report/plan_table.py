@@ -1,0 +1,106 @@
+"""A privacy plan as a table, and several side by side."""
+
+from collections.abc import Iterable, Sequence
+from io import StringIO
+from math import isinf
+
+from rich.console import Console, Group
+from rich.table import Table
+
+from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+
+WIDTH = 100
+HEADINGS = (
+    "group",
+    "epsilon",
+    "vs server*",
+    "clients",
+    "rate q",
+    "cohort r",
+    "sigma",
+    "sigma²",
+    "keep",
+    "weight ω",
+)
+
+
+def _number(value: float, form: str) -> str:
+    return "none" if isinf(value) else format(value, form)
+
+
+def plan_table(plan: PrivacyPlan, name: str) -> Table:
+    """One row a group: what it is promised and what follows for it."""
+    promise = "client-level DP" if plan.private else "no privacy"
+    table = Table(
+        title=f"{name}: {promise}, {plan.num_rounds} rounds",
+        caption=_caption(plan),
+        title_justify="left",
+    )
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right")
+    for index, group in enumerate(plan.groups):
+        table.add_row(*_row(index, group))
+    return table
+
+
+def _row(index: int, group: GroupPlan) -> Sequence[str]:
+    return (
+        str(index),
+        _number(group.epsilon, "g"),
+        f"{_number(group.epsilon_against_server, '.2f')} (K={group.participations_p99})",
+        str(len(group.clients)),
+        f"{100 * group.sampling_rate:.2f} %",
+        f"{group.expected_cohort_size:.1f}",
+        f"{group.noise_multiplier:.3f}",
+        f"{group.noise_variance_multiplier:.3f}",
+        f"{group.keep_fraction:g}",
+        f"{group.group_weight:.5f}",
+    )
+
+
+def _caption(plan: PrivacyPlan) -> str:
+    if not plan.private:
+        return "No clipping and no noise: nothing is promised."
+    hidden = "" if plan.sums_hidden else " Secure aggregation is off: nothing is promised against it."
+    return (
+        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.sampling} sampling, "
+        f"{plan.adjacency} adjacency, clipping norm {plan.clipping_norm:g}, "
+        f"Lambda {plan.noise_magnitude:.3f}\n"
+        "* against the server, which draws the cohorts: a client that takes part K times, the 99th "
+        f"percentile.{hidden}"
+    )
+
+
+def comparison_table(rows: Iterable[tuple[str, str, PrivacyPlan | str]]) -> Group:
+    """Methods and accountants side by side, one line a group; below it why any plan was refused."""
+    table = Table(title="plans side by side", title_justify="left", show_lines=True)
+    for heading in ("method", "accountant", "epsilon", "rate q", "sigma²", "Lambda", "step Σωr"):
+        table.add_column(heading, justify="left" if heading in ("method", "accountant") else "right")
+    reasons: list[str] = []
+    for method, accountant, plan in rows:
+        if isinstance(plan, str):
+            if plan not in reasons:
+                reasons.append(plan)
+            table.add_row(method, accountant, f"refused ({reasons.index(plan) + 1})")
+        else:
+            table.add_row(method, accountant, *_comparison_row(plan))
+    notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
+    return Group(table, *notes)
+
+
+def _comparison_row(plan: PrivacyPlan) -> Sequence[str]:
+    groups = plan.groups
+    return (
+        "\n".join(_number(group.epsilon, "g") for group in groups),
+        "\n".join(f"{100 * group.sampling_rate:.2f} %" for group in groups),
+        "\n".join(f"{group.noise_variance_multiplier:.3f}" for group in groups),
+        f"{plan.noise_magnitude:.3f}",
+        f"{sum(group.group_weight * group.expected_cohort_size for group in groups):.2f}",
+    )
+
+
+def plan_lines(plan: PrivacyPlan, name: str) -> list[str]:
+    """The table as plain text lines, for a log."""
+    console = Console(file=StringIO(), width=WIDTH, no_color=True, record=True)
+    console.print(plan_table(plan, name))
+    return console.export_text().splitlines()

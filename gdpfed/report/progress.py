@@ -1,0 +1,74 @@
+"""A live line while a run trains: round, accuracy, and what each group has spent of its budget."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from gdpfed.report.records import RoundRecord
+
+
+class RunProgress:
+    """Shows the rounds of a run as they are recorded; on something else than a terminal, one line each."""
+
+    def __init__(self, console: Console, num_rounds: int, budgets: Sequence[float | None]) -> None:
+        self.console = console
+        self.num_rounds = num_rounds
+        self.budgets = budgets
+        self.shown = 0
+        self._progress = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting Flower and its workers ...", total=num_rounds)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, records: Sequence[RoundRecord]) -> None:
+        """Show the newest of the records."""
+        for record in records[self.shown :]:
+            if not self.console.is_terminal:
+                self.console.print(f"round {record.round}/{self.num_rounds}  {self.describe(record)}")
+            for name, reason in record.failures.items():
+                self.console.print(f"round {record.round}, {name}: {reason}")
+        self.shown = len(records)
+        if records:
+            self._progress.update(
+                self._task, completed=records[-1].round, description=self.describe(records[-1])
+            )
+
+    def describe(self, record: RoundRecord) -> str:
+        """Accuracy and spent budgets in a few words."""
+        spent = [
+            f"{epsilon:.2f}/{budget:g}"
+            for epsilon, budget in zip(record.spent_epsilon, self.budgets, strict=True)
+            if epsilon is not None and budget is not None
+        ]
+        budgets = f"  epsilon {'  '.join(spent)}" if spent else ""
+        return f"accuracy {100 * record.accuracy:.1f} %{budgets}"

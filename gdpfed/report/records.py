@@ -1,0 +1,77 @@
+"""The record of one round, as one JSON line, and the files of a run that others read."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+CONFIG_FILE = "config.yaml"
+PLAN_FILE = "plan.json"
+ROUNDS_FILE = "rounds.jsonl"
+LEDGER_FILE = "ledger.json"
+MODEL_FILE = "model.safetensors"
+ACCURACY_PICTURE = "accuracy.png"
+BUDGET_PICTURE = "budget.png"
+RUNS = "runs"
+
+
+def run_path(chosen: str | None, dataset: str, method: str) -> Path:
+    """The absolute directory of a run: the chosen one, or a new one under ``runs/`` here, named by time."""
+    if chosen is None:
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        chosen = f"{RUNS}/{stamp}-{dataset}-{method}"
+    return Path(chosen).expanduser().absolute()
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What is kept of a round; ``round`` counts from 1.
+
+    Attributes:
+        accuracy, loss: of the model after the round, on the test split (loss in nats).
+        cohort_sizes: sampled clients of every group.
+        survivors: clients in every requested sum; 0 where there was none.
+        failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
+        spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
+        epsilon_against_server: of the client that took part most often; None where nothing is promised.
+        seconds: wall time by phase.
+    """
+
+    round: int
+    accuracy: float
+    loss: float
+    cohort_sizes: list[int]
+    survivors: list[int]
+    failures: dict[str, str]
+    spent_epsilon: list[float | None]
+    epsilon_against_server: list[float | None]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One line without a line break."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+
+def read_rounds(directory: Path) -> list[RoundRecord]:
+    """The complete lines of a run's record so far; a last line still being written is left out.
+
+    Raises:
+        ValueError: a complete line is no record; the message names file and line.
+    """
+    path = directory / ROUNDS_FILE
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    records = []
+    for number, line in enumerate((each for each in lines if each.endswith("\n")), start=1):
+        try:
+            records.append(RoundRecord(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} line {number} is no record of a round: {error}") from None
+    return records
+
+
+def finite(values: Sequence[float | None]) -> list[float | None]:
+    """Infinite values as None, since JSON has no infinity."""
+    return [None if value is None or value == float("inf") else value for value in values]

@@ -1,0 +1,100 @@
+"""Files that are whole or absent, and the state from which a run goes on."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from server_app.errors import RunError
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+PRIVATE_MODE = 0o600
+PUBLIC_MODE = 0o644
+_HEADER_LENGTH_BYTES = 8
+
+
+def write_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
+    """Write a file so that a crash at any time leaves the old one or the new one, never a part.
+
+    Raises:
+        RunError: the file system refused, as when it is full; the old file is untouched.
+    """
+    draft = path.with_name(f".{path.name}.tmp")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """State after a completed round.
+
+    Attributes:
+        theta: the model, shape (d,).
+        completed_rounds: how many rounds have changed or tried to change it.
+        sampling_key: draws the cohorts of all rounds; secret, since amplification rests on it.
+    """
+
+    theta: npt.NDArray[np.float32]
+    completed_rounds: int
+    sampling_key: bytes
+
+    def save(self, directory: Path) -> None:
+        """Write to the run directory, readable by its owner only."""
+        metadata = {
+            "completed_rounds": str(self.completed_rounds),
+            "sampling_key": self.sampling_key.hex(),
+        }
+        data = save_tensors({"theta": self.theta}, metadata)
+        write_whole(directory / CHECKPOINT_FILE, data, mode=PRIVATE_MODE)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Checkpoint":
+        """Read from the run directory.
+
+        Raises:
+            RunError: the file is missing, truncated or not ours.
+        """
+        path = directory / CHECKPOINT_FILE
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise RunError(
+                f"run.resume={directory}: {path.name} cannot be read ({error.strerror}); "
+                "a finished run keeps none and has nothing to resume"
+            ) from None
+        try:
+            theta = load_tensors(data)["theta"]
+            metadata = _metadata(data)
+            return cls(
+                theta=theta,
+                completed_rounds=int(metadata["completed_rounds"]),
+                sampling_key=bytes.fromhex(metadata["sampling_key"]),
+            )
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise RunError(
+                f"run.resume={directory}: {path.name} is damaged ({error}); "
+                "restore it from a copy or start a new run"
+            ) from None
+
+
+def _metadata(data: bytes) -> dict[str, Any]:
+    """The string map in a safetensors header, which the library reads from files only."""
+    length = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
+    header = json.loads(data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + length])
+    metadata: dict[str, Any] = header["__metadata__"]
+    return metadata

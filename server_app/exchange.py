@@ -1,0 +1,64 @@
+"""One exchange: the server sends, the clients answer, and who does not is known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from logging import WARNING
+from time import perf_counter
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+
+from gdpfed.exchange import REFUSAL_RECORD
+
+
+@dataclass
+class Exchanger:
+    """Sends one message to each of some clients and gathers the answers.
+
+    Attributes:
+        grid: Flower's connection to the nodes.
+        nodes: node id of every client id.
+        timeout_seconds: how long one exchange waits; who has not answered by then counts as vanished.
+        seconds: time spent in each kind of exchange since it was last cleared.
+    """
+
+    grid: Grid
+    nodes: Mapping[int, int]
+    timeout_seconds: float
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def exchange(self, message_type: str, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
+        """Send ``contents`` by client id as ``train.<message_type>``; the answers by client id.
+
+        A client that fails, refuses or stays silent is left out, with one line in the log.
+        """
+        started = perf_counter()
+        messages = {
+            client_id: Message(content, self.nodes[client_id], f"train.{message_type}")
+            for client_id, content in contents.items()
+        }
+        replies = self.grid.send_and_receive(list(messages.values()), timeout=self.timeout_seconds)
+        clients = {message.metadata.message_id: key for key, message in messages.items()}
+        answers: dict[int, RecordDict] = {}
+        for reply in replies:
+            client_id = clients[reply.metadata.reply_to_message_id]
+            reason = _failure(reply)
+            if reason is None:
+                answers[client_id] = reply.content
+            else:
+                log(WARNING, "client %d left in stage %s: %s", client_id, message_type, reason)
+        silent = len(messages) - len(clients.keys() & {r.metadata.reply_to_message_id for r in replies})
+        if silent:
+            log(WARNING, "%d clients did not answer in stage %s", silent, message_type)
+        self.seconds[message_type] = self.seconds.get(message_type, 0.0) + perf_counter() - started
+        return answers
+
+
+def _failure(reply: Message) -> str | None:
+    if reply.has_error():
+        return " ".join(str(reply.error.reason).split())
+    refusal = reply.content.get(REFUSAL_RECORD)
+    if isinstance(refusal, ConfigRecord):
+        return str(refusal["reason"])
+    return None
