@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
+RENYI_ORDERS = ("auto", "fine", "whole")
 DEVICES = ("auto", "cpu", "cuda")
 PARTITIONS = ("iid", "natural")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
@@ -115,6 +116,7 @@ class PrivacyConfig:
     """Budgets, their accounting, and what follows from them."""
 
     accountant: str = "pld"
+    renyi_orders: str = "auto"
     sampling: str = "poisson"
     adjacency: str = "zero_out"
     budgets: list[float] = MISSING
@@ -126,6 +128,10 @@ class PrivacyConfig:
     min_sampling_rate: float = 0.0
 
     def validate(self) -> None:
+        require(
+            self.renyi_orders in RENYI_ORDERS,
+            f"privacy.renyi_orders={self.renyi_orders} is none of {', '.join(RENYI_ORDERS)}",
+        )
         rates = self.sampling_rates
         numbers = isinstance(rates, list) and all(isinstance(q, int | float) for q in rates)
         require(

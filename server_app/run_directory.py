@@ -100,8 +100,12 @@ class RunDirectory:
         """Write what has been charged, before anything is released for it."""
         write_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()), mode=PRIVATE_MODE)
 
-    def keep_rounds(self, completed_rounds: int) -> list[RoundRecord]:
-        """Drop the record of rounds after the last checkpoint, and return the others."""
+    def completed_records(self, completed_rounds: int) -> list[RoundRecord]:
+        """The record up to the last checkpoint.
+
+        Raises:
+            RunError: rounds are missing in it, or it is damaged.
+        """
         try:
             records = [r for r in read_rounds(self.path) if r.round <= completed_rounds]
         except ValueError as error:
@@ -111,8 +115,12 @@ class RunDirectory:
                 f"run.resume={self.path}: {ROUNDS_FILE} holds {len(records)} of the "
                 f"{completed_rounds} rounds of the checkpoint: restore it from a copy"
             )
-        write_whole(self.path / ROUNDS_FILE, "".join(f"{r.to_json()}\n" for r in records).encode())
         return records
+
+    def keep_rounds(self, completed_rounds: int) -> None:
+        """Drop what the record holds of rounds after the last checkpoint."""
+        lines = [f"{record.to_json()}\n" for record in self.completed_records(completed_rounds)]
+        write_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
 
     def append_round(self, record: RoundRecord) -> None:
         """Add one line to the record."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +73,7 @@ def _npz(path: Path | None) -> Dataset:
                     f"{path} lacks the arrays {', '.join(missing)}; it needs {', '.join(NPZ_KEYS)}"
                 )
             arrays = {key: archive[key] for key in NPZ_KEYS}
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, BadZipFile) as error:
         if isinstance(error, LearningError):
             raise
         raise LearningError(f"{path} cannot be read as .npz: {error}") from None

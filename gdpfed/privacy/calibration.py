@@ -64,17 +64,16 @@ def calibrate_noise_multiplier(
     if accountant.name == "theorem1":
         return _calibrate_theorem1(unit_noise, target_epsilon, num_rounds, delta)
     unit_noise = replace(unit_noise, noise_stddev=1.0, clipping_norm=1.0)
-    return _calibrate_by_search(accountant.name, unit_noise, target_epsilon, num_rounds, delta)
+    return _calibrate_by_search(accountant, unit_noise, target_epsilon, num_rounds, delta)
 
 
 @lru_cache(maxsize=1024)
 def _calibrate_by_search(
-    accountant_name: str, unit_noise: SampledGaussian, target: float, num_rounds: int, delta: float
+    accountant: Accountant, unit_noise: SampledGaussian, target: float, num_rounds: int, delta: float
 ) -> float:
-    accountant = make_accountant(accountant_name)
     accountant.epsilon(unit_noise, 1, delta)  # refuses a combination before any search
     start = _Start(_guess(unit_noise, target, num_rounds, delta), TYPICAL_LOG_SLOPE)
-    if accountant_name == "pld":
+    if accountant.name == "pld":
         _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
         start = _solve(
             lambda sigma: pld_epsilon(

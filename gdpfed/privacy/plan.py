@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from gdpfed.privacy.accounting import Accountant, make_accountant
+from gdpfed.privacy.accounting import Accountant, RenyiOrders, make_accountant
 from gdpfed.privacy.calibration import calibrate_noise_multiplier
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.groups import Group, check_disjoint, default_delta
@@ -54,6 +54,7 @@ def make_plan(
     clipping_norm: float,
     delta: float | None = None,
     accountant: str = "pld",
+    renyi_orders: RenyiOrders = "fine",
     sampling: Sampling = "poisson",
     adjacency: Adjacency = "zero_out",
     group_sampling_rates: Sequence[float] | None = None,
@@ -74,7 +75,7 @@ def make_plan(
     rates = _drawn_rates(groups, sampling_rate, sampling, group_sampling_rates)
     weights = _weights(groups, rates, sampling_rate, reweighting)
     terms = _Terms(
-        accountant=make_accountant(accountant),
+        accountant=make_accountant(accountant, renyi_orders),
         sampling=sampling,
         adjacency=adjacency,
         num_rounds=num_rounds,
@@ -95,6 +96,7 @@ def make_plan(
         noise_magnitude=noise_magnitude(planned, clipping_norm, reweighting),
         sampling_rate=float(sampling_rate),
         reweighting=reweighting,
+        renyi_orders=terms.accountant.renyi_orders,
         sums_hidden=sums_hidden,
     )
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gdpfed.privacy.accounting import AccountantName, make_accountant
+from gdpfed.privacy.accounting import AccountantName, RenyiOrders, make_accountant
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.mechanism import Adjacency, SampledGaussian, Sampling
 from gdpfed.privacy.validation import require_count
@@ -86,6 +86,7 @@ class PrivacyPlan:
     noise_magnitude: float
     sampling_rate: float
     reweighting: Reweighting
+    renyi_orders: RenyiOrders = "fine"
     private: bool = True
     sums_hidden: bool = True
 
@@ -114,7 +115,7 @@ class PrivacyPlan:
             return 0.0
         if self.accountant == "none":
             return math.inf
-        accountant = make_accountant(self.accountant)
+        accountant = make_accountant(self.accountant, self.renyi_orders)
         return accountant.epsilon(self.mechanism(group_index), rounds, self.delta)
 
     def to_dict(self) -> dict[str, Any]:

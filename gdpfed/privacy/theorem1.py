@@ -62,7 +62,7 @@ def check_theorem1(
     slack = _order_slack(order, noise_variance_multiplier, sampling_rate, clipping_norm)
     if slack < 0:
         raise PrivacyError(
-            f"theorem1 needs alpha <= (2/3) C^2 sigma^2 ln(1/(q alpha (1 + sigma^2))) + 1 = "
+            f"theorem1 needs alpha <= (2/3) min(1, C^2) sigma^2 ln(1/(q alpha (1 + sigma^2))) + 1 = "
             f"{order + slack:.4g}, but epsilon {epsilon:g} gives alpha = {order:.4g}; {REMEDY}"
         )
 

@@ -62,8 +62,9 @@ def _caption(plan: PrivacyPlan) -> str:
     if not plan.private:
         return "No clipping and no noise: nothing is promised."
     hidden = "" if plan.sums_hidden else " Secure aggregation is off: nothing is promised against it."
+    orders = " (whole orders)" if plan.renyi_orders == "whole" else ""
     return (
-        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.sampling} sampling, "
+        f"delta {plan.delta:.3g}, accountant {plan.accountant}{orders}, {plan.sampling} sampling, "
         f"{plan.adjacency} adjacency, clipping norm {plan.clipping_norm:g}, "
         f"Lambda {plan.noise_magnitude:.3f}\n"
         "* against the server, which draws the cohorts: a client that takes part K times, the 99th "

@@ -22,6 +22,10 @@ DELTA = 6000**-1.1
 BUDGETS = (0.5, 1.5, 3.0)
 
 
+def paired(*variances):
+    return list(zip(BUDGETS, variances, strict=True))
+
+
 def mechanism(sigma, *, rate=0.02, size=2000, sampling="poisson", adjacency="zero_out", norm=1.0):
     return SampledGaussian(
         sampling=sampling,
@@ -33,28 +37,27 @@ def mechanism(sigma, *, rate=0.02, size=2000, sampling="poisson", adjacency="zer
     )
 
 
-@pytest.mark.parametrize("epsilon", zip(BUDGETS, (1.63, 0.69, 0.44), strict=True))
-def test_pld_meets_its_published_variances(epsilon):
-    budget, variance = epsilon
+@pytest.mark.parametrize(("budget", "variance"), paired(1.63, 0.69, 0.44))
+def test_pld_meets_its_published_variances(budget, variance):
     assert make_accountant("pld").epsilon(mechanism(variance**0.5), 50, DELTA) == pytest.approx(
         budget, rel=0.02
     )
 
 
-@pytest.mark.parametrize(("budget", "variance"), zip(BUDGETS, (2.25, 0.90, 0.53), strict=True))
+@pytest.mark.parametrize(("budget", "variance"), paired(2.25, 0.90, 0.53))
 def test_rdp_meets_table_5_for_fmnist(budget, variance):
     epsilon = make_accountant("rdp").epsilon(mechanism(variance**0.5), 50, DELTA)
     assert epsilon == pytest.approx(budget, rel=0.01)
 
 
-@pytest.mark.parametrize(("budget", "variance"), zip(BUDGETS, (12.9, 2.50, 1.16), strict=True))
+@pytest.mark.parametrize(("budget", "variance"), paired(12.9, 2.50, 1.16))
 def test_rdp_meets_table_5_for_svhn(budget, variance):
     epsilon = make_accountant("rdp").epsilon(mechanism(variance**0.5, rate=0.05), 100, DELTA)
     assert epsilon == pytest.approx(budget, rel=0.01)
 
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
-@pytest.mark.parametrize(("budget", "variance"), zip(BUDGETS, (18.8, 4.51, 2.55), strict=True))
+@pytest.mark.parametrize(("budget", "variance"), paired(18.8, 4.51, 2.55))
 def test_fixed_size_reads_noise_against_two_clipping_norms(budget, variance, adjacency):
     fixed = mechanism(variance**0.5, sampling="fixed_size", adjacency=adjacency)
     assert make_accountant("rdp").epsilon(fixed, 50, DELTA) == pytest.approx(budget, rel=0.003)
@@ -72,7 +75,7 @@ def test_fixed_size_zero_out_in_units_of_one_clipping_norm_would_be_wrong(varian
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("variance", [18.8, 4.51, 2.55, 0.64])
-@pytest.mark.parametrize("otherwise", [-0.5, 0.0, 1.0])
+@pytest.mark.parametrize("otherwise", [0.0, 0.5, 1.0])
 def test_no_placement_of_updates_beats_the_fixed_size_bound(variance, adjacency, otherwise):
     found = least_epsilon(
         noise_stddev=variance**0.5,
@@ -80,7 +83,7 @@ def test_no_placement_of_updates_beats_the_fixed_size_bound(variance, adjacency,
         delta=DELTA,
         sampling_rate=0.02,
         drawn=2.0,
-        drawn_otherwise=max(0.0, otherwise),
+        drawn_otherwise=otherwise,
     )
     fixed = mechanism(variance**0.5, sampling="fixed_size", adjacency=adjacency)
     assert found <= make_accountant("rdp").epsilon(fixed, 50, DELTA)
@@ -110,7 +113,11 @@ def test_renyi_curve_agrees_with_numerical_integration(order):
 
     integral = quad(integrand, -15, 40, points=[0, order], epsabs=0, epsrel=1e-11, limit=400)[0]
     curve = _poisson_renyi(sigma, rate)[POISSON_ORDERS.index(order)]
-    assert curve == pytest.approx(math.log(integral) / (order - 1), rel=1e-6)
+    exact = math.log(integral) / (order - 1)
+    if order == int(order):
+        assert curve == pytest.approx(exact, rel=1e-6)
+    else:  # dp-accounting adds up the absolute values of an alternating series
+        assert exact <= curve <= 1.2 * exact
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
@@ -126,14 +133,20 @@ def test_full_participation_is_a_plain_gaussian(sampling, adjacency, distance):
 
 
 @pytest.mark.parametrize("name", ["rdp", "pld"])
-def test_tiny_rates_have_small_but_honest_figures(name):
-    """At q = 1e-8 a client takes part at all with chance 1e-5, above delta: epsilon is not 0."""
-    rare = mechanism(0.1, rate=1e-8, size=10**9)
-    epsilon = make_accountant(name).epsilon(rare, 1000, 1e-9)
-    found = least_epsilon(
-        noise_stddev=0.1, sampling_rate=1e-8, num_rounds=1000, delta=1e-9, drawn=1.0, drawn_otherwise=0.0
-    )
-    assert 1 < found <= epsilon * 1.001
+def test_tiny_rates_never_round_to_no_cost(name):
+    """A sum above C/2 in any round has chance q T with the client, T Phi(-1/(2 sigma)) without."""
+    rate, rounds, sigma, delta = 1e-8, 1000, 0.05, 1e-9
+    seen, mistaken = rate * rounds * norm.cdf(0.5 / sigma), rounds * norm.cdf(-0.5 / sigma)
+    at_least = math.log((0.99 * seen - delta) / mistaken)
+    assert at_least > 30
+    rare = mechanism(sigma, rate=rate, size=10**9)
+    assert make_accountant(name).epsilon(rare, rounds, delta) >= at_least
+
+
+@pytest.mark.parametrize(("name", "at_most"), [("rdp", 0.6), ("pld", 0.02)])
+def test_tiny_rates_cost_little(name, at_most):
+    rare = mechanism(1.0, rate=1e-7, size=10**9)
+    assert make_accountant(name).epsilon(rare, 100, 1e-9) < at_most
 
 
 def test_fixed_size_accounts_the_cohort_that_is_drawn():

@@ -1,0 +1,108 @@
+"""From an order to residues: the decoded sum is the sum of clipped updates, to the grid's bound."""
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from client_app.update import OrderError, encoded_update, order_and_model
+from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
+from gdpfed.learning.local_update import LocalTraining, clip, local_update
+from gdpfed.learning.models import fingerprint, flatten
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.learning.task import Task
+from secagg import RoundParameters
+
+TASK = Task("digits", None, "linear", "iid", 40, seed=0)
+ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")
+THETA = flatten(TASK.build_model())
+
+
+def parameters(**changes):
+    values = {
+        "label": "test",
+        "num_clients": 10,
+        "threshold": 7,
+        "dropout_tolerance": 0,
+        "dimension": len(THETA),
+        "clipping_norm": 1.0,
+        "noise_multiplier": 0.0,
+        "model_hash": fingerprint(THETA),
+    }
+    return RoundParameters(**values | changes)
+
+
+def clipped_update(client_id, clipping_norm):
+    update = local_update(
+        TASK.build_model(),
+        THETA,
+        TASK.client_data(client_id),
+        ORDER.training,
+        rng=np.random.default_rng([TASK.seed, client_id, ORDER.round_index]),
+        device=torch.device("cpu"),
+    )
+    return clip(update, clipping_norm).numpy()
+
+
+@pytest.mark.parametrize("clipping_norm", [0.3, 1.0, np.inf])
+def test_decoded_sum_is_the_sum_of_the_clipped_updates(clipping_norm):
+    numbers = parameters(clipping_norm=clipping_norm)
+    total = np.zeros(len(THETA), dtype=np.uint32)
+    for client_id in range(10):
+        total += encoded_update(ORDER, THETA, numbers, 10, client_id)
+    encoding = numbers.encoding(10)
+    expected = sum(clipped_update(client_id, encoding.clip_bound) for client_id in range(10))
+    assert np.abs(encoding.decode(total) - expected).max() <= 10 * encoding.grid / 2 * (1 + 1e-9)
+    assert np.abs(expected).max() > 0.1
+
+
+def test_a_client_with_no_data_sends_noise_alone():
+    task = Task("digits", None, "linear", "iid", 3000, seed=0)
+    empty = next(k for k in range(3000) if len(task.client_data(k)) == 0)
+    order = TrainingOrder(task, ORDER.training, 0, "cpu")
+    numbers = parameters(noise_multiplier=1.0)
+    sent = numbers.encoding(10).decode(encoded_update(order, THETA, numbers, 10, empty))
+    assert sent.std() == pytest.approx(numbers.client_noise_stddev(10), rel=0.15)  # 5 sigma at 650 values
+    silent = encoded_update(order, THETA, parameters(), 10, empty)
+    assert not silent.any()
+
+
+@pytest.mark.parametrize("learning_rate", [3e38, float("inf")])
+def test_a_diverged_update_is_sent_as_zero_under_its_noise(learning_rate):
+    order = TrainingOrder(TASK, LocalTraining(5, 4, learning_rate, 0.0), 0, "cpu")
+    assert not encoded_update(order, THETA, parameters(), 10, 0).any()
+    noised = encoded_update(order, THETA, parameters(noise_multiplier=1.0), 10, 0)
+    assert np.count_nonzero(noised) > 600
+
+
+def test_two_rounds_never_reuse_noise():
+    numbers = parameters(noise_multiplier=1.0)
+    first, second = (encoded_update(ORDER, THETA, numbers, 10, 0) for _ in range(2))
+    assert np.mean(first == second) < 0.01
+
+
+@pytest.mark.parametrize("change", ["value", "length", "dtype", "missing"])
+def test_a_model_that_was_not_agreed_on_is_refused(change):
+    theta = {
+        "value": THETA + np.float32(1),
+        "length": THETA[:-1],
+        "dtype": THETA.astype(np.float64),
+        "missing": THETA,
+    }[change]
+    content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(theta)})})
+    if change != "missing":
+        content[ORDER_RECORD] = ConfigRecord(dict(ORDER.to_scalars()))
+    with pytest.raises(OrderError):
+        order_and_model(content, parameters())
+
+
+def test_order_survives_the_message():
+    content = RecordDict(
+        {
+            ORDER_RECORD: ConfigRecord(dict(ORDER.to_scalars())),
+            THETA_RECORD: ArrayRecord({THETA_RECORD: Array(THETA)}),
+        }
+    )
+    order, theta = order_and_model(content, parameters())
+    assert order == ORDER
+    np.testing.assert_array_equal(theta, THETA)

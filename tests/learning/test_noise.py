@@ -1,0 +1,57 @@
+"""Noise from secure bits: its law, its independence of torch's generator, its determinism in the bits."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from gdpfed.learning.noise import gaussian_noise
+from secagg import keystream
+
+CPU = torch.device("cpu")
+SAMPLES = 400_001
+
+
+def test_law_is_normal():
+    noise = gaussian_noise(SAMPLES, 3.0, keystream(bytes(32)), device=CPU).numpy()
+    assert noise.shape == (SAMPLES,)
+    # Kolmogorov-Smirnov at 4e5 samples from a fixed key; a wrong scale by 1 % gives p < 1e-6.
+    assert stats.kstest(noise / 3.0, "norm").pvalue > 1e-3
+    assert noise.var() == pytest.approx(9.0, rel=5 * np.sqrt(2 / SAMPLES))
+    half = SAMPLES // 2
+    correlation = np.corrcoef(noise[:half], noise[half : 2 * half])[0, 1]
+    assert abs(correlation) < 5 / np.sqrt(half)
+
+
+def test_depends_on_the_bits_alone():
+    torch.manual_seed(0)
+    first = gaussian_noise(999, 1.0, keystream(b"a" * 32), device=CPU)
+    torch.manual_seed(1)
+    again = gaussian_noise(999, 1.0, keystream(b"a" * 32), device=CPU)
+    other = gaussian_noise(999, 1.0, keystream(b"b" * 32), device=CPU)
+    assert torch.equal(first, again)
+    assert not (first == other).any()
+
+
+def test_extreme_bits_give_finite_values():
+    for byte in (0, 255):
+        noise = gaussian_noise(10, 1.0, lambda count, b=byte: bytes([b]) * count, device=CPU)
+        assert torch.isfinite(noise).all()
+        assert float(noise.abs().max()) < 8.6
+
+
+def test_without_noise_no_bits_are_drawn():
+    def none_left(count):
+        raise AssertionError(count)
+
+    assert not gaussian_noise(5, 0.0, none_left, device=CPU).any()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_gives_the_same_values():
+    key = os.urandom(32)
+    here = gaussian_noise(10_001, 1.0, keystream(key), device=CPU)
+    there = gaussian_noise(10_001, 1.0, keystream(key), device=torch.device("cuda")).cpu()
+    torch.testing.assert_close(here, there, atol=1e-12, rtol=1e-12)

@@ -1,0 +1,215 @@
+import json
+import math
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gdpfed.privacy import (
+    Group,
+    GroupPlan,
+    PrivacyError,
+    group_weights,
+    groups_from_shares,
+    make_plan,
+    merge_groups,
+    plain_plan,
+)
+
+GROUPS = groups_from_shares(6000, (0.5, 1.5, 3.0))
+PAPER_RATES = (0.0069, 0.0189, 0.0342)
+FMNIST = {"groups": GROUPS, "num_rounds": 50, "sampling_rate": 0.02, "clipping_norm": 1.5}
+SMALL = {
+    "groups": groups_from_shares(30, (1.0, 3.0)),
+    "num_rounds": 5,
+    "sampling_rate": 0.2,
+    "clipping_norm": 1.0,
+}
+
+
+def sigma2(plan):
+    return [group.noise_variance_multiplier for group in plan.groups]
+
+
+def test_gdpfed_on_fmnist_meets_table_5():
+    plan = make_plan(**FMNIST, accountant="rdp")
+    assert sigma2(plan) == pytest.approx((2.25, 0.90, 0.53), rel=0.01)
+    assert plan.noise_magnitude == pytest.approx(2.77, rel=0.01)
+    assert plan.delta == 6000**-1.1
+
+
+def test_dp_fedavg_is_one_group_at_the_smallest_budget():
+    plan = make_plan(**{**FMNIST, "groups": [merge_groups(GROUPS)]}, accountant="rdp")
+    assert plan.noise_magnitude == pytest.approx(1.5**2 * 2.25, rel=0.01)
+    assert plan.groups[0].clients == range(6000)
+    assert plan.groups[0].group_weight == pytest.approx(1 / 120)
+
+
+def test_noise_magnitude_by_hand():
+    """Lambda = C^2/M sum (k/d) v sigma^2 with v = r^2 / sum r^2, from the plan's own figures."""
+    plan = make_plan(
+        **FMNIST,
+        accountant="rdp",
+        group_sampling_rates=PAPER_RATES,
+        reweighting="squared_participation",
+        keep_fractions=(0.7, 0.8, 0.9),
+    )
+    assert sigma2(plan) == pytest.approx((1.42, 0.87, 0.70), rel=0.01)
+    r = (13.8, 37.8, 68.4)
+    squares = sum(size**2 for size in r)
+    by_hand = sum(k * s**2 / squares * v for k, s, v in zip((0.7, 0.8, 0.9), r, sigma2(plan), strict=True))
+    assert plan.noise_magnitude == pytest.approx(2.25 / 3 * by_hand, rel=1e-9)
+    weights = [group.group_weight for group in plan.groups]
+    assert weights == pytest.approx([size**2 / (120 * squares) for size in r], rel=1e-9)
+
+
+@given(st.lists(st.floats(0.1, 1000), min_size=1, max_size=8), st.floats(0.1, 1000))
+def test_weights_sum_as_the_formulae_say(cohorts, mean):
+    squared = group_weights(cohorts, mean, "squared_participation")
+    assert sum(squared) == pytest.approx(1 / mean)
+    assert max(squared) == squared[cohorts.index(max(cohorts))]
+    assert group_weights(cohorts, mean, "uniform") == (1 / mean,) * len(cohorts)
+
+
+def test_three_equal_groups_shrink_the_step_to_a_third():
+    weights = group_weights([40.0] * 3, 120.0, "squared_participation")
+    assert sum(weight * 40.0 for weight in weights) == pytest.approx(1 / 3)
+
+
+def test_both_figures_are_in_the_plan():
+    plan = make_plan(**FMNIST, accountant="rdp")
+    for group in plan.groups:
+        assert group.epsilon * (1 - 1e-3) < group.epsilon_accounted <= group.epsilon
+        assert group.participations_p99 == 4
+    assert plan.groups[0].epsilon_against_server == pytest.approx(5.50, abs=0.01)
+    seen = make_plan(**FMNIST, accountant="rdp", sums_hidden=False)
+    assert [group.epsilon_against_server for group in seen.groups] == [math.inf] * 3
+    assert seen.to_dict()["groups"][0]["epsilon_against_server"] is None
+
+
+def test_epsilon_after_ends_at_what_is_accounted():
+    plan = make_plan(**FMNIST)
+    for index, group in enumerate(plan.groups):
+        figures = [plan.epsilon_after(index, rounds) for rounds in (0, 1, 10, 49, 50)]
+        assert figures[0] == 0.0
+        assert figures == sorted(figures)
+        assert figures[-1] == group.epsilon_accounted
+
+
+def test_fixed_size_plans_carry_the_rate_that_is_drawn():
+    fixed = {**SMALL, "sampling": "fixed_size", "accountant": "rdp", "sampling_rate": 0.17}
+    plan = make_plan(**fixed)
+    assert [group.sampling_rate for group in plan.groups] == [3 / 15, 3 / 15]
+    assert [group.expected_cohort_size for group in plan.groups] == [3.0, 3.0]
+
+
+def test_plain_plan_promises_nothing():
+    plan = plain_plan(groups=GROUPS, num_rounds=50, sampling_rate=0.02)
+    assert not plan.private
+    assert plan.noise_magnitude == 0.0
+    assert math.isinf(plan.clipping_norm)
+    assert plan.epsilon_after(0, 1) == math.inf
+    assert {group.noise_multiplier for group in plan.groups} == {0.0}
+    data = plan.to_dict()
+    assert data["clipping_norm"] is None
+    assert data["groups"][0]["epsilon"] is None
+    json.dumps(data, allow_nan=False)
+
+
+def test_json_form():
+    data = json.loads(json.dumps(make_plan(**SMALL).to_dict(), allow_nan=False))
+    assert {
+        "groups",
+        "noise_magnitude",
+        "delta",
+        "accountant",
+        "sampling",
+        "adjacency",
+        "clipping_norm",
+        "num_rounds",
+        "sampling_rate",
+        "reweighting",
+        "private",
+    } <= set(data)
+    assert set(data["groups"][0]) == {
+        "epsilon",
+        "epsilon_accounted",
+        "epsilon_against_server",
+        "participations_p99",
+        "clients",
+        "sampling_rate",
+        "expected_cohort_size",
+        "noise_multiplier",
+        "noise_variance_multiplier",
+        "keep_fraction",
+        "group_weight",
+    }
+    assert data["groups"][0]["clients"] == 15
+
+
+def test_fingerprints_tell_plans_apart():
+    plan = make_plan(**SMALL)
+    assert plan.fingerprint() == make_plan(**SMALL).fingerprint()
+    others = [{"num_rounds": 6}, {"clipping_norm": 1.1}, {"groups": groups_from_shares(30, (1.0, 3.1))}]
+    others.append({"groups": (Group(1.0, [*range(14), 29]), Group(3.0, range(14, 29)))})
+    assert plan.fingerprint() not in {make_plan(**{**SMALL, **other}).fingerprint() for other in others}
+
+
+def test_a_million_clients_are_cheap():
+    started = time.process_time()
+    groups = groups_from_shares(10**6, (0.5, 1.5, 3.0))
+    plan = make_plan(groups=groups, num_rounds=100, sampling_rate=0.01, clipping_norm=1.0)
+    assert all(isinstance(group.clients, range) for group in plan.groups)
+    assert time.process_time() - started < 10
+
+
+def test_a_plan_of_three_groups_is_quick():
+    started = time.process_time()
+    make_plan(**{**FMNIST, "num_rounds": 53})
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": ()}, "groups is empty"),
+        ({"groups": (Group(1, range(5)), Group(2, range(4, 9)))}, "client 4 is in more than one group"),
+        ({"num_rounds": 0}, "num_rounds is 0"),
+        ({"sampling_rate": 1.1}, "sampling_rate is 1.1; that needs more than every client"),
+        ({"delta": 1.5}, "delta is 1.5; it must lie in"),
+        ({"clipping_norm": 0.0}, "clipping_norm is 0.0; it must be positive and finite"),
+        ({"clipping_norm": -1.0}, "clipping_norm is -1.0; it must be positive"),
+        ({"clipping_norm": math.nan}, "clipping_norm is nan; give a number"),
+        ({"accountant": "prv"}, "accountant is 'prv'; choose one of"),
+        ({"sampling": "all"}, "sampling is 'all'; choose one of fixed_size, poisson"),
+        ({"adjacency": "add"}, "adjacency is 'add'; choose one of"),
+        ({"reweighting": "none"}, "reweighting is 'none'; choose one of"),
+        ({"group_sampling_rates": (0.1,)}, "group_sampling_rates has 1 entries for 2 groups"),
+        ({"group_sampling_rates": (0.1, 1.4)}, "a group's sampling rate is 1.4"),
+        ({"keep_fractions": (0.5, 0.0)}, "keep_fraction is 0.0; choose it within"),
+        ({"keep_fractions": (0.5,)}, "keep_fractions has 1 entries for 2 groups"),
+        ({"sampling": "fixed_size"}, "the pld accountant has no bound for fixed_size"),
+        ({"accountant": "theorem1"}, "theorem1 needs"),
+    ],
+)
+def test_bad_plans_are_told_in_one_line(change, message):
+    with pytest.raises(PrivacyError, match=message) as caught:
+        make_plan(**{**SMALL, **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_group_plan_above_its_budget_cannot_exist():
+    with pytest.raises(PrivacyError, match=r"accounted epsilon 1.2 is above its budget 1"):
+        GroupPlan(
+            epsilon=1.0,
+            epsilon_accounted=1.2,
+            epsilon_against_server=3.0,
+            participations_p99=1,
+            clients=range(3),
+            sampling_rate=0.5,
+            expected_cohort_size=1.5,
+            noise_multiplier=1.0,
+            keep_fraction=1.0,
+            group_weight=1.0,
+        )

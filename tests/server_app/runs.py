@@ -1,0 +1,38 @@
+"""Small real runs on a :class:`LocalGrid`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from local_grid import LocalGrid
+from safetensors.numpy import load_file
+
+from conf.load import load
+from gdpfed.report.records import RoundRecord, read_rounds
+from server_app.run import train
+
+NUM_CLIENTS = 24
+SMALL = (
+    f"dataset.num_clients={NUM_CLIENTS}",
+    "dataset.num_rounds=3",
+    "privacy.sampling_rate=0.6",
+    "privacy.delta=1e-3",
+    "privacy.accountant=rdp",
+)
+
+
+def run(
+    directory: Path, overrides: Sequence[str] = (), *, grid: LocalGrid | None = None, resume: bool = False
+) -> list[RoundRecord]:
+    """Train with small settings into ``directory`` and return its record."""
+    key = "run.resume" if resume else "run.directory"
+    config = load([*SMALL, f"{key}='{directory}'", *overrides])
+    train(grid or LocalGrid(NUM_CLIENTS), config, "test run")
+    return read_rounds(directory)
+
+
+def final_model(directory: Path) -> npt.NDArray[np.float32]:
+    """The parameters of a finished run as one vector."""
+    tensors = load_file(directory / "model.safetensors")
+    return np.concatenate([tensors[name].ravel() for name in sorted(tensors)])

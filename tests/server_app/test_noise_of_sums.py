@@ -1,0 +1,73 @@
+"""The noise in the decoded sums has the variance that the plan states, with secure aggregation on."""
+
+import numpy as np
+import pytest
+from local_grid import FIRST_NODE_ID, LocalGrid
+
+from conf.load import load
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.models import flatten
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.methods import make_method
+from server_app.exchange import Exchanger
+from server_app.fleet import GridFleet
+from server_app.run import task_of
+
+NUM_CLIENTS = 36
+REPEATS = 6
+# Five standard deviations of a sample variance over N normal values: 5 sqrt(2 / N).
+SIGMAS = 5.0
+
+
+def noise_samples(overrides, vanishes=lambda kind, client: False):
+    """The sums of every group of one plan, of updates that are zero but for 1e-12, REPEATS times."""
+    config = load(
+        [
+            f"dataset.num_clients={NUM_CLIENTS}",
+            "dataset.model=mlp",
+            "method=gdpfed",
+            "privacy.sampling_rate=1",
+            "privacy.delta=1e-3",
+            "privacy.accountant=rdp",
+            *overrides,
+        ]
+    )
+    method, task = make_method(config), task_of(config)
+    theta = flatten(task.build_model())
+    order = TrainingOrder(task, LocalTraining(1, 4, 1e-12, 0.0), round_index=0, device="cpu")
+    grid = LocalGrid(NUM_CLIENTS, vanishes=vanishes)
+    nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
+    fleet = GridFleet(Exchanger(grid, nodes, 60.0), config.secagg, "noise")
+    requests = method.requests(method.cohorts(0, bytes(32)))
+    rounds = [fleet.sum_updates(order, theta, requests) for _ in range(REPEATS)]
+    return method.plan, [np.concatenate([each[m].total for each in rounds]) for m in range(len(requests))]
+
+
+@pytest.mark.parametrize("secagg", ["pairwise", "off"])
+def test_variance_is_the_plans_in_every_group(secagg):
+    plan, sums = noise_samples([f"secagg={secagg}", "secagg.dropout_tolerance=0"])
+    for group, samples in zip(plan.groups, sums, strict=True):
+        stated = (plan.clipping_norm * group.noise_multiplier) ** 2
+        assert samples.size == REPEATS * 4810
+        assert samples.var() / stated == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / samples.size))
+        assert abs(samples.mean()) < SIGMAS * np.sqrt(stated / samples.size)
+        kurtosis = np.mean((samples / samples.std()) ** 4)
+        assert kurtosis == pytest.approx(3, abs=SIGMAS * np.sqrt(24 / samples.size))
+
+
+def test_with_a_tolerance_the_variance_is_larger_by_what_may_be_lost():
+    plan, sums = noise_samples(["secagg.dropout_tolerance=0.25"])
+    for group, samples in zip(plan.groups, sums, strict=True):
+        stated = (plan.clipping_norm * group.noise_multiplier) ** 2
+        # 12 clients a group, 3 of whom may vanish.
+        assert samples.var() / stated == pytest.approx(12 / 9, rel=SIGMAS * np.sqrt(2 / samples.size))
+
+
+def test_at_the_tolerated_dropouts_the_variance_is_exactly_the_plans():
+    lost = {0, 1, 2, 12, 13, 14, 24, 25, 26}
+    plan, sums = noise_samples(
+        ["secagg.dropout_tolerance=0.25"], lambda kind, client: kind == "masked" and client in lost
+    )
+    for group, samples in zip(plan.groups, sums, strict=True):
+        stated = (plan.clipping_norm * group.noise_multiplier) ** 2
+        assert samples.var() / stated == pytest.approx(1, rel=SIGMAS * np.sqrt(2 / samples.size))

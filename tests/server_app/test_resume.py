@@ -1,0 +1,141 @@
+"""A stopped run goes on to where an uninterrupted one ends, and nothing is charged twice."""
+
+import json
+
+import numpy as np
+import pytest
+from local_grid import LocalGrid
+
+from gdpfed.privacy.errors import PrivacyError
+from runs import NUM_CLIENTS, final_model, run
+from server_app.errors import RunError
+
+
+class Crash(BaseException):
+    """What a killed process looks like to the code in it."""
+
+
+def paused(directory, overrides=()):
+    run(directory, [*overrides, "run.stop_after_round=1"])
+    return directory
+
+
+def interrupted(directory, overrides=(), *, at="masked"):
+    """Round 2 begins and never ends."""
+    seen = []
+
+    def vanishes(kind, client):
+        seen.append(kind)
+        if kind == at and seen.count("advertise") > 24:
+            raise Crash
+        return False
+
+    everybody = ["privacy.sampling_rate=1", "method=dp_fedavg", *overrides]
+    with pytest.raises(Crash):
+        run(directory, everybody, grid=LocalGrid(NUM_CLIENTS, vanishes=vanishes))
+    return everybody
+
+
+def test_resumed_run_ends_with_the_same_model(tmp_path):
+    whole = run(tmp_path / "whole", ["method=fedavg"])
+    paused(tmp_path / "parts", ["method=fedavg"])
+    parts = run(tmp_path / "parts", ["method=fedavg"], resume=True)
+    np.testing.assert_array_equal(final_model(tmp_path / "whole"), final_model(tmp_path / "parts"))
+    assert [(r.round, r.accuracy, r.cohort_sizes) for r in whole] == [
+        (r.round, r.accuracy, r.cohort_sizes) for r in parts
+    ]
+
+
+def test_resumed_private_run_has_the_ledger_of_an_uninterrupted_one(tmp_path):
+    whole = run(tmp_path / "whole")
+    paused(tmp_path / "parts")
+    parts = run(tmp_path / "parts", resume=True)
+    assert [r.spent_epsilon for r in whole] == [r.spent_epsilon for r in parts]
+    assert json.loads((tmp_path / "parts" / "ledger.json").read_text())["charged_rounds"] == 3
+
+
+def test_the_sampling_key_survives_a_pause_and_not_the_end(tmp_path):
+    checkpoint = paused(tmp_path / "run") / "checkpoint.safetensors"
+    assert checkpoint.stat().st_mode & 0o077 == 0
+    run(tmp_path / "run", resume=True)
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize("stage", ["advertise", "masked", "unmask"])
+def test_an_interrupted_round_is_charged_once_and_not_repeated(tmp_path, stage):
+    overrides = interrupted(tmp_path / "run", at=stage)
+    assert json.loads((tmp_path / "run" / "ledger.json").read_text())["charged_rounds"] == 2
+    grid = LocalGrid(NUM_CLIENTS)
+    records = run(tmp_path / "run", overrides, grid=grid, resume=True)
+    assert [record.round for record in records] == [1, 2, 3]
+    assert records[1].failures == {"round": "interrupted before its end: charged, and not repeated"}
+    assert records[1].accuracy == records[0].accuracy
+    assert records[2].failures == {}
+    labels = {kind for kind, _ in grid.sent}
+    assert labels == {"join", "advertise", "share", "masked", "unmask"}
+    assert sum(kind == "masked" for kind, _ in grid.sent) == NUM_CLIENTS
+    ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
+    assert ledger["charged_rounds"] == 3
+    assert set(ledger["participations"][0].values()) == {3}
+
+
+def test_a_record_written_after_the_last_checkpoint_is_dropped(tmp_path):
+    directory = paused(tmp_path / "run")
+    line = (directory / "rounds.jsonl").read_text()
+    (directory / "rounds.jsonl").write_text(line + line.replace('"round": 1', '"round": 2'))
+    records = run(directory, resume=True)
+    assert [record.round for record in records] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["run.seed=7"], "run.seed was 0 and is now 7; resume with run.seed=0"),
+        (["method=gdpfed"], "method.name was gdpfed_plus and is now gdpfed"),
+        (["privacy.clipping_norm=9"], "privacy.clipping_norm was 2.0 and is now 9.0"),
+    ],
+)
+def test_another_configuration_is_refused_and_changes_nothing(tmp_path, overrides, words):
+    directory = paused(tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with pytest.raises(RunError, match=words):
+        run(directory, overrides, resume=True)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "ledger.json", "rounds.jsonl", "config.yaml"])
+@pytest.mark.parametrize("keep", [0, 0.5])
+def test_a_truncated_file_is_refused_and_changes_nothing(tmp_path, name, keep):
+    directory = paused(tmp_path / "run")
+    data = (directory / name).read_bytes()
+    (directory / name).write_bytes(data[: int(len(data) * keep)])
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with pytest.raises((RunError, PrivacyError), match="run.resume="):
+        run(directory, resume=True)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "ledger.json", "rounds.jsonl", "config.yaml"])
+def test_a_missing_file_is_refused(tmp_path, name):
+    directory = paused(tmp_path / "run")
+    (directory / name).unlink()
+    with pytest.raises(RunError, match=f"run.resume=.*{name}"):
+        run(directory, resume=True)
+
+
+def test_a_finished_run_has_nothing_to_resume(tmp_path):
+    run(tmp_path / "run")
+    with pytest.raises(RunError, match="a finished run keeps none and has nothing to resume"):
+        run(tmp_path / "run", resume=True)
+
+
+def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
+    directory = paused(tmp_path / "run")
+    old = (directory / "checkpoint.safetensors").read_bytes()
+    run(directory, ["run.stop_after_round=2"], resume=True)
+    ledger = json.loads((directory / "ledger.json").read_text())
+    ledger["charged_rounds"] = 3
+    (directory / "ledger.json").write_text(json.dumps(ledger))
+    (directory / "checkpoint.safetensors").write_bytes(old)
+    with pytest.raises(RunError, match="the ledger has 3 rounds and the checkpoint 1"):
+        run(directory, resume=True)

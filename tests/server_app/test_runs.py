@@ -1,0 +1,167 @@
+"""Whole runs through the real server and client handlers, without Flower's runtime in between."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import yaml
+from local_grid import FIRST_NODE_ID, LocalGrid
+
+from conf.schema import ConfigError
+from runs import NUM_CLIENTS, final_model, run
+from server_app.errors import RunError
+
+METHODS = ("fedavg", "dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
+    records = run(tmp_path / "run", [f"method={method}"])
+    assert [record.round for record in records] == [1, 2, 3]
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "config.yaml",
+        "plan.json",
+        "rounds.jsonl",
+        "ledger.json",
+        "model.safetensors",
+        "accuracy.png",
+        "budget.png",
+    }
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["method"]["name"] == method
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    for group, spent in zip(plan["groups"], records[-1].spent_epsilon, strict=True):
+        assert spent is None if method == "fedavg" else spent <= group["epsilon"]
+    assert np.isfinite(final_model(tmp_path / "run")).all()
+
+
+def test_secure_aggregation_and_plain_sum_train_the_same_model(tmp_path):
+    run(tmp_path / "masked", ["method=fedavg"])
+    run(tmp_path / "plain", ["method=fedavg", "secagg=off"])
+    masked, plain = final_model(tmp_path / "masked"), final_model(tmp_path / "plain")
+    np.testing.assert_array_equal(masked, plain)
+    assert np.abs(masked).max() > 0.01
+
+
+def test_secure_aggregation_takes_four_exchanges_however_many_groups(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS)
+    run(tmp_path / "run", ["method=gdpfed", "run.num_rounds=1"], grid=grid)
+    kinds = [kind for kind, _ in grid.sent]
+    stages = [kind for index, kind in enumerate(kinds) if index == 0 or kinds[index - 1] != kind]
+    assert stages == ["join", "advertise", "share", "masked", "unmask"]
+
+
+def test_sessions_are_gone_from_every_context_after_a_run(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS)
+    run(tmp_path / "run", grid=grid)
+    assert all(len(context.state) == 0 for context in grid.contexts.values())
+
+
+def test_nothing_leaves_a_client_but_session_bytes(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS)
+    run(tmp_path / "run", grid=grid)
+    shapes = {(name, tuple(record)) for reply in grid.replies for name, record in reply.items()}
+    assert shapes == {("client", ("client_id",)), ("session", ("data",))}
+
+
+@pytest.mark.parametrize("stage", ["advertise", "share", "masked", "unmask"])
+def test_a_client_may_vanish_at_any_stage(tmp_path, stage):
+    grid = LocalGrid(NUM_CLIENTS, vanishes=lambda kind, client: kind == stage and client == 3)
+    overrides = [
+        "method=dp_fedavg",
+        "privacy.sampling_rate=1",
+        "run.num_rounds=1",
+        "secagg.dropout_tolerance=0.1",
+    ]
+    (record,) = run(tmp_path / "run", overrides, grid=grid)
+    assert record.failures == {}
+    assert record.survivors == [NUM_CLIENTS if stage == "unmask" else NUM_CLIENTS - 1]
+
+
+def test_a_round_that_loses_too_many_changes_nothing_and_is_charged(tmp_path):
+    gone = lambda kind, client: kind == "masked" and client < 8  # noqa: E731
+    overrides = ["method=dp_fedavg", "privacy.sampling_rate=1"]
+    records = run(tmp_path / "run", overrides, grid=LocalGrid(NUM_CLIENTS, vanishes=gone))
+    assert [record.survivors for record in records] == [[0], [0], [0]]
+    assert "16 clients are left, 22 are needed" in records[0].failures["group 0"]
+    assert len({record.accuracy for record in records}) == 1
+    spent = [record.spent_epsilon[0] for record in records]
+    assert 0 < spent[0] < spent[1] < spent[2]
+
+
+def test_a_cohort_below_the_minimum_is_skipped_and_charged(tmp_path):
+    records = run(tmp_path / "run", ["method=gdpfed", "secagg.minimum_cohort=20"])
+    assert all("below secagg.minimum_cohort=20" in record.failures["group 0"] for record in records)
+    assert records[-1].spent_epsilon[0] > 0
+
+
+def test_a_changed_model_is_refused_by_the_clients_it_reaches(tmp_path):
+    def other_model(kind, client, content):
+        if kind == "masked" and client == 5:
+            theta = content["theta"]["theta"].numpy().copy()
+            theta[0] += 1
+            content["theta"]["theta"] = type(content["theta"]["theta"])(theta)
+        return content
+
+    grid = LocalGrid(NUM_CLIENTS, meddle=other_model)
+    overrides = ["method=dp_fedavg", "privacy.sampling_rate=1", "run.num_rounds=1"]
+    (record,) = run(tmp_path / "run", overrides, grid=grid)
+    assert record.survivors[0] < NUM_CLIENTS
+    refusals = [reply["refusal"]["reason"] for reply in grid.replies if "refusal" in reply]
+    assert refusals
+    assert all(reason == "OrderError, see the log of the client" for reason in refusals)
+
+
+def test_a_node_refuses_what_its_own_limits_forbid(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS, node_config={"minimum-noise-multiplier": 50.0})
+    (record, *_) = run(tmp_path / "run", ["method=dp_fedavg"], grid=grid)
+    assert record.survivors == [0]
+    assert "50, this client's own limit" in grid.replies[-1]["refusal"]["reason"]
+
+
+@pytest.mark.parametrize("nodes", [NUM_CLIENTS - 1, NUM_CLIENTS + 1])
+def test_a_wrong_number_of_nodes_names_the_flag(tmp_path, nodes, monkeypatch):
+    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
+    with pytest.raises(RunError, match=f"{nodes} SuperNodes for 24 clients.*num-supernodes=24"):
+        run(tmp_path / "run", grid=LocalGrid(nodes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_nodes_that_are_the_same_client_are_refused(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS)
+    grid.contexts[FIRST_NODE_ID + 1].node_config["partition-id"] = 0
+    with pytest.raises(RunError, match="two SuperNodes say they are client 0"):
+        run(tmp_path / "run", grid=grid)
+
+
+def test_an_occupied_directory_is_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious.txt").write_text("keep me")
+    with pytest.raises(RunError, match="is not empty"):
+        run(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious.txt"]
+
+
+def test_a_data_set_without_a_loader_is_refused_before_anything_is_written(tmp_path):
+    from gdpfed.learning.errors import LearningError
+
+    with pytest.raises(LearningError, match="'fmnist' has settings to plan with but no loader"):
+        run(tmp_path / "run", ["dataset=fmnist"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_resume_and_directory_together_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="leave out run.directory"):
+        run(tmp_path / "run", ["run.resume=elsewhere"])
+
+
+def test_learning_rate_decays_by_round(tmp_path):
+    rates = []
+
+    def listen(kind, client, content):
+        if kind == "plain":
+            rates.append((content["order"]["round_index"], content["order"]["learning_rate"]))
+        return content
+
+    run(tmp_path / "run", ["method=fedavg", "secagg=off"], grid=LocalGrid(NUM_CLIENTS, meddle=listen))
+    assert dict(rates) == pytest.approx({t: 0.5 * math.pow(0.99, t) for t in range(3)})
