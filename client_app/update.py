@@ -1,6 +1,7 @@
 """From the server's order to the integers that are masked: train, clip, add noise, encode."""
 
 import os
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.order import TrainingOrder
-from gdpfed.learning.task import choose_device
+from gdpfed.learning.task import Task, choose_device
 from secagg import RoundParameters, keystream
 
 
@@ -40,6 +41,10 @@ def order_and_model(
     return TrainingOrder.from_scalars(dict(order)), theta
 
 
+# Where a process outlives a message, as in simulation, the architecture is built once.
+_model = lru_cache(maxsize=1)(Task.build_model)
+
+
 def encoded_update(
     order: TrainingOrder,
     theta: npt.NDArray[np.float32],
@@ -56,7 +61,7 @@ def encoded_update(
     device = choose_device(order.device)
     encoding = parameters.encoding(num_contributors)
     update = local_update(
-        order.task.build_model(),
+        _model(order.task),
         theta,
         order.task.client_data(client_id),
         order.training,

@@ -136,14 +136,16 @@ def _run(overrides: Sequence[str]) -> int:
     resuming = config.run.resume is not None
     chosen = config.run.resume or config.run.directory
     directory = run_path(chosen, config.dataset.name, config.method.name)
-    launch = Launch(overrides, num_clients=config.dataset.num_clients, directory=directory, resuming=resuming)
+    launch = Launch.training(
+        overrides, num_clients=config.dataset.num_clients, directory=directory, resuming=resuming
+    )
     budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
     with launch, RunProgress(console, config.run.num_rounds, budgets) as progress:
         while launch.running():
-            progress.update(read_rounds(launch.directory))
+            progress.update(read_rounds(directory))
         launch.check()
-        progress.update(read_rounds(launch.directory))
-    console.print(f"The run's files are in {launch.directory}", soft_wrap=True)
+        progress.update(read_rounds(directory))
+    console.print(f"The run's files are in {directory}", soft_wrap=True)
     return 0
 
 

@@ -1,8 +1,9 @@
 """Start ``flwr run`` on the simulation backend in a Flower home of its own, and leave nothing behind.
 
 Flower's own way keeps a SuperLink running between runs and its files in the user's home. Here everything
-lives in a directory under the project that is removed at the end, and every process that was started, by
-whatever way it detached itself, carries that directory in its environment and is ended with it.
+lives in a directory under the project that is removed at the end (a cache stays), and every process that
+was started, by whatever way it detached itself, carries that directory in its environment and is ended
+with it.
 """
 
 import json
@@ -18,7 +19,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -28,12 +29,15 @@ import psutil
 
 PROJECT = Path(__file__).resolve().parents[1]
 HOMES = PROJECT / ".flwr"
+CACHE = HOMES / "cache"
+FAILED_LOG = HOMES / "failed.log"
 LOG_FILE = "flower.log"
 START_SECONDS = 60.0
 POLL_SECONDS = 0.25
 END_SECONDS = 5.0
 # The last line of an error that the project raised itself, as Python prints it.
 _OWN_ERROR = re.compile(r"^(?:conf|gdpfed|server_app|client_app)\.[\w.]*Error: (.+)$", re.MULTILINE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ANY_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
 
@@ -42,26 +46,47 @@ class LaunchError(RuntimeError):
 
 
 class Launch:
-    """One run under ``with``: entered, it is running; left, however, nothing of it runs any more.
+    """One ``flwr run`` under ``with``: entered, it is running; left, however, nothing of it runs any more.
 
     Args:
-        overrides: the configuration.
-        num_clients: how many SuperNodes to simulate.
-        directory: where the run's files go, absolute.
-        resuming: the directory is that of a run to continue.
+        app: directory of the Flower app.
+        run_config: its run configuration.
+        num_supernodes: how many nodes to simulate.
+        log_directory: where Flower's log is kept if the directory exists at the end.
     """
 
     def __init__(
-        self, overrides: Sequence[str], *, num_clients: int, directory: Path, resuming: bool
+        self,
+        app: Path,
+        run_config: Mapping[str, str | int],
+        *,
+        num_supernodes: int,
+        log_directory: Path | None = None,
     ) -> None:
+        self.app = app
+        self.run_config = dict(run_config)
+        self.num_supernodes = num_supernodes
+        self.log_directory = log_directory
+
+    @classmethod
+    def training(cls, overrides: Sequence[str], *, num_clients: int, directory: Path, resuming: bool) -> Self:
+        """A training of this project with its files in ``directory``, a new one or one to continue."""
+        if not (PROJECT / "pyproject.toml").is_file():
+            raise LaunchError(
+                f"{PROJECT} holds no pyproject.toml: gdpfed run needs a checkout of the project, "
+                "installed in place"
+            )
+        if not resuming and directory.is_dir() and any(directory.iterdir()):
+            raise LaunchError(
+                f"run.directory={directory} is not empty: name another one, or continue with run.resume"
+            )
         key = "run.resume" if resuming else "run.directory"
-        self.overrides = [*overrides, f"{key}={_hydra_string(str(directory))}"]
-        self.num_clients = num_clients
-        self.directory = directory
+        words = [*overrides, f"{key}={_hydra_string(str(directory))}"]
+        run_config = {"overrides": shlex.join(words)}
+        return cls(PROJECT, run_config, num_supernodes=num_clients, log_directory=directory)
 
     def __enter__(self) -> Self:
-        self._check_project()
-        HOMES.mkdir(exist_ok=True)
+        CACHE.mkdir(parents=True, exist_ok=True)
         self._home = Path(tempfile.mkdtemp(dir=HOMES))
         self._ray = Path(tempfile.mkdtemp(prefix="gdpfed-"))
         self._previous_handler = signal.signal(signal.SIGTERM, _interrupt)
@@ -88,28 +113,27 @@ class Launch:
             return True
         return False
 
-    def check(self) -> None:
-        """After the end: keep Flower's log beside the run's files if there are any.
+    def check(self) -> str:
+        """After the end: Flower's log, kept in the log directory if there is one.
 
         Raises:
-            LaunchError: the run failed; its own error line, or the place of the log.
+            LaunchError: the run failed; its own error line, or the end of the log and where it is kept.
         """
-        log = (self._home / LOG_FILE).read_text(encoding="utf-8", errors="replace")
-        if self.directory.is_dir():
-            with (self.directory / LOG_FILE).open("a", encoding="utf-8") as file:
+        log = self._read(LOG_FILE)
+        own_errors, errors = _OWN_ERROR.findall(log), _ANY_ERROR.findall(log)
+        if own_errors:
+            raise LaunchError(own_errors[-1])
+        if errors or self._run.returncode != 0:
+            FAILED_LOG.write_text(log, encoding="utf-8")
+            raise LaunchError(f"{errors[-1] if errors else _last_line(log)} (Flower's log: {FAILED_LOG})")
+        if self.log_directory is not None and self.log_directory.is_dir():
+            with (self.log_directory / LOG_FILE).open("a", encoding="utf-8") as file:
                 file.write(log)
-        errors = _OWN_ERROR.findall(log) or _ANY_ERROR.findall(log)
-        if errors:
-            raise LaunchError(errors[-1])
-        if self._run.returncode != 0:
-            raise LaunchError(f"flwr run ended with status {self._run.returncode}: {_last_line(log)}")
+        return log
 
-    def _check_project(self) -> None:
-        if not (PROJECT / "pyproject.toml").is_file():
-            raise LaunchError(
-                f"{PROJECT} holds no pyproject.toml: gdpfed run needs a checkout of the project, "
-                "installed in place"
-            )
+    def _read(self, name: str) -> str:
+        text = (self._home / name).read_text(encoding="utf-8", errors="replace")
+        return _COLOUR.sub("", text)
 
     def _start(self) -> None:
         runtime, control = _free_ports(2)
@@ -118,9 +142,9 @@ class Launch:
             f'[superlink.local]\naddress = "127.0.0.1:{runtime}"\ninsecure = true\n',
             encoding="utf-8",
         )
-        overrides = json.dumps(shlex.join(self.overrides))
         run_config = self._home / "run-config.toml"
-        run_config.write_text(f"overrides = {overrides}\n", encoding="utf-8")
+        lines = [f"{key} = {json.dumps(value)}\n" for key, value in self.run_config.items()]
+        run_config.write_text("".join(lines), encoding="utf-8")
         self._superlink = self._spawn(
             "superlink.log",
             *("flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"),
@@ -128,10 +152,10 @@ class Launch:
             *("--control-api-address", f"127.0.0.1:{control}"),
         )
         self._wait_until_healthy(runtime)
-        federation = f"num-supernodes={self.num_clients} client-resources-num-cpus=1"
+        federation = f"num-supernodes={self.num_supernodes} client-resources-num-cpus=1"
         self._run = self._spawn(
             LOG_FILE,
-            *("flwr", "run", str(PROJECT), "local", "--stream"),
+            *("flwr", "run", str(self.app), "local", "--stream"),
             *("--federation-config", federation, "--run-config", str(run_config)),
         )
 
@@ -157,6 +181,9 @@ class Launch:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
+            "XDG_CACHE_HOME": str(CACHE),
+            "XDG_CONFIG_HOME": str(CACHE),
+            "MPLCONFIGDIR": str(CACHE),
             "RAY_TMPDIR": str(self._ray),
             "RAY_USAGE_STATS_ENABLED": "0",
             "NO_COLOR": "1",
@@ -169,8 +196,7 @@ class Launch:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
                 return
             time.sleep(POLL_SECONDS)
-        log = (self._home / "superlink.log").read_text(encoding="utf-8", errors="replace")
-        raise LaunchError(f"Flower's SuperLink did not start: {_last_line(log)}")
+        raise LaunchError(f"Flower's SuperLink did not start: {_last_line(self._read('superlink.log'))}")
 
     def _end(self) -> None:
         """End every process of this run and remove its home; a second interrupt does not stop this."""
@@ -185,8 +211,6 @@ class Launch:
                 psutil.wait_procs(processes, timeout=END_SECONDS)
             shutil.rmtree(self._home, ignore_errors=True)
             shutil.rmtree(self._ray, ignore_errors=True)
-            with suppress(OSError):
-                HOMES.rmdir()
         finally:
             signal.signal(signal.SIGINT, interrupt)
             signal.signal(signal.SIGTERM, self._previous_handler)

@@ -1,5 +1,6 @@
 """A client's part of a round before encoding: train, take the difference, clip."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -50,15 +51,28 @@ def local_update(
     assign(model, start.clone())
     x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
     parameters = list(model.parameters())
-    optimizer = torch.optim.SGD(
-        parameters, lr=training.learning_rate, momentum=training.momentum, foreach=False
-    )
+    velocities = [torch.zeros_like(parameter) for parameter in parameters]
     for batch in _batches(len(data), training, rng):
-        optimizer.zero_grad()
-        cross_entropy(model(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        gradients = torch.autograd.grad(cross_entropy(model(x[batch]), y[batch]), parameters)
+        _descend(parameters, velocities, gradients, training)
     end = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     return end.double() - start.double()
+
+
+@torch.no_grad()
+def _descend(
+    parameters: Sequence[torch.Tensor],
+    velocities: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    training: LocalTraining,
+) -> None:
+    """v <- momentum * v + g, p <- p - eta v, in place.
+
+    torch.optim.SGD does the same; a new optimizer for each client and round cost a third of this step.
+    """
+    for parameter, velocity, gradient in zip(parameters, velocities, gradients, strict=True):
+        velocity.mul_(training.momentum).add_(gradient)
+        parameter.sub_(velocity, alpha=training.learning_rate)
 
 
 def _batches(num_examples: int, training: LocalTraining, rng: np.random.Generator) -> list[torch.Tensor]:

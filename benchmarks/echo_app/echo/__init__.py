@@ -1,0 +1,1 @@
+"""Vectors there and back."""

@@ -1,0 +1,144 @@
+"""The real thing: ``gdpfed run`` starts Flower, trains in Ray workers, and leaves no process and no file."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.numpy import load_file
+
+PROJECT = Path(__file__).resolve().parents[2]
+GDPFED = Path(sys.executable).with_name("gdpfed")
+SMALL = [
+    "dataset.num_clients=18",
+    "run.num_rounds=2",
+    "privacy.sampling_rate=0.7",
+    "privacy.delta=1e-3",
+    "privacy.accountant=rdp",
+]
+
+
+def start(directory, *overrides, home):
+    """``gdpfed run`` in a process of its own with an empty home directory."""
+    return subprocess.Popen(
+        [GDPFED, "run", *SMALL, f"run.directory='{directory}'", *overrides],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=home,
+        env=os.environ | {"HOME": str(home)},
+        start_new_session=True,
+    )
+
+
+def flower_homes():
+    return set((PROJECT / ".flwr").glob("tmp*"))
+
+
+def left_behind(homes_before):
+    """Processes whose Flower home is one that was not there before."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            home = process.environ().get("FLWR_HOME", "")
+        except psutil.Error:
+            continue
+        if home.startswith(str(PROJECT / ".flwr")) and Path(home) not in homes_before:
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def test_a_run_end_to_end(tmp_path, home):
+    homes = flower_homes()
+    process = start(tmp_path / "a run", home=home)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, out + err
+    directory = tmp_path / "a run"
+    assert f"The run's files are in {directory}" in out
+    assert out.index("sigma²") < out.index("round 1/2  accuracy") < out.index("round 2/2  accuracy")
+    assert re.search(r"round 2/2  accuracy \d+\.\d %  epsilon [\d.]+/1  [\d.]+/3  [\d.]+/6", out)
+    rounds = [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in rounds] == [1, 2]
+    assert all(sum(line["survivors"]) > 0 for line in rounds)
+    assert {"advertise", "share", "masked", "unmask"} <= rounds[0]["seconds"].keys()
+    assert load_file(directory / "model.safetensors")["1.weight"].shape == (10, 64)
+    assert "refused" not in (directory / "flower.log").read_text()
+    assert left_behind(homes) == []
+    assert flower_homes() == homes
+    assert list(home.iterdir()) == []
+
+
+def test_an_interrupted_run_leaves_nothing_running_and_can_be_resumed(tmp_path, home):
+    homes = flower_homes()
+    process = start(tmp_path / "run", "run.num_rounds=200", home=home)
+    deadline = time.monotonic() + 200
+    record = tmp_path / "run" / "rounds.jsonl"
+    while time.monotonic() < deadline and not (record.exists() and record.read_text().count("\n") >= 1):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.2)
+    assert left_behind(homes)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip().endswith("gdpfed: interrupted")
+    assert left_behind(homes) == []
+    assert flower_homes() == homes
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    done = len((tmp_path / "copy" / "rounds.jsonl").read_text().splitlines())
+    resumed = subprocess.run(
+        [
+            *(GDPFED, "run", *SMALL, "run.num_rounds=200"),
+            *(f"run.resume='{tmp_path / 'copy'}'", f"run.stop_after_round={done + 2}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    rounds = [json.loads(line) for line in (tmp_path / "copy" / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in rounds] == list(range(1, done + 3))
+
+
+def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, home):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("run: {num_rounds: 3}")
+    process = subprocess.run(
+        [GDPFED, "run", *SMALL, f"run.resume='{tmp_path / 'run'}'"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert process.returncode == 1, process.stdout
+    assert process.stderr == (
+        f"gdpfed: run.resume={tmp_path / 'run'} was another run: dataset.name was None and is now digits; "
+        "resume with dataset.name=None\n"
+    )
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.yaml"]
+
+
+def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, home):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").write_text("")
+    process = start(tmp_path / "run", home=home)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert err == (
+        f"gdpfed: run.directory={tmp_path / 'run'} is not empty: "
+        "name another one, or continue with run.resume\n"
+    )
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine"]
