@@ -1,0 +1,84 @@
+"""The command: tables, JSON, comparison, and bad input."""
+
+import json
+
+import pytest
+
+from gdpfed.cli import main
+
+GROUP_KEYS = {
+    "epsilon",
+    "epsilon_against_server",
+    "clients",
+    "sampling_rate",
+    "expected_cohort_size",
+    "noise_multiplier",
+    "noise_variance_multiplier",
+    "keep_fraction",
+    "group_weight",
+}
+
+
+def test_plan_as_json(capsys):
+    assert main(["plan", "dataset=fmnist", "method=gdpfed", "privacy.accountant=rdp", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {"groups", "noise_magnitude", "delta", "accountant", "sampling"} <= plan.keys()
+    assert all(group.keys() >= GROUP_KEYS for group in plan["groups"])
+    assert (plan["accountant"], plan["sampling"]) == ("rdp", "poisson")
+    assert [group["clients"] for group in plan["groups"]] == [2000, 2000, 2000]
+
+
+def test_plan_as_table(capsys):
+    assert main(["plan", "privacy.accountant=rdp"]) == 0
+    out = capsys.readouterr().out
+    for words in ("gdpfed_plus", "vs server", "34.50 %", "delta 0.00154", "against the server"):
+        assert words in out
+
+
+def test_plan_without_secure_aggregation_says_what_is_lost(capsys):
+    assert main(["plan", "privacy.accountant=rdp", "secagg=off"]) == 0
+    assert "Secure aggregation is off" in " ".join(capsys.readouterr().out.split())
+
+
+def test_compare_shows_every_method_and_why_one_is_refused(capsys):
+    assert main(["plan", "--compare"]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "fedavg",
+        "dp_fedavg",
+        "gdpfed_op",
+        "gdpfed_plus",
+        "rdp",
+        "pld",
+        "refused (1)",
+        "(1) theorem1",
+    ):
+        assert words in out
+
+
+def test_compare_as_json(capsys):
+    assert main(["plan", "--compare", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 1 + 4 * 3
+    assert {row["method"] for row in rows if "refused" in row} == {
+        "dp_fedavg",
+        "gdpfed",
+        "gdpfed_op",
+        "gdpfed_plus",
+    }
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_bad_input_is_one_line_and_status_2(capsys, command):
+    assert main([command, "privacy.clipping_norm=-1"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "gdpfed: clipping_norm is -1.0; it must be positive and finite\n"
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["run", "--help"]])
+def test_help_teaches_by_example(capsys, arguments):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 0
+    assert "gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp" in capsys.readouterr().out

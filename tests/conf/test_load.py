@@ -1,0 +1,112 @@
+"""Configuration: what composes, and one clear line for everything that does not."""
+
+import pytest
+import yaml
+
+from conf.load import load, options, split, to_yaml
+from conf.schema import METHODS, ConfigError
+
+
+def test_defaults_are_the_demo():
+    config = load()
+    assert (config.dataset.name, config.method.name, config.secagg.mode) == (
+        "digits",
+        "gdpfed_plus",
+        "pairwise",
+    )
+    assert config.privacy.budgets == [1.0, 3.0, 6.0]
+    assert config.privacy.clipping_norm == config.dataset.clipping_norm
+    assert config.run.num_rounds == config.dataset.num_rounds == 30
+
+
+# Table 1 and appendix B.2 of the paper.
+PAPER = {
+    "fmnist": (6000, 50, 1.5, [0.5, 1.5, 3.0], 0.02, [0.0069, 0.0189, 0.0342], 5, 10, 0.0, "iid"),
+    "svhn": (6000, 100, 1.0, [0.5, 1.5, 3.0], 0.05, [0.0166, 0.0467, 0.0868], 25, 10, 0.0, "iid"),
+    "cifar10": (600, 100, 1.5, [2.0, 6.0, 12.0], 0.1, [0.0361, 0.0962, 0.1677], 5, 50, 0.5, "iid"),
+    "shakespeare": (714, 50, 1.0, [0.5, 1.5, 3.0], 0.1, [0.0479, 0.0983, 0.1521], 30, 4, 0.9, "natural"),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_data_sets_carry_the_papers_settings(name):
+    data = load([f"dataset={name}"]).dataset
+    assert (
+        data.num_clients,
+        data.num_rounds,
+        data.clipping_norm,
+        data.budgets,
+        data.sampling_rate,
+        data.paper_sampling_rates,
+        data.local_steps,
+        data.batch_size,
+        data.momentum,
+        data.partition,
+    ) == PAPER[name]
+
+
+def test_every_option_file_composes():
+    for group in ("dataset", "method", "privacy", "secagg", "run"):
+        assert options(group)
+        for option in options(group):
+            load([f"{group}={option}"])
+    assert options("method") == sorted(METHODS)
+
+
+def test_off_is_a_mode_and_not_a_boolean():
+    assert load(["secagg=off"]).secagg.mode == "off"
+
+
+def test_yaml_says_everything_and_reads_back():
+    config = load(["dataset=svhn", "privacy.delta=1e-5"])
+    read = yaml.safe_load(to_yaml(config))
+    assert read["dataset"]["local_steps"] == 25
+    assert read["privacy"]["delta"] == 1e-5
+    assert set(read) == {"dataset", "method", "privacy", "secagg", "run"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("dataset=mnist", "dataset=mnist is not one of cifar10, digits, fmnist, npz, shakespeare, svhn"),
+        ("privacy.budget=[1]", "there is no setting 'privacy.budget'; did you mean 'privacy.budgets'?"),
+        ("foo.bar=1", "there is no setting 'foo.bar'; there are dataset, method, privacy, run, secagg"),
+        ("privacy.delta=x", "privacy.delta=x: Value 'x' of type 'str' could not be converted to Float"),
+        ("dataset.num_clients=1.5", "Value '1.5' of type 'float' could not be converted to Integer"),
+        ("privacy.budgets=3", "privacy.budgets=3: Invalid value assigned: int is not a ListConfig"),
+        ("+x=1", "'+x=1' is not an override of the form key=value"),
+        ("dataset", "'dataset' is not an override of the form key=value"),
+        ("dataset=", "'dataset=' is not an override of the form key=value"),
+        (
+            "method=gdpfed method.keep_fraction=[0.1]",
+            "no setting 'method.keep_fraction' for this method; it belongs to method=gdpfed_plus",
+        ),
+        ("method.name=fedavg", "method.name=fedavg cannot be changed by itself: choose method=fedavg"),
+        ("method.server_learning_rate=0", "method.server_learning_rate=0.0 must be positive"),
+        ("privacy.sampling_rates=foo", "privacy.sampling_rates=foo is none of auto, paper or one number"),
+        ("privacy.sampling_rates=[0.1,x]", "privacy.sampling_rates=[0.1, 'x'] is none of"),
+        ("secagg.threshold=0.4", "secagg.threshold=0.4 must be in [0.5, 1)"),
+        ("secagg.threshold=0.9 secagg.dropout_tolerance=0.3", "add up to more than 1"),
+        ("secagg.dropout_tolerance=-0.1", "secagg.dropout_tolerance=-0.1 must be in [0, 0.5)"),
+        ("secagg.minimum_cohort=1", "the sum of one is no sum"),
+        ("secagg.mode=on", "secagg.mode=on is not one of pairwise, off"),
+        ("run.num_rounds=0", "run.num_rounds=0 must be at least 1"),
+        ("run.device=tpu", "run.device=tpu is none of auto, cpu, cuda"),
+        ("run.resume=a run.directory=b", "leave out run.directory"),
+        ("dataset.momentum=1", "dataset.momentum=1.0 must be in [0, 1)"),
+        ("dataset.learning_rate=-1", "dataset.learning_rate=-1.0 must be in (0, 1e+06]"),
+        ("dataset.partition=even", "dataset.partition=even is none of iid, natural"),
+        ("privacy.renyi_orders=odd", "privacy.renyi_orders=odd is none of auto, fine, whole"),
+    ],
+)
+def test_bad_input_gets_one_line_that_names_it(overrides, message):
+    with pytest.raises(ConfigError) as raised:
+        load(split(overrides))
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_words_are_split_as_a_shell_does():
+    assert split("a=1 'b=[1, 2]' \"c='x y'\"") == ["a=1", "b=[1, 2]", "c='x y'"]
+    with pytest.raises(ConfigError, match="cannot be split into words"):
+        split("a='1")

@@ -1,0 +1,165 @@
+"""What methods plan and what their step is, from the paper's formulae written out a second time."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from conf.load import load
+from conf.schema import ConfigError
+from gdpfed.methods import ClientSum, make_method
+from gdpfed.methods.base import NoiseAt
+from gdpfed.methods.top_k import keep_largest
+from gdpfed.privacy.errors import PrivacyError
+
+FMNIST = ["dataset=fmnist", "privacy.accountant=rdp"]
+
+
+def variances(*overrides):
+    return [g.noise_variance_multiplier for g in make_method(load([*FMNIST, *overrides])).plan.groups]
+
+
+def test_published_noise_of_gdpfed():
+    plan = make_method(load([*FMNIST, "method=gdpfed"])).plan
+    assert [g.noise_variance_multiplier for g in plan.groups] == pytest.approx([2.25, 0.90, 0.53], rel=0.01)
+    assert plan.noise_magnitude == pytest.approx(2.77, rel=0.01)
+
+
+def test_published_noise_of_gdpfed_plus_at_the_papers_rates():
+    assert variances("method=gdpfed_plus", "privacy.sampling_rates=paper") == pytest.approx(
+        [1.42, 0.89, 0.73], rel=0.01
+    )
+    rates = "privacy.sampling_rates=[0.0069,0.0189,0.0342]"
+    assert variances("method=gdpfed_plus", rates) == pytest.approx([1.42, 0.87, 0.70], rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["fmnist", "svhn", "cifar10", "shakespeare", "digits"])
+@pytest.mark.parametrize("method", ["gdpfed_op", "gdpfed_plus"])
+def test_optimal_rates_are_the_closed_form(name, method):
+    config = load([f"dataset={name}", f"method={method}", "privacy.accountant=rdp"])
+    plan = make_method(config).plan
+    epsilon = np.array(config.privacy.budgets)
+    sizes = np.array([len(group.clients) for group in plan.groups])
+    shape = epsilon / np.sqrt(epsilon + 2 * np.log(1 / plan.delta))
+    expected = shape * config.privacy.sampling_rate * sizes.sum() / (shape @ sizes)
+    np.testing.assert_allclose([g.sampling_rate for g in plan.groups], expected, rtol=1e-4)
+
+
+def test_dp_fedavg_is_one_group_at_the_strictest_budget():
+    plan = make_method(load([*FMNIST, "method=dp_fedavg"])).plan
+    (group,) = plan.groups
+    assert (group.epsilon, len(group.clients), group.sampling_rate) == (0.5, 6000, 0.02)
+    assert group.group_weight == pytest.approx(1 / 120)
+
+
+def test_fedavg_promises_nothing_and_adds_nothing():
+    method = make_method(load(["method=fedavg"]))
+    assert not method.plan.private
+    (request,) = method.requests([np.arange(5)])
+    assert (request.noise_multiplier, request.clipping_norm) == (0.0, np.inf)
+    assert request.noise_at is NoiseAt.NOWHERE
+
+
+def test_without_secure_aggregation_nothing_is_promised_against_the_server():
+    plan = make_method(load([*FMNIST, "method=gdpfed", "secagg=off"])).plan
+    assert all(g.epsilon_against_server == np.inf for g in plan.groups)
+    assert plan.to_dict()["groups"][0]["epsilon_against_server"] is None
+
+
+@pytest.mark.parametrize("name", ["dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus"])
+def test_step_is_the_weighted_sum(name):
+    rate = 0.7
+    config = load([f"method={name}", "privacy.accountant=rdp", f"method.server_learning_rate={rate}"])
+    method = make_method(config)
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=10).astype(np.float32)
+    groups = method.plan.groups
+    totals = [rng.normal(size=10) for _ in groups]
+    r = np.array([g.sampling_rate * len(g.clients) for g in groups])
+    weight = np.ones(len(groups)) if name in ("dp_fedavg", "gdpfed") else r**2 / (r**2).sum()
+    expected = theta.astype(np.float64)
+    for m, total in enumerate(totals):
+        k = [7, 8, 9][m] if name == "gdpfed_plus" else 10
+        kept = np.zeros(10)
+        largest = sorted(range(10), key=lambda j: (-abs(total[j]), j))[:k]
+        kept[largest] = total[largest]
+        expected += rate * weight[m] / (0.2 * 360) * kept
+    sums = [ClientSum(f"group {m}", total, 5) for m, total in enumerate(totals)]
+    np.testing.assert_allclose(method.step(theta, sums), expected, rtol=1e-6)
+
+
+def test_a_missing_sum_leaves_out_its_group_only():
+    method = make_method(load(["method=gdpfed", "privacy.accountant=rdp"]))
+    theta = np.zeros(4, dtype=np.float32)
+    ones = [ClientSum(f"group {m}", np.ones(4), 5) for m in range(3)]
+    lost = ClientSum("group 1", None, 0, "too few")
+    full, partial = method.step(theta, ones), method.step(theta, [ones[0], lost, ones[2]])
+    np.testing.assert_allclose(partial, full * 2 / 3, rtol=1e-6)
+    np.testing.assert_array_equal(method.step(theta, [lost, lost, lost]), theta)
+
+
+def test_a_method_may_ask_for_sums_one_after_the_other():
+    """The round is the method's own: here each group starts from where the one before has led."""
+    method = make_method(load(["method=gdpfed", "privacy.accountant=rdp"]))
+    starts = []
+
+    def sum_updates(theta, requests):
+        starts.append(float(theta[0]))
+        return [ClientSum(request.name, np.ones(1), 3) for request in requests]
+
+    class InTurn(type(method)):
+        def round(self, theta, cohorts, sum_updates):
+            sums = []
+            for request in self.requests(cohorts):
+                sums += sum_updates(theta, [request])
+                theta = theta + 1
+            return theta, sums
+
+    in_turn = InTurn(method.plan, server_learning_rate=1.0)
+    theta, sums = in_turn.round(np.zeros(1, dtype=np.float32), [np.arange(3)] * 3, sum_updates)
+    assert (starts, float(theta[0]), len(sums)) == ([0.0, 1.0, 2.0], 3.0, 3)
+
+
+@given(
+    arrays(np.float64, st.integers(1, 40), elements=st.sampled_from([-2.0, -1.0, 0.0, 1.0, 2.0, 3.5])),
+    st.floats(0.01, 1.0),
+)
+def test_top_k_keeps_exactly_the_first_k_by_size_and_index(vector, keep_fraction):
+    k = max(1, round(keep_fraction * len(vector)))
+    order = sorted(range(len(vector)), key=lambda j: (-abs(vector[j]), j))[:k]
+    expected = np.zeros(len(vector))
+    expected[order] = vector[order]
+    np.testing.assert_array_equal(keep_largest(vector, keep_fraction), expected)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        (["method=gdpfed", "privacy.sampling_rates=paper"], ConfigError, "does not go with method=gdpfed"),
+        (["method=fedavg", "privacy.sampling_rates=[0.1]"], ConfigError, "does not go with method=fedavg"),
+        (["privacy.sampling_rates=paper"], ConfigError, "the paper has no rates for digits"),
+        (["method.reweighting=uniform"], ConfigError, "makes Problem 1 the same for all rates"),
+        (["privacy.sampling_rates=[0.1,0.2]"], PrivacyError, "2 entries for 3 groups"),
+        (["privacy.sampling_rates=[0.1,0.2,1.2]"], PrivacyError, "needs more than every client"),
+        (["method.keep_fraction=[0.5]"], PrivacyError, "keep_fractions has 1 entries for 3 groups"),
+        (["privacy.budgets=[0,1,2]"], PrivacyError, "epsilon is 0.0; it must be positive"),
+        (["privacy.budgets=[-1,1,2]"], PrivacyError, "epsilon is -1.0; it must be positive"),
+        (["privacy.delta=0"], PrivacyError, "delta is 0.0"),
+        (["privacy.delta=1"], PrivacyError, "delta is 1.0"),
+        (["privacy.sampling_rate=1.5"], PrivacyError, "that needs more than every client"),
+        (["privacy.group_shares=[0.5,0.2,0.2]"], PrivacyError, "must sum to one"),
+        (["privacy.clipping_norm=0"], PrivacyError, "clipping_norm is 0.0"),
+        (["privacy.clipping_norm=-2"], PrivacyError, "clipping_norm is -2.0"),
+        (["privacy.clipping_norm=nan"], PrivacyError, "clipping_norm is nan"),
+        (["privacy.accountant=theorem1"], PrivacyError, "theorem1 needs"),
+        (["privacy.sampling=fixed_size"], PrivacyError, "pld accountant has no bound for fixed_size"),
+        (["privacy.min_sampling_rate=0.5"], PrivacyError, "min_sampling_rate 0.5"),
+        (["dataset.num_clients=2"], PrivacyError, "num_clients is 2 for 3 groups"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(overrides, error, message):
+    with pytest.raises(error) as raised:
+        make_method(load(overrides))
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)

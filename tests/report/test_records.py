@@ -1,0 +1,55 @@
+"""The record of rounds: what is written reads back, a half-written line waits, a damaged one is named."""
+
+import pytest
+from rich.console import Console
+
+from gdpfed.report.plots import accuracy_curve, budget_curve
+from gdpfed.report.progress import RunProgress
+from gdpfed.report.records import RoundRecord, finite, read_rounds
+
+RECORD = RoundRecord(
+    round=1,
+    accuracy=0.5,
+    loss=1.25,
+    cohort_sizes=[3, 4],
+    survivors=[3, 0],
+    failures={"group 1": "too few"},
+    spent_epsilon=[0.25, None],
+    epsilon_against_server=[1.5, None],
+    seconds={"total": 2.0},
+)
+
+
+def test_lines_read_back_and_a_half_written_one_is_left_out(tmp_path):
+    assert read_rounds(tmp_path) == []
+    line = RECORD.to_json() + "\n"
+    (tmp_path / "rounds.jsonl").write_text(line + line[:20])
+    assert read_rounds(tmp_path) == [RECORD]
+
+
+@pytest.mark.parametrize("damage", ["{}\n", "nonsense\n", "[1]\n"])
+def test_a_damaged_line_is_named(tmp_path, damage):
+    (tmp_path / "rounds.jsonl").write_text(RECORD.to_json() + "\n" + damage)
+    with pytest.raises(ValueError, match="rounds.jsonl line 2 is no record of a round"):
+        read_rounds(tmp_path)
+
+
+def test_infinity_becomes_null():
+    assert finite([1.0, float("inf"), None]) == [1.0, None, None]
+
+
+@pytest.mark.parametrize("budgets", [[1.0, None], [None, None]])
+def test_pictures_are_written(tmp_path, budgets):
+    accuracy_curve([RECORD], "title", tmp_path / "a.png")
+    budget_curve([RECORD], budgets, "title", tmp_path / "b.png")
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("a.png", "b.png"))
+
+
+def test_progress_off_a_terminal_is_one_line_a_round(capsys):
+    with RunProgress(Console(width=100), 2, [1.0, None]) as progress:
+        progress.update([])
+        progress.update([RECORD])
+        progress.update([RECORD])
+    assert capsys.readouterr().out == (
+        "round 1/2  accuracy 50.0 %  epsilon 0.25/1\nround 1, group 1: too few\n"
+    )
