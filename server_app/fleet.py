@@ -14,7 +14,7 @@ from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, NoiseAt, SumRequest, Theta
-from secagg import RoundParameters, threshold_for
+from secagg import EncodingError, RoundParameters, threshold_for
 from server_app.errors import RunError
 from server_app.exchange import Exchanger
 from server_app.summation import sum_pairwise, sum_plain
@@ -63,6 +63,19 @@ class GridFleet:
                 )
         run = sum_pairwise if self.secagg.mode == "pairwise" else sum_plain
         return sums | run(self.exchanger, jobs, training_content(order, theta))
+
+    def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
+        """Refuse sums whose cohorts would not fit the integers that are summed.
+
+        Raises:
+            RunError: names the sum and why.
+        """
+        for request in requests:
+            parameters = self._parameters(order, theta, request)
+            try:
+                parameters.encoding(parameters.num_clients)
+            except EncodingError as error:
+                raise RunError(f"{request.name}: {error}") from None
 
     def _parameters(self, order: TrainingOrder, theta: Theta, request: SumRequest) -> RoundParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:

@@ -3,9 +3,11 @@
 import os
 from hashlib import sha256
 from logging import INFO
+from math import ceil, sqrt
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -45,6 +47,9 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     resumed = RunDirectory.resume(path, config) if config.run.resume else None
     restored = None if resumed is None else restore(resumed, method)
     nodes = join_clients(grid, task.num_clients, config.run.timeout_seconds)
+    order, exchanger = order_of(config, task), Exchanger(grid, nodes, config.run.timeout_seconds)
+    fleet = GridFleet(exchanger, config.secagg, run_label)
+    fleet.check(order, flatten(task.build_model()), method.requests(largest_cohorts(method)))
     for line in plan_lines(method.plan, method.name):
         log(INFO, "%s", line)
     files = resumed or RunDirectory.create(path, config, method.plan)
@@ -53,10 +58,8 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     last_round = min(config.run.num_rounds, config.run.stop_after_round or config.run.num_rounds)
     strategy = PrivateStrategy(
         method=method,
-        fleet_for=lambda its_grid: GridFleet(
-            Exchanger(its_grid, nodes, config.run.timeout_seconds), config.secagg, run_label
-        ),
-        order=order_of(config, task),
+        fleet=fleet,
+        order=order,
         learning_rate_decay=config.dataset.learning_rate_decay,
         state=state,
         files=files,
@@ -67,6 +70,16 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     result = strategy.start(grid, initial, num_rounds=config.run.num_rounds)
     final = result.arrays[THETA_RECORD].numpy()
     conclude(files, method, task, final, paused=last_round < config.run.num_rounds)
+
+
+def largest_cohorts(method: Method) -> list[npt.NDArray[np.int64]]:
+    """For every group some of its clients, as many as sampling draws once in a million rounds or more."""
+    sizes = (group.expected_cohort_size for group in method.plan.groups)
+    largest = (ceil(size + 5 * sqrt(size) + 5) for size in sizes)
+    return [
+        np.asarray(group.clients[:size], dtype=np.int64)
+        for group, size in zip(method.plan.groups, largest, strict=True)
+    ]
 
 
 def path_of(config: Config) -> Path:

@@ -50,7 +50,7 @@ class PrivateStrategy(Strategy):
 
     Args:
         method: plan, cohorts and step.
-        fleet_for: the clients behind a grid.
+        fleet: the clients.
         order: what clients train; learning rate and round are set for every round.
         learning_rate_decay: eta_t = eta * decay**t.
         state: where to begin.
@@ -63,7 +63,7 @@ class PrivateStrategy(Strategy):
         self,
         *,
         method: Method,
-        fleet_for: Callable[[Grid], GridFleet],
+        fleet: GridFleet,
         order: TrainingOrder,
         learning_rate_decay: float,
         state: RunState,
@@ -72,7 +72,7 @@ class PrivateStrategy(Strategy):
         last_round: int,
     ) -> None:
         self.method = method
-        self.fleet_for = fleet_for
+        self.fleet = fleet
         self.order = order
         self.learning_rate_decay = learning_rate_decay
         self.state = state
@@ -92,17 +92,16 @@ class PrivateStrategy(Strategy):
     ) -> Result:
         """Run the rounds that are left of ``num_rounds``.
 
-        Timeouts, training and evaluation are set in the run's configuration; the arguments that Flower
-        has for them are not used.
+        Grid, timeout, training and evaluation are fixed by the run's configuration and the fleet that was
+        made from it; the arguments that Flower has for them are not used.
         """
-        del timeout, train_config, evaluate_config, evaluate_fn
-        fleet = self.fleet_for(grid)
+        del grid, timeout, train_config, evaluate_config, evaluate_fn
         theta = initial_arrays[THETA_RECORD].numpy()
         result = Result()
         self.summary()
         for index in range(self.state.completed_rounds, min(num_rounds, self.last_round)):
             try:
-                theta, record = self._round(fleet, index, theta)
+                theta, record = self._round(index, theta)
             except BudgetExhausted as error:
                 log(INFO, "training ends before round %d: %s", index + 1, error)
                 break
@@ -112,21 +111,21 @@ class PrivateStrategy(Strategy):
         result.arrays = ArrayRecord({THETA_RECORD: Array(theta)})
         return result
 
-    def _round(self, fleet: GridFleet, index: int, theta: Theta) -> tuple[Theta, RoundRecord]:
+    def _round(self, index: int, theta: Theta) -> tuple[Theta, RoundRecord]:
         """One round, charged first; a round that an earlier process had charged is not run again."""
         started = perf_counter()
         cohorts = self.method.cohorts(index, self.state.sampling_key)
-        fleet.exchanger.seconds.clear()
+        self.fleet.exchanger.seconds.clear()
         sums: list[ClientSum] = []
         interrupted = self.state.ledger.charged_rounds > index
         if not interrupted:
             self.state.ledger.charge(index, cohorts)
             self.files.save_ledger(self.state.ledger)
-            sum_updates = partial(fleet.sum_updates, self._order_for(index))
+            sum_updates = partial(self.fleet.sum_updates, self._order_for(index))
             theta, sums = self.method.round(theta, cohorts, sum_updates)
         trained = perf_counter()
         evaluation = self.evaluate_model(theta)
-        seconds = fleet.exchanger.seconds | {
+        seconds = self.fleet.exchanger.seconds | {
             "evaluate": perf_counter() - trained,
             "total": perf_counter() - started,
         }

@@ -28,7 +28,7 @@ class RunProgress:
         self._progress = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=10),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
             TextColumn("left"),
@@ -70,5 +70,5 @@ class RunProgress:
             for epsilon, budget in zip(record.spent_epsilon, self.budgets, strict=True)
             if epsilon is not None and budget is not None
         ]
-        budgets = f"  epsilon {'  '.join(spent)}" if spent else ""
+        budgets = f"  epsilon {' '.join(spent)}" if spent else ""
         return f"accuracy {100 * record.accuracy:.1f} %{budgets}"

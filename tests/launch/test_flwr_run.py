@@ -69,7 +69,7 @@ def test_a_run_end_to_end(tmp_path, home):
     directory = tmp_path / "a run"
     assert f"The run's files are in {directory}" in out
     assert out.index("sigma²") < out.index("round 1/2  accuracy") < out.index("round 2/2  accuracy")
-    assert re.search(r"round 2/2  accuracy \d+\.\d %  epsilon [\d.]+/1  [\d.]+/3  [\d.]+/6", out)
+    assert re.search(r"round 2/2  accuracy \d+\.\d %  epsilon [\d.]+/1 [\d.]+/3 [\d.]+/6", out)
     rounds = [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
     assert [line["round"] for line in rounds] == [1, 2]
     assert all(sum(line["survivors"]) > 0 for line in rounds)
