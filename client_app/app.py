@@ -12,11 +12,13 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
+from client_app.identity import accept_roster, make_identity
 from client_app.session import erase_session, keep_session, open_session, stored_session
 from client_app.settings import client_id_of, policy_of
 from client_app.update import encoded_update, order_and_model
 from gdpfed.exchange import (
     ADVERTISE,
+    CHECK,
     CLIENT_RECORD,
     JOIN,
     MASKED,
@@ -60,15 +62,19 @@ def _public(error: Exception) -> str:
 @app.query(JOIN)
 @answering
 def join(message: Message, context: Context) -> RecordDict:
-    """Say which client of the plan this node is."""
-    del message
-    return RecordDict({CLIENT_RECORD: ConfigRecord({"client_id": client_id_of(context)})})
+    """Say which client of the plan this node is and, in active mode, by which key it signs."""
+    answer = ConfigRecord({"client_id": client_id_of(context)})
+    question = message.content.get(CLIENT_RECORD)
+    if isinstance(question, ConfigRecord) and question.get("mode") == "active":
+        answer["identity"] = make_identity(context).public_bytes()
+    return RecordDict({CLIENT_RECORD: answer})
 
 
 @app.train(ADVERTISE)
 @answering
 def advertise(message: Message, context: Context) -> RecordDict:
     """Stage 1: agree to the sum's parameters, answer with fresh public keys."""
+    accept_roster(context, message.content)
     session = open_session(context, client_id_of(context), policy_of(context))
     answer = session.advertise(_session_bytes(message))
     keep_session(context, session)
@@ -92,8 +98,20 @@ def masked(message: Message, context: Context) -> RecordDict:
     with stored_session(context, policy_of(context)) as session:
         num_contributors = session.accept_shares(_session_bytes(message))
         order, theta = order_and_model(message.content, session.parameters)
-        residues = encoded_update(order, theta, session.parameters, num_contributors, client_id_of(context))
+        residues = encoded_update(
+            order, theta, session.parameters, num_contributors, client_id_of(context), session
+        )
         answer = session.mask(residues)
+        keep_session(context, session)
+    return _session_record(answer)
+
+
+@app.train(CHECK)
+@answering
+def check(message: Message, context: Context) -> RecordDict:
+    """Against a server that may lie: sign the survivors it names, once."""
+    with stored_session(context, policy_of(context)) as session:
+        answer = session.check(_session_bytes(message))
         keep_session(context, session)
     return _session_record(answer)
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from flwr.app import ConfigRecord, Context
 
+from client_app.identity import identity_of, roster_of
 from secagg import ClientPolicy, ClientSession, LocalProtocolError
 
 STATE_KEY = "secagg-session"
@@ -13,7 +14,7 @@ STATE_KEY = "secagg-session"
 def open_session(context: Context, client_id: int, policy: ClientPolicy) -> ClientSession:
     """A fresh session; whatever an unfinished round left behind is erased."""
     erase_session(context)
-    return ClientSession(client_id, policy)
+    return ClientSession(client_id, policy, identity=identity_of(context), roster=roster_of(context))
 
 
 def erase_session(context: Context) -> None:
@@ -36,7 +37,7 @@ def stored_session(context: Context, policy: ClientPolicy) -> Iterator[ClientSes
     if not isinstance(data, bytes):
         raise LocalProtocolError("this client has no open session: it joins again next round")
     erase_session(context)
-    yield ClientSession.from_bytes(data, policy)
+    yield ClientSession.from_bytes(data, policy, identity=identity_of(context), roster=roster_of(context))
 
 
 def keep_session(context: Context, session: ClientSession) -> None:

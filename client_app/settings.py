@@ -29,11 +29,15 @@ def client_id_of(context: Context) -> int:
 def policy_of(context: Context) -> ClientPolicy:
     """The node's own limits on a sum.
 
-    The keys are ``minimum-cohort``, ``maximum-dropout-fraction`` and ``minimum-noise-multiplier``.
+    The keys are ``minimum-cohort``, ``maximum-dropout-fraction``, ``minimum-noise-multiplier``,
+    ``secagg-mode`` (active refuses sums without signatures) and ``corrupt-fraction`` (what a sparse
+    graph must withstand).
     """
     config = context.node_config
     return ClientPolicy(
         minimum_cohort=int(config.get("minimum-cohort", 2)),
         maximum_dropout_fraction=float(config.get("maximum-dropout-fraction", 0.5)),
         minimum_noise_multiplier=float(config.get("minimum-noise-multiplier", 0.0)),
+        mode=str(config.get("secagg-mode", "curious")),
+        corrupt_fraction=float(config.get("corrupt-fraction", 0.0)),
     )

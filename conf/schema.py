@@ -12,6 +12,8 @@ from typing import Any
 from omegaconf import MISSING
 
 RENYI_ORDERS = ("auto", "fine", "whole")
+SECAGG_MODES = ("curious", "active", "off")
+NOISES = ("gaussian", "discrete_gaussian")
 DEVICES = ("auto", "cpu", "cuda")
 PARTITIONS = ("iid", "natural")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
@@ -123,6 +125,7 @@ class PrivacyConfig:
     group_shares: list[float] | None = None
     delta: float | None = None
     clipping_norm: float = MISSING
+    noise: str = "gaussian"
     sampling_rate: float = MISSING
     sampling_rates: Any = "auto"
     min_sampling_rate: float = 0.0
@@ -132,6 +135,7 @@ class PrivacyConfig:
             self.renyi_orders in RENYI_ORDERS,
             f"privacy.renyi_orders={self.renyi_orders} is none of {', '.join(RENYI_ORDERS)}",
         )
+        require(self.noise in NOISES, f"privacy.noise={self.noise} is none of {', '.join(NOISES)}")
         rates = self.sampling_rates
         numbers = isinstance(rates, list) and all(isinstance(q, int | float) for q in rates)
         require(
@@ -145,21 +149,28 @@ class PrivacyConfig:
 class SecAggConfig:
     """How the updates of a cohort are summed."""
 
-    mode: str = "pairwise"
+    mode: str = "curious"
     threshold: float = 2 / 3
     dropout_tolerance: float = 0.1
     corrupt_tolerance: float = 0.0
     minimum_cohort: int = 3
+    complete_below: int = 60
+    sparse_corrupt_fraction: float = 0.1
+    noise_levels: int = 0
+    modulus_bits: int | None = None
     suite: str = "aes128ctr"
 
     def validate(self) -> None:
-        require(self.mode in ("pairwise", "off"), f"secagg.mode={self.mode} is not one of pairwise, off")
+        require(
+            self.mode in SECAGG_MODES,
+            f"secagg.mode={self.mode} is not one of {', '.join(SECAGG_MODES)}",
+        )
         require(
             0.5 <= self.threshold < 1,
             f"secagg.threshold={self.threshold} must be in [0.5, 1): with less, a server could "
             "collect both shares of one client",
         )
-        for key in ("dropout_tolerance", "corrupt_tolerance"):
+        for key in ("dropout_tolerance", "corrupt_tolerance", "sparse_corrupt_fraction"):
             value = getattr(self, key)
             require(0 <= value < 0.5, f"secagg.{key}={value} must be in [0, 0.5)")
         require(
@@ -167,6 +178,15 @@ class SecAggConfig:
             f"secagg.threshold={self.threshold} and secagg.dropout_tolerance="
             f"{self.dropout_tolerance} add up to more than 1: after that many dropouts too few are "
             "left to unmask",
+        )
+        bits = self.modulus_bits
+        require(
+            bits is None or 16 <= bits <= 32,
+            f"secagg.modulus_bits={bits} must be from 16 to 32, or null for the fewest that fit",
+        )
+        require(
+            0 <= self.noise_levels <= 16,
+            f"secagg.noise_levels={self.noise_levels} must be from 0 to 16",
         )
         require(
             self.minimum_cohort >= 2,
@@ -217,6 +237,11 @@ class Config:
         """
         for section in (self.dataset, self.method, self.privacy, self.secagg, self.run):
             section.validate()
+        require(
+            self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",
+            f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "
+            "added as: use privacy.noise=discrete_gaussian",
+        )
 
 
 METHODS: dict[str, type[MethodConfig]] = {

@@ -5,12 +5,13 @@ a client computes from its data leaves it in clear: no loss, no example count, n
 """
 
 JOIN = "join"
-ADVERTISE, SHARE, MASKED, UNMASK = "advertise", "share", "masked", "unmask"
+ADVERTISE, SHARE, MASKED, CHECK, UNMASK = "advertise", "share", "masked", "check", "unmask"
 PLAIN = "plain"
 
 CLIENT_RECORD = "client"
 SESSION_RECORD = "session"
 ORDER_RECORD = "order"
 THETA_RECORD = "theta"
+ROSTER_RECORD = "roster"
 REFUSAL_RECORD = "refusal"
 UPDATE_RECORD = "update"

@@ -7,6 +7,7 @@ bytes. The package does no input or output: a `ServerSession` says what to send 
     server.requests() -> client.advertise -> server.receive, server.close_stage
     server.requests() -> client.share -> ...
     server.requests() -> client.accept_shares, train, encode, client.mask -> ...
+    server.requests() -> client.check -> ...        (mode "active" only)
     server.requests() -> client.unmask -> ... -> server.result()
 """
 
@@ -20,6 +21,10 @@ from secagg.errors import (
     SecAggError,
     ThresholdNotMet,
 )
+from secagg.graph import COMPLETE_BELOW, sparse_degree
+from secagg.identity import Identity
+from secagg.modulus import modulus_bits_for
+from secagg.noise_levels import NoiseLevels
 from secagg.parameters import RoundParameters, threshold_for
 from secagg.policy import ClientPolicy
 from secagg.prg import add_masks, keystream
@@ -27,14 +32,17 @@ from secagg.server import MaskedSum, ServerSession
 from secagg.stages import ClientStage, Stage
 
 __all__ = [
+    "COMPLETE_BELOW",
     "ClientPolicy",
     "ClientSession",
     "ClientStage",
     "DecodeError",
     "Encoding",
     "EncodingError",
+    "Identity",
     "LocalProtocolError",
     "MaskedSum",
+    "NoiseLevels",
     "RemoteProtocolError",
     "RoundParameters",
     "SecAggError",
@@ -43,5 +51,7 @@ __all__ = [
     "ThresholdNotMet",
     "add_masks",
     "keystream",
+    "modulus_bits_for",
+    "sparse_degree",
     "threshold_for",
 ]

@@ -1,15 +1,27 @@
 """What a client verifies about the server's requests before it answers."""
 
+from collections.abc import Mapping
+
 from secagg.client_state import ClientState
 from secagg.errors import RemoteProtocolError
+from secagg.identity import is_signed, keys_statement, survivors_statement
 from secagg.keys import is_canonical_public_key
-from secagg.messages import MaskRequest, PublicKeys, UnmaskRequest
+from secagg.messages import (
+    CheckRequest,
+    MaskRequest,
+    PublicKeys,
+    ShareRequest,
+    UnmaskRequest,
+    hash_parameters,
+)
 from secagg.stages import Stage
+
+Roster = Mapping[int, bytes]
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes) -> None:
     """Raise RemoteProtocolError unless the keys are enough, distinct, and our own unchanged."""
-    fewest = state.sum_parameters.fewest_contributors
+    fewest = state.sum_parameters.fewest_members
     most = state.sum_parameters.num_clients
     if not fewest <= len(members) <= most:
         raise RemoteProtocolError(
@@ -30,6 +42,18 @@ def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes
             seen.add(key)
 
 
+def check_signed_members(state: ClientState, request: ShareRequest, roster: Roster) -> None:
+    """Raise RemoteProtocolError, naming the member, unless each signed its keys for this sum."""
+    parameters_hash = hash_parameters(state.sum_parameters)
+    odd = request.signatures.keys() ^ request.members.keys()
+    if odd:
+        raise RemoteProtocolError(Stage.SHARE, min(odd), "signature or keys missing")
+    for client_id, keys in request.members.items():
+        statement = keys_statement(parameters_hash, client_id, keys)
+        if not is_signed(roster.get(client_id), request.signatures[client_id], statement):
+            raise RemoteProtocolError(Stage.SHARE, client_id, "its keys are not signed by its identity")
+
+
 def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
     """Raise RemoteProtocolError unless the request belongs to this client's sum."""
     if sid != state.sid:
@@ -37,38 +61,77 @@ def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
 
 
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
-    """Raise RemoteProtocolError unless the shares come from enough other members."""
+    """Raise RemoteProtocolError unless enough contribute, and the neighbours among them send shares.
+
+    The neighbours are those of this client's own graph, so a server that made another is refused.
+    """
     check_sid(state, Stage.MASK, request.sid)
-    strangers = request.sealed.keys() - (state.members.keys() - {state.client_id})
-    if strangers:
-        raise RemoteProtocolError(Stage.MASK, None, f"shares from {min(strangers)}, not another member")
-    contributors, fewest = len(request.sealed) + 1, state.sum_parameters.fewest_contributors
-    if contributors < fewest:
-        raise RemoteProtocolError(
-            Stage.MASK, None, f"{contributors} contributors, at least {fewest} are needed"
-        )
+    parameters, contributors = state.sum_parameters, set(request.contributors)
+    expected = state.graph().neighbours(state.client_id) & contributors
+    odd = request.sealed.keys() ^ expected
+    fewest = parameters.fewest_contributors
+    reason = ""
+    if not contributors <= state.members.keys() or state.client_id not in contributors:
+        reason = "the contributors hold a stranger or lack this client"
+    elif len(contributors) < fewest:
+        reason = f"{len(contributors)} contributors, at least {fewest} are needed"
+    elif odd:
+        reason = f"shares from {min(odd)} missing, or it is no neighbour among the contributors"
+    elif len(expected) < parameters.threshold:
+        reason = f"{len(expected)} neighbours contribute, at least {parameters.threshold} are needed"
+    if reason:
+        raise RemoteProtocolError(Stage.MASK, None, reason)
+
+
+def check_announced(state: ClientState, request: CheckRequest) -> None:
+    """Raise RemoteProtocolError unless this client may sign these survivors."""
+    check_sid(state, Stage.CHECK, request.sid)
+    dropped = tuple(set(state.contributors) - set(request.survivors))
+    _check_split(state, Stage.CHECK, request.survivors, dropped)
 
 
 def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
-    """Raise RemoteProtocolError unless survivors and dropped split the contributors soundly.
-
-    Together they are exactly U2, so with the threshold above half of the neighbours no server can
-    collect both secrets of a client by telling different stories (Bonawitz et al., section 6).
-    """
+    """Raise RemoteProtocolError unless survivors and dropped split the contributors soundly."""
     check_sid(state, Stage.UNMASK, request.sid)
-    survivors, dropped = set(request.survivors), set(request.dropped)
-    contributors = state.held_shares.keys() | {state.client_id}
-    parameters = state.sum_parameters
-    fewest = max(len(contributors) - parameters.dropout_tolerance, parameters.threshold + 1)
+    _check_split(state, Stage.UNMASK, request.survivors, request.dropped)
+
+
+def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:
+    """Raise RemoteProtocolError unless t survivors signed exactly what this client signed."""
+    if request.survivors != state.survivors:
+        raise RemoteProtocolError(
+            Stage.UNMASK, None, "other survivors than this client signed in the check stage"
+        )
+    threshold = state.sum_parameters.threshold
+    if len(request.signatures) < threshold:
+        raise RemoteProtocolError(
+            Stage.UNMASK, None, f"{len(request.signatures)} signatures, at least {threshold} are needed"
+        )
+    statement = survivors_statement(state.sid, state.contributors, state.survivors)
+    for client_id, signature in request.signatures.items():
+        known = roster.get(client_id) if client_id in state.survivors else None
+        if not is_signed(known, signature, statement):
+            raise RemoteProtocolError(Stage.UNMASK, client_id, "its signature does not fit the survivors")
+
+
+def _check_split(
+    state: ClientState, stage: Stage, survivors: tuple[int, ...], dropped: tuple[int, ...]
+) -> None:
+    """Together they are exactly U2, and the survivors are enough and hold this client.
+
+    So with the threshold above half of the neighbours no server can collect both secrets of a
+    client by telling different stories (Bonawitz et al., section 6).
+    """
+    stayed, lost, contributors = set(survivors), set(dropped), set(state.contributors)
+    fewest = state.sum_parameters.fewest_survivors(len(contributors))
     reason = ""
-    if survivors & dropped:
-        reason = f"client {min(survivors & dropped)} is both survivor and dropped"
-    elif state.client_id not in survivors:
+    if stayed & lost:
+        reason = f"client {min(stayed & lost)} is both survivor and dropped"
+    elif state.client_id not in stayed:
         reason = f"client {state.client_id} itself is no survivor"
-    elif survivors | dropped != contributors:
-        odd = min((survivors | dropped) ^ contributors)
-        reason = f"client {odd} is left out or no contributor"
-    elif len(survivors) < fewest:
-        reason = f"{len(survivors)} survivors, at least {fewest} are needed"
+    elif stayed | lost != contributors:
+        reason = f"client {min((stayed | lost) ^ contributors)} is left out or no contributor"
+    elif len(stayed) < fewest:
+        reason = f"{len(stayed)} survivors, at least {fewest} are needed"
     if reason:
-        raise RemoteProtocolError(Stage.UNMASK, None, reason)
+        raise RemoteProtocolError(stage, None, reason)

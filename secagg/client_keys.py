@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+from numpy.typing import NDArray
+
 from secagg.client_state import ClientState
 from secagg.errors import RemoteProtocolError
 from secagg.keys import (
@@ -10,10 +13,13 @@ from secagg.keys import (
     PrivateKey,
     Sealing,
     commitment,
+    noise_commitment,
+    noise_key,
+    noise_seeds,
     pair_mask_key,
     self_mask_key,
 )
-from secagg.messages import SHARE_BYTES, PublicKeys
+from secagg.messages import SHARE_BYTES, PublicKeys, UnmaskReply, UnmaskRequest, held_bytes
 from secagg.shamir import split
 from secagg.stages import Stage
 
@@ -28,26 +34,47 @@ def own_public_keys(state: ClientState) -> PublicKeys:
 
 
 def seal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> dict[int, bytes]:
-    """Destination -> sealed shares of the own seed and masking key.
+    """Destination -> sealed shares of the own seed, masking key and noise seeds.
 
-    Each is split over all members, whose rank by id is their Shamir number; the own share of the
-    two is thrown away, so that only others can recover them.
+    Each is split over the neighbours by their Shamir number; the share under the own number is
+    thrown away, so that only others can recover them.
     """
-    holders, threshold = sorted(state.members), state.sum_parameters.threshold
-    seeds = split(state.self_seed, len(holders), threshold, random_bytes)
-    keys = split(state.mask_private_key, len(holders), threshold, random_bytes)
+    holders, threshold = state.graph().holders(state.client_id), state.sum_parameters.threshold
+    seeds = noise_seeds(state.noise_seed, state.sum_parameters.noise_levels)
+    secrets = [state.self_seed, state.mask_private_key, *seeds]
+    split_up = [split(secret, len(holders), threshold, random_bytes) for secret in secrets]
     private_key = PrivateKey(state.seal_private_key)
     sealed: dict[int, bytes] = {}
-    for holder, seed, key in zip(holders, seeds, keys, strict=True):
+    for holder, number in holders.items():
         if holder != state.client_id:
             with _blaming(Stage.SHARE, holder):
                 sealing = _sealing(state, private_key, holder, (state.client_id, holder))
-            sealed[holder] = sealing.seal(seed + key, random_bytes(NONCE_BYTES))
+            shares = b"".join(of_secret[number - 1] for of_secret in split_up)
+            sealed[holder] = sealing.seal(shares, random_bytes(NONCE_BYTES))
     return sealed
 
 
+def own_noise_commitment(state: ClientState) -> bytes:
+    """What the server checks recovered noise seeds against; empty without noise levels."""
+    levels = state.sum_parameters.noise_levels
+    return noise_commitment(state.noise_seed, levels) if levels else b""
+
+
+def draw_noise(state: ClientState) -> NDArray[np.int64]:
+    """All parts of this client's noise, added up: int64[d]."""
+    parameters, own = state.sum_parameters, state.client_id
+    levels = parameters.encoding(len(state.contributors)).levels
+    if levels is None:
+        return np.zeros(parameters.dimension, dtype=np.int64)
+    seeds = [state.base_noise_seed, *noise_seeds(state.noise_seed, parameters.noise_levels)]
+    total = levels.draw(0, parameters.dimension, noise_key(state.sid, seeds[0], own))
+    for part in levels.parts_above(0):
+        total += levels.draw(part, parameters.dimension, noise_key(state.sid, seeds[part], own))
+    return total
+
+
 def open_shares(state: ClientState, sealed: dict[int, bytes]) -> dict[int, bytes]:
-    """Source -> share of its seed, then of its masking key.
+    """Source -> shares of its seed, its masking key, its noise seeds.
 
     Raises:
         RemoteProtocolError: one does not open; the sender is the client it came from.
@@ -57,12 +84,26 @@ def open_shares(state: ClientState, sealed: dict[int, bytes]) -> dict[int, bytes
     for source, message in sealed.items():
         sealing = _sealing(state, private_key, source, (source, state.client_id))
         shares = sealing.open(message)
-        if shares is None or len(shares) != 2 * SHARE_BYTES:
+        if shares is None or len(shares) != held_bytes(state.sum_parameters.noise_levels):
             raise RemoteProtocolError(
                 Stage.MASK, source, "its sealed share does not open: altered, or for another sum"
             )
         opened[source] = shares
     return opened
+
+
+def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
+    """Of each neighbour in U2 what the (checked) request asks for, never both secrets of one."""
+    held, parameters = state.held_shares, state.sum_parameters
+    near = [j for j in request.survivors if j in held]
+    noise = parameters.noise_share_at(len(state.contributors), len(request.dropped))
+    return UnmaskReply(
+        state.client_id,
+        request.sid,
+        {j: held[j][:SHARE_BYTES] for j in near},
+        {j: held[j][SHARE_BYTES : 2 * SHARE_BYTES] for j in request.dropped if j in held},
+        {j: held[j][noise : noise + SHARE_BYTES] for j in near} if noise else {},
+    )
 
 
 def mask_keys(state: ClientState) -> Iterator[tuple[bytes, int]]:

@@ -3,13 +3,22 @@
 from dataclasses import dataclass, field
 
 from secagg.errors import DecodeError, LocalProtocolError
-from secagg.messages import PUBLIC_KEYS_BYTES, SHARE_BYTES
+from secagg.graph import Graph, graph_of
+from secagg.messages import PUBLIC_KEYS_BYTES, held_bytes
 from secagg.parameters import RoundParameters
 from secagg.stages import ClientStage
-from secagg.wire import Reader, Writer, read_table, write_table
+from secagg.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
 
 _MESSAGE_TYPE = 32
 _STAGES = list(ClientStage)
+_SHORT_FIELDS = (
+    "mask_private_key",
+    "seal_private_key",
+    "self_seed",
+    "base_noise_seed",
+    "noise_seed",
+    "sid",
+)
 
 
 @dataclass(repr=False)
@@ -21,9 +30,13 @@ class ClientState:
         stage: what was done last.
         parameters: the sum's, from the first stage on.
         mask_private_key, seal_private_key, self_seed: this client's own secrets.
+        base_noise_seed: of the noise that always stays in the sum; never shared.
+        noise_seed: of the first removable part of the noise; the others follow from it.
         members: id -> `PublicKeys.to_bytes` of all who advertised (U1).
         sid: the session id, 32 bytes.
-        held_shares: id -> share of its seed, then share of its masking key (others of U2).
+        contributors: all of U2, ascending.
+        held_shares: id -> shares of its seed, its masking key, its noise seeds (neighbours in U2).
+        survivors: U3 as told, and signed, in the check stage.
     """
 
     client_id: int
@@ -32,9 +45,13 @@ class ClientState:
     mask_private_key: bytes = b""
     seal_private_key: bytes = b""
     self_seed: bytes = b""
+    base_noise_seed: bytes = b""
+    noise_seed: bytes = b""
     members: dict[int, bytes] = field(default_factory=dict)
     sid: bytes = b""
+    contributors: tuple[int, ...] = ()
     held_shares: dict[int, bytes] = field(default_factory=dict)
+    survivors: tuple[int, ...] = ()
 
     @property
     def sum_parameters(self) -> RoundParameters:
@@ -43,9 +60,14 @@ class ClientState:
             raise LocalProtocolError("the parameters are unknown: call advertise first")
         return self.parameters
 
+    def graph(self) -> Graph:
+        """Who is whose neighbour among the members."""
+        return graph_of(self.sid, frozenset(self.members), self.sum_parameters.num_neighbours)
+
     def erase_own_secrets(self) -> None:
         """Forget what only this client's masked vector needs."""
         self.mask_private_key = self.seal_private_key = self.self_seed = b""
+        self.base_noise_seed = self.noise_seed = b""
         self.members = {}
 
     def erase(self) -> None:
@@ -58,10 +80,15 @@ class ClientState:
         writer = Writer(_MESSAGE_TYPE).client_id(self.client_id)
         writer.number("B", _STAGES.index(self.stage))
         writer.count(len(parameters)).fixed(parameters, len(parameters))
-        for secret in (self.mask_private_key, self.seal_private_key, self.self_seed, self.sid):
-            writer.short(secret)
+        for name in _SHORT_FIELDS:
+            writer.short(getattr(self, name))
         write_table(writer, self.members, PUBLIC_KEYS_BYTES)
-        return write_table(writer, self.held_shares, 2 * SHARE_BYTES).frame()
+        write_table(writer, self.held_shares, self._held_bytes)
+        return write_ids(write_ids(writer, self.contributors), self.survivors).frame()
+
+    @property
+    def _held_bytes(self) -> int:
+        return held_bytes(self.parameters.noise_levels if self.parameters else 0)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ClientState":
@@ -74,8 +101,9 @@ class ClientState:
         parameters = reader.fixed(reader.integer("I"))
         state = cls(client_id, _STAGES[stage])
         state.parameters = RoundParameters.from_bytes(parameters) if parameters else None
-        state.mask_private_key, state.seal_private_key = reader.short(), reader.short()
-        state.self_seed, state.sid = reader.short(), reader.short()
+        for name in _SHORT_FIELDS:
+            setattr(state, name, reader.short())
         state.members = read_table(reader, PUBLIC_KEYS_BYTES)
-        state.held_shares = read_table(reader, 2 * SHARE_BYTES)
+        state.held_shares = read_table(reader, state._held_bytes)
+        state.contributors, state.survivors = read_ids(reader), read_ids(reader)
         return reader.finish(state)

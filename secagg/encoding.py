@@ -1,4 +1,4 @@
-"""Real updates as integers modulo 2**32, with a sensitivity that rounding cannot exceed.
+"""Real updates as integers modulo 2**b, with a sensitivity that rounding cannot exceed.
 
 The grid follows the distributed discrete Gaussian of Kairouz, Liu and Steinke (ICML 2021): fix the
 standard deviation s of a client's noise in integer steps, and let the step (the grid) follow from
@@ -15,25 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import EncodingError
+from secagg.modulus import INTEGER_NOISE_STDDEVS as INTEGER_NOISE_STDDEVS
+from secagg.modulus import NOISE_TAIL, fitting_levels
+from secagg.noise_levels import NoiseLevels
+from secagg.packing import FEWEST_BITS, FULL_BITS
+from secagg.rounding import CHUNK, kind, norm, rounded
 
-MODULUS = 2**32
-INTEGER_NOISE_STDDEVS = (81921.6, 20486.0, 481.7)
-"""Choices of s, finest first: 512 sqrt(1 + 160**2), 512 sqrt(1 + 40**2), 40 sqrt(1 + 12**2).
-
-Each is what z1 + k z2 has when both come from one table of discrete Gaussians of 512 (or 40)
-steps, so that an exact sampler can draw it (Micciancio and Walter, CRYPTO 2017).
-"""
-NOISE_TAIL = 16.0
-"""How many standard deviations of the summed noise fit below the wrap.
-
-The summed noise has standard deviation s sqrt(n2) steps. It leaves +-16 of them with probability
-at most 2 exp(-16**2 / 2) < 2**-183 a coordinate, so over d < 2**31 coordinates below 2**-152.
-"""
 UNCLIPPED_GRID = 2.0**-20
-_MAX_CENTRED = 2**31 - 1
 # The norm of a float32 update, summed in float32 on a GPU, is off by about 1e-6 of itself.
 _CLIP_SLACK = 1e-4
-_CHUNK = 2**16
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
@@ -50,7 +40,9 @@ class Encoding:
         num_contributors: n2, over how many clients the range was divided.
         dimension: d.
         clipping_norm: C, the L2 sensitivity that `encode` guarantees; inf without clipping.
-        integer_noise_stddev: s, a client's noise in steps; 0 without noise.
+        integer_noise_stddev: s, a client's noise in steps, all parts together; 0 without noise.
+        modulus_bits: b; sums are taken modulo 2**b.
+        levels: the parts of the noise; None without noise.
     """
 
     grid: float
@@ -58,6 +50,8 @@ class Encoding:
     dimension: int
     clipping_norm: float
     integer_noise_stddev: float
+    modulus_bits: int = FULL_BITS
+    levels: NoiseLevels | None = None
 
     @classmethod
     def for_sum(
@@ -69,14 +63,17 @@ class Encoding:
         noise_multiplier: float,
         dropout_tolerance: int = 0,
         corrupt_tolerance: int = 0,
+        most_noise_levels: int = 0,
+        modulus_bits: int = FULL_BITS,
     ) -> "Encoding":
         """The finest grid on which a sum over `num_contributors` clients cannot wrap.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
-        `INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**31, z = `NOISE_TAIL`:
-        each client brings at most C / grid of signal in a coordinate, 1/2 of rounded noise, and
-        noise of standard deviation s. Without noise: C / grid = 2**31 / n2 - 1. Without clipping:
-        grid = 2**-20.
+        `INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
+        `NOISE_TAIL`: each client brings at most C / grid of signal in a coordinate, 1/2 of rounded
+        noise, and noise of standard deviation s. With noise in levels, the part that always stays
+        has the s of the list and grid = C sigma / (sqrt(n2 - c) s). Without noise: C / grid =
+        2**(b - 1) / n2 - 1. Without clipping: grid = 2**-20.
 
         Raises:
             EncodingError: the numbers are impossible, no s fits, or rounding `dimension`
@@ -88,22 +85,28 @@ class Encoding:
                 f"{num_contributors} contributors less {dropout_tolerance} dropouts less "
                 f"{corrupt_tolerance} corrupt leave {noisy}: at least 1 must add noise"
             )
-        _check_numbers(dimension, clipping_norm, noise_multiplier)
-        stddev = 0.0
+        _check_numbers(dimension, clipping_norm, noise_multiplier, modulus_bits)
+        stddev, levels, half = 0.0, None, 1 << modulus_bits - 1
         if noise_multiplier > 0:
-            steps_per_s = math.sqrt(noisy) / noise_multiplier
-            stddev = _integer_noise_stddev(num_contributors, steps_per_s)
-            grid = clipping_norm / (steps_per_s * stddev)
+            staying = noisy + dropout_tolerance if most_noise_levels else noisy
+            steps_per_s = math.sqrt(staying) / noise_multiplier
+            levels = fitting_levels(
+                num_contributors, steps_per_s, (staying, dropout_tolerance, most_noise_levels), half
+            )
+            stddev = levels.stddev
+            grid = clipping_norm / (steps_per_s * math.sqrt(levels.variance(0)))
         elif math.isinf(clipping_norm):
             grid = UNCLIPPED_GRID
         else:
-            grid = clipping_norm / (2**31 / num_contributors - 1)
+            grid = clipping_norm / (half / num_contributors - 1)
         encoding = cls(
             grid=grid,
             num_contributors=num_contributors,
             dimension=dimension,
             clipping_norm=clipping_norm,
             integer_noise_stddev=stddev,
+            modulus_bits=modulus_bits,
+            levels=levels,
         )
         if not encoding.clip_bound > 0:
             raise EncodingError(
@@ -122,13 +125,17 @@ class Encoding:
 
     @property
     def client_noise_stddev(self) -> float:
-        """s * grid = C sigma / sqrt(n2 - D - c), in the update's unit; 0 without noise."""
+        """s * grid: at least C sigma / sqrt(n2 - D - c), in the update's unit; 0 without noise."""
         return self.integer_noise_stddev * self.grid
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest magnitude, in steps, that n2 clients may all send: (2**31 - 1) // n2."""
-        return _MAX_CENTRED // self.num_contributors
+        """The largest magnitude, in steps, that n2 clients may all send: (2**(b - 1) - 1) // n2."""
+        return self._largest // self.num_contributors
+
+    @property
+    def _largest(self) -> int:
+        return (1 << self.modulus_bits - 1) - 1
 
     @cached_property
     def _norm_limit_squared(self) -> int:
@@ -148,14 +155,14 @@ class Encoding:
         self._check_array(update)
         scale = 1.0
         if not math.isinf(self.clipping_norm):
-            norm = _norm(update)
-            if norm > self.clip_bound * (1 + _CLIP_SLACK):
+            length = norm(update)
+            if length > self.clip_bound * (1 + _CLIP_SLACK):
                 raise EncodingError(
-                    f"the update's norm {norm:.9g} is above clip_bound {self.clip_bound:.9g}: "
+                    f"the update's norm {length:.9g} is above clip_bound {self.clip_bound:.9g}: "
                     "clip to clip_bound, not to the clipping norm"
                 )
-            scale = min(1.0, self.clip_bound / norm) if norm > 0 else 1.0
-        steps = _rounded(update, scale, self.grid, self.coordinate_limit)
+            scale = min(1.0, self.clip_bound / length) if length > 0 else 1.0
+        steps = rounded(update, scale, self.grid, self.coordinate_limit)
         self._check_integer_norm(steps)
         return steps
 
@@ -167,26 +174,30 @@ class Encoding:
                 (any but 0 without noise): it was drawn in another unit than `client_noise_stddev`.
         """
         self._check_array(noise)
-        limit = min(math.ceil(NOISE_TAIL * self.integer_noise_stddev), _MAX_CENTRED)
-        return _rounded(noise, 1.0, self.grid, limit)
+        limit = min(math.ceil(NOISE_TAIL * self.integer_noise_stddev), self._largest)
+        return rounded(noise, 1.0, self.grid, limit)
 
     def to_residues(self, steps: Integers) -> NDArray[np.uint32]:
-        """Integer steps modulo 2**32: int64[d] -> uint32[d]."""
+        """Integer steps modulo 2**32: int64[d] -> uint32[d]; the session sends the low b bits."""
         if steps.dtype != np.int64 or steps.shape != (self.dimension,):
-            raise EncodingError(f"steps are int64[{self.dimension}], got {_kind(steps)}")
+            raise EncodingError(f"steps are int64[{self.dimension}], got {kind(steps)}")
         return steps.astype(np.uint32)
 
     def decode(self, residues: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """The centred value of each residue, in [-2**31, 2**31), times the grid: float64[d]."""
+        """The centred value of each residue, in [-2**(b-1), 2**(b-1)), times the grid: float64[d]."""
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
-            raise EncodingError(f"residues are uint32[{self.dimension}], got {_kind(residues)}")
-        return np.multiply(residues.astype(np.int32), self.grid, dtype=np.float64)
+            raise EncodingError(f"residues are uint32[{self.dimension}], got {kind(residues)}")
+        spare = FULL_BITS - self.modulus_bits
+        # The shifts up and down again carry the sign bit of b bits to the others.
+        centred = np.left_shift(residues, spare, dtype=np.uint32).view(np.int32)
+        np.right_shift(centred, spare, out=centred)
+        return np.multiply(centred, self.grid, dtype=np.float64)
 
     def _check_array(self, values: Floats) -> None:
         if not np.issubdtype(values.dtype, np.floating) or values.shape != (self.dimension,):
-            raise EncodingError(f"values are float[{self.dimension}], got {_kind(values)}")
-        for start in range(0, len(values), _CHUNK):
-            chunk = values[start : start + _CHUNK]
+            raise EncodingError(f"values are float[{self.dimension}], got {kind(values)}")
+        for start in range(0, len(values), CHUNK):
+            chunk = values[start : start + CHUNK]
             if not np.isfinite(chunk).all():
                 where = int(np.flatnonzero(~np.isfinite(chunk))[0])
                 raise EncodingError(
@@ -198,8 +209,7 @@ class Encoding:
             return
         # No chunk overflows int64: the float check bounds |z|**2 by little more than 2**62.
         squared = sum(
-            int(np.dot(chunk, chunk))
-            for chunk in (steps[i : i + _CHUNK] for i in range(0, len(steps), _CHUNK))
+            int(np.dot(chunk, chunk)) for chunk in (steps[i : i + CHUNK] for i in range(0, len(steps), CHUNK))
         )
         if squared > self._norm_limit_squared:
             raise EncodingError(
@@ -208,7 +218,7 @@ class Encoding:
             )
 
 
-def _check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float) -> None:
+def _check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, bits: int) -> None:
     if dimension < 1:
         raise EncodingError(f"dimension {dimension} must be at least 1")
     if not clipping_norm > 0:
@@ -219,39 +229,5 @@ def _check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float
         raise EncodingError(
             f"noise_multiplier {noise_multiplier} without clipping: set a finite clipping_norm"
         )
-
-
-def _integer_noise_stddev(num_contributors: int, steps_per_s: float) -> float:
-    for stddev in INTEGER_NOISE_STDDEVS:
-        signal = num_contributors * (steps_per_s * stddev + 0.5)
-        if signal + NOISE_TAIL * stddev * math.sqrt(num_contributors) < 2**31:
-            return stddev
-    raise EncodingError(
-        f"{num_contributors} contributors with C / noise = {steps_per_s:.3g} each do not fit 32 "
-        "bits: raise the noise_multiplier or sum fewer clients"
-    )
-
-
-def _norm(values: Floats) -> float:
-    chunks = (values[i : i + _CHUNK].astype(np.float64) for i in range(0, len(values), _CHUNK))
-    return math.sqrt(math.fsum(float(np.dot(chunk, chunk)) for chunk in chunks))
-
-
-def _rounded(values: Floats, scale: float, grid: float, limit: int) -> Integers:
-    """round(values * scale / grid) as int64; a magnitude above `limit` steps is refused."""
-    steps = np.empty(len(values), dtype=np.int64)
-    for start in range(0, len(values), _CHUNK):
-        exact = values[start : start + _CHUNK].astype(np.float64) * scale / grid
-        rounded = np.rint(exact)
-        worst = int(np.argmax(np.abs(rounded)))
-        if abs(rounded[worst]) > limit:
-            raise EncodingError(
-                f"coordinate {start + worst} is {values[start + worst]:.9g}, outside "
-                f"+-{limit * grid:.9g}: it would wrap the sum"
-            )
-        steps[start : start + _CHUNK] = rounded
-    return steps
-
-
-def _kind(values: NDArray[Any]) -> str:
-    return f"{values.dtype}{list(values.shape)}"
+    if not FEWEST_BITS <= bits <= FULL_BITS:
+        raise EncodingError(f"modulus_bits {bits} must be from {FEWEST_BITS} to {FULL_BITS}")

@@ -18,7 +18,7 @@ class RemoteProtocolError(SecAggError):
     """The other side sent what the protocol does not allow.
 
     Attributes:
-        stage: "advertise", "share", "mask" or "unmask".
+        stage: "advertise", "share", "mask", "check" or "unmask".
         sender: the client at fault; None for the server.
         reason: one line with the value that was wrong.
     """

@@ -20,10 +20,13 @@ NONCE_BYTES = 12
 SEAL_OVERHEAD_BYTES = NONCE_BYTES + 16
 
 _FIELD_PRIME = 2**255 - 19
-_SID_PURPOSE = b"secagg/1/session"
-_MASK_PURPOSE = b"secagg/1/pair mask"
-_SELF_PURPOSE = b"secagg/1/self mask"
-_SEAL_PURPOSE = b"secagg/1/seal"
+_SID_PURPOSE = b"secagg/2/session"
+_MASK_PURPOSE = b"secagg/2/pair mask"
+_SELF_PURPOSE = b"secagg/2/self mask"
+_SEAL_PURPOSE = b"secagg/2/seal"
+_GRAPH_PURPOSE = b"secagg/2/graph"
+_NOISE_PURPOSE = b"secagg/2/noise"
+_NOISE_CHAIN_PURPOSE = b"secagg/2/noise chain"
 
 
 class PrivateKey:
@@ -96,6 +99,32 @@ def self_mask_key(suite: str, sid: bytes, seed: bytes, client_id: int) -> bytes:
     """The key of the mask a client adds on its own, from its seed b_i."""
     info = _SELF_PURPOSE + sid + struct.pack(">QQ", client_id, client_id)
     return hkdf_sha256(seed, info, KEY_BYTES[suite])
+
+
+def graph_key(sid: bytes) -> bytes:
+    """What the order of the members on the ring follows from: public, 32 bytes."""
+    return hkdf_sha256(sid, _GRAPH_PURPOSE, 32)
+
+
+def noise_key(sid: bytes, seed: bytes, client_id: int) -> bytes:
+    """The key of one part of a client's noise, 32 bytes."""
+    return hkdf_sha256(seed, _NOISE_PURPOSE + sid + struct.pack(">Q", client_id), 32)
+
+
+def noise_seeds(first: bytes, count: int) -> list[bytes]:
+    """Seeds of `count` parts of a client's noise, the first given, each derived from the one before.
+
+    So one seed gives all later parts and none of the earlier ones.
+    """
+    seeds = [first]
+    while len(seeds) < count:
+        seeds.append(hashlib.sha256(_NOISE_CHAIN_PURPOSE + seeds[-1]).digest())
+    return seeds[:count]
+
+
+def noise_commitment(first: bytes, count: int) -> bytes:
+    """What a client commits to: the hash of the last seed, which each of them leads to."""
+    return commitment(noise_seeds(first, count)[-1])
 
 
 class Sealing:

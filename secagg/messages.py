@@ -1,4 +1,4 @@
-"""The messages of the four stages: frozen data with one canonical form in bytes.
+"""The messages of the stages: frozen data with one canonical form in bytes.
 
 A request goes from the server to a client, a reply back. Every reply names its sender, and each
 message carries what binds it to its sum (the parameters' hash, then the sid), so that one from
@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import DecodeError
+from secagg.identity import SIGNATURE_BYTES
 from secagg.keys import SEAL_OVERHEAD_BYTES, SECRET_BYTES
+from secagg.packing import pack, packed_bytes, unpack
 from secagg.parameters import RoundParameters
 from secagg.shamir import share_bytes
 from secagg.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
@@ -20,8 +22,23 @@ from secagg.wire import Reader, Writer, read_ids, read_table, write_ids, write_t
 KEY_BYTES = 32
 SID_BYTES = 32
 SHARE_BYTES = share_bytes(SECRET_BYTES)
-SEALED_BYTES = 2 * SHARE_BYTES + SEAL_OVERHEAD_BYTES
 PUBLIC_KEYS_BYTES = 3 * KEY_BYTES
+
+
+def held_bytes(noise_levels: int) -> int:
+    """One holder's shares of a client: its seed, its masking key, a noise seed for each level."""
+    return (2 + noise_levels) * SHARE_BYTES
+
+
+def sealed_bytes(noise_levels: int) -> int:
+    return held_bytes(noise_levels) + SEAL_OVERHEAD_BYTES
+
+
+def read_signature(reader: Reader) -> bytes:
+    signature = reader.short()
+    if len(signature) not in (0, SIGNATURE_BYTES):
+        raise DecodeError(f"a signature of {len(signature)} bytes")
+    return signature
 
 
 @dataclass(frozen=True)
@@ -59,15 +76,20 @@ class AdvertiseRequest:
 
 @dataclass(frozen=True)
 class AdvertiseReply:
-    """Stage 1, client to server: its keys, bound to the parameters by their hash."""
+    """Stage 1, client to server: its keys, bound to the parameters by their hash.
+
+    The signature of `keys_statement` is empty unless the server may lie.
+    """
 
     sender: int
     parameters_hash: bytes
     keys: PublicKeys
+    signature: bytes = b""
 
     def encode(self) -> bytes:
         writer = Writer(2).client_id(self.sender).fixed(self.parameters_hash, SID_BYTES)
-        return writer.fixed(self.keys.to_bytes(), PUBLIC_KEYS_BYTES).frame()
+        writer.fixed(self.keys.to_bytes(), PUBLIC_KEYS_BYTES)
+        return writer.short(self.signature).frame()
 
     @classmethod
     def decode(cls, data: bytes) -> "AdvertiseReply":
@@ -75,7 +97,7 @@ class AdvertiseReply:
         sender = reader.client_id()
         parameters_hash = reader.fixed(SID_BYTES)
         keys = PublicKeys.from_bytes(reader.fixed(PUBLIC_KEYS_BYTES))
-        return reader.finish(cls(sender, parameters_hash, keys))
+        return reader.finish(cls(sender, parameters_hash, keys, read_signature(reader)))
 
 
 def hash_parameters(parameters: RoundParameters) -> bytes:
@@ -85,121 +107,190 @@ def hash_parameters(parameters: RoundParameters) -> bytes:
 
 @dataclass(frozen=True)
 class ShareRequest:
-    """Stage 2, server to client: id -> `PublicKeys.to_bytes` of every member, itself among them."""
+    """Stage 2, server to client: what every member advertised, this client among them.
+
+    Attributes:
+        members: id -> `PublicKeys.to_bytes`.
+        signatures: id -> the signature that came with them; empty unless the server may lie.
+    """
 
     members: dict[int, bytes]
+    signatures: dict[int, bytes] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        return write_table(Writer(3), self.members, PUBLIC_KEYS_BYTES).frame()
+        writer = write_table(Writer(3), self.members, PUBLIC_KEYS_BYTES)
+        return write_table(writer, self.signatures, SIGNATURE_BYTES).frame()
 
     @classmethod
     def decode(cls, data: bytes) -> "ShareRequest":
         reader = Reader(data, 3)
-        return reader.finish(cls(read_table(reader, PUBLIC_KEYS_BYTES)))
+        members = read_table(reader, PUBLIC_KEYS_BYTES)
+        return reader.finish(cls(members, read_table(reader, SIGNATURE_BYTES)))
 
 
 @dataclass(frozen=True)
 class ShareReply:
-    """Stage 2, client to server: destination -> sealed shares, one for each other member."""
+    """Stage 2, client to server: destination -> sealed shares, one for each neighbour.
+
+    The noise commitment is empty without noise levels.
+    """
 
     sender: int
     sid: bytes
     sealed: dict[int, bytes] = field(repr=False)
+    noise_commitment: bytes = b""
+    noise_levels: int = 0
 
     def encode(self) -> bytes:
-        return write_table(
-            Writer(4).client_id(self.sender).fixed(self.sid, SID_BYTES), self.sealed, SEALED_BYTES
-        ).frame()
+        writer = Writer(4).client_id(self.sender).fixed(self.sid, SID_BYTES)
+        writer.fixed(self.noise_commitment, KEY_BYTES if self.noise_levels else 0)
+        return write_table(writer, self.sealed, sealed_bytes(self.noise_levels)).frame()
 
     @classmethod
-    def decode(cls, data: bytes) -> "ShareReply":
+    def decode(cls, data: bytes, noise_levels: int = 0) -> "ShareReply":
         reader = Reader(data, 4)
         sender, sid = reader.client_id(), reader.fixed(SID_BYTES)
-        return reader.finish(cls(sender, sid, read_table(reader, SEALED_BYTES)))
+        committed = reader.fixed(KEY_BYTES if noise_levels else 0)
+        sealed = read_table(reader, sealed_bytes(noise_levels))
+        return reader.finish(cls(sender, sid, sealed, committed, noise_levels))
 
 
 @dataclass(frozen=True)
 class MaskRequest:
-    """Stage 3, server to client: source -> sealed shares; U2 is the sources and the client."""
+    """Stage 3, server to client.
+
+    Attributes:
+        contributors: U2, all who shared, this client among them.
+        sealed: source -> sealed shares, of this client's neighbours in U2.
+    """
 
     sid: bytes
+    contributors: tuple[int, ...]
     sealed: dict[int, bytes] = field(repr=False)
+    noise_levels: int = 0
 
     def encode(self) -> bytes:
-        return write_table(Writer(5).fixed(self.sid, SID_BYTES), self.sealed, SEALED_BYTES).frame()
+        writer = write_ids(Writer(5).fixed(self.sid, SID_BYTES), self.contributors)
+        return write_table(writer, self.sealed, sealed_bytes(self.noise_levels)).frame()
 
     @classmethod
-    def decode(cls, data: bytes) -> "MaskRequest":
+    def decode(cls, data: bytes, noise_levels: int = 0) -> "MaskRequest":
         reader = Reader(data, 5)
-        return reader.finish(cls(reader.fixed(SID_BYTES), read_table(reader, SEALED_BYTES)))
+        sid, contributors = reader.fixed(SID_BYTES), read_ids(reader)
+        sealed = read_table(reader, sealed_bytes(noise_levels))
+        return reader.finish(cls(sid, contributors, sealed, noise_levels))
 
 
 @dataclass(frozen=True, eq=False)
 class MaskReply:
-    """Stage 3, client to server: the masked vector, uint32[d], little-endian on the wire."""
+    """Stage 3, client to server: the masked vector, the low `bits` bits of each residue."""
 
     sender: int
     sid: bytes
     vector: NDArray[np.uint32] = field(repr=False)
+    bits: int = 32
 
     def encode(self) -> bytes:
-        words = np.ascontiguousarray(self.vector, dtype="<u4")
-        writer = Writer(6).client_id(self.sender).fixed(self.sid, SID_BYTES).count(len(words))
-        return writer.fixed(words.view(np.uint8).data, words.nbytes).frame()
+        writer = Writer(6).client_id(self.sender).fixed(self.sid, SID_BYTES).count(len(self.vector))
+        return writer.fixed(pack(self.vector, self.bits), packed_bytes(len(self.vector), self.bits)).frame()
 
     @classmethod
-    def decode(cls, data: bytes, dimension: int) -> "MaskReply":
-        """The vector is a read-only view of `data`; another length than `dimension` is refused."""
+    def decode(cls, data: bytes, dimension: int, bits: int = 32) -> "MaskReply":
+        """At 32 bits the vector is a read-only view of `data`; another length is refused."""
         reader = Reader(data, 6)
         sender, sid = reader.client_id(), reader.fixed(SID_BYTES)
         length = reader.integer("I")
         if length != dimension:
             raise DecodeError(f"a vector of {length} coordinates where {dimension} belong")
-        words = np.frombuffer(reader.view(4 * dimension), dtype="<u4")
-        return reader.finish(cls(sender, sid, words.astype(np.uint32, copy=False)))
+        vector = unpack(reader.view(packed_bytes(dimension, bits)), dimension, bits)
+        return reader.finish(cls(sender, sid, vector, bits))
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """Check stage, server to client: who is in the sum (U3)."""
+
+    sid: bytes
+    survivors: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        return write_ids(Writer(9).fixed(self.sid, SID_BYTES), self.survivors).frame()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "CheckRequest":
+        reader = Reader(data, 9)
+        return reader.finish(cls(reader.fixed(SID_BYTES), read_ids(reader)))
+
+
+@dataclass(frozen=True)
+class CheckReply:
+    """Check stage, client to server: its signature of `survivors_statement`."""
+
+    sender: int
+    sid: bytes
+    signature: bytes
+
+    def encode(self) -> bytes:
+        writer = Writer(10).client_id(self.sender).fixed(self.sid, SID_BYTES)
+        return writer.fixed(self.signature, SIGNATURE_BYTES).frame()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "CheckReply":
+        reader = Reader(data, 10)
+        return reader.finish(cls(reader.client_id(), reader.fixed(SID_BYTES), reader.fixed(SIGNATURE_BYTES)))
 
 
 @dataclass(frozen=True)
 class UnmaskRequest:
-    """Stage 4, server to client: who is in the sum (U3) and who was lost (U2 less U3)."""
+    """Stage 4, server to client: who is in the sum (U3) and who was lost (U2 less U3).
+
+    The signatures of U3 (id -> signature) are empty unless the server may lie.
+    """
 
     sid: bytes
     survivors: tuple[int, ...]
     dropped: tuple[int, ...]
+    signatures: dict[int, bytes] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         writer = Writer(7).fixed(self.sid, SID_BYTES)
-        return write_ids(write_ids(writer, self.survivors), self.dropped).frame()
+        write_ids(write_ids(writer, self.survivors), self.dropped)
+        return write_table(writer, self.signatures, SIGNATURE_BYTES).frame()
 
     @classmethod
     def decode(cls, data: bytes) -> "UnmaskRequest":
         reader = Reader(data, 7)
-        return reader.finish(cls(reader.fixed(SID_BYTES), read_ids(reader), read_ids(reader)))
+        sid, survivors, dropped = reader.fixed(SID_BYTES), read_ids(reader), read_ids(reader)
+        return reader.finish(cls(sid, survivors, dropped, read_table(reader, SIGNATURE_BYTES)))
 
 
 @dataclass(frozen=True)
 class UnmaskReply:
-    """Stage 4, client to server: one share for each other member of U2.
+    """Stage 4, client to server: shares of each neighbour in U2.
 
     Attributes:
         seed_shares: survivor -> share of its self-mask seed.
         key_shares: dropped -> share of its masking private key.
+        noise_shares: survivor -> share of the first noise seed beyond the level that is needed;
+            empty if there is none.
     """
 
     sender: int
     sid: bytes
     seed_shares: dict[int, bytes] = field(repr=False)
     key_shares: dict[int, bytes] = field(repr=False)
+    noise_shares: dict[int, bytes] = field(repr=False, default_factory=dict)
 
     def encode(self) -> bytes:
         writer = write_table(
             Writer(8).client_id(self.sender).fixed(self.sid, SID_BYTES), self.seed_shares, SHARE_BYTES
         )
-        return write_table(writer, self.key_shares, SHARE_BYTES).frame()
+        write_table(writer, self.key_shares, SHARE_BYTES)
+        return write_table(writer, self.noise_shares, SHARE_BYTES).frame()
 
     @classmethod
     def decode(cls, data: bytes) -> "UnmaskReply":
         reader = Reader(data, 8)
         sender, sid = reader.client_id(), reader.fixed(SID_BYTES)
-        seed_shares, key_shares = (read_table(reader, SHARE_BYTES) for _ in range(2))
-        return reader.finish(cls(sender, sid, seed_shares, key_shares))
+        seeds, keys, noise = (read_table(reader, SHARE_BYTES) for _ in range(3))
+        return reader.finish(cls(sender, sid, seeds, keys, noise))

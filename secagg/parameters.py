@@ -5,18 +5,36 @@ from dataclasses import dataclass
 
 from secagg.encoding import Encoding
 from secagg.errors import DecodeError
+from secagg.graph import fewest_private
+from secagg.keys import SECRET_BYTES
+from secagg.noise_levels import MAX_LEVELS, NoiseLevels
+from secagg.packing import FEWEST_BITS, FULL_BITS, packed_bytes
 from secagg.prg import KEY_BYTES
+from secagg.shamir import share_bytes
 from secagg.wire import MAX_CLIENTS, Reader, Writer
 
 MODEL_HASH_BYTES = 32
 _MESSAGE_TYPE = 16
-_COUNTS = ("num_clients", "threshold", "dropout_tolerance", "corrupt_tolerance", "dimension")
+_COUNTS = (
+    "num_clients",
+    "threshold",
+    "dropout_tolerance",
+    "corrupt_tolerance",
+    "dimension",
+    "num_neighbours",
+    "noise_levels",
+    "modulus_bits",
+)
+CURIOUS, ACTIVE = "curious", "active"
+MODES = (CURIOUS, ACTIVE)
+"""Whether the server follows the protocol, or may lie."""
 
 
-def threshold_for(num_clients: int, fraction: float) -> int:
-    """Shamir's threshold t for k = num_clients - 1 neighbours.
+def threshold_for(num_clients: int, fraction: float, *, active_corrupt: int | None = None) -> int:
+    """Shamir's threshold t on the complete graph, where k = num_clients - 1.
 
-    t = min(k, max(floor(k / 2), floor(fraction * k)) + 1). Above k / 2 always, so that no two
+    t = min(k, max(floor(k / 2), floor(fraction * k)) + 1); with `active_corrupt` = c, for a server
+    that may lie, at least floor((n + c) / 2) + 1. Above k / 2 always, so that no two
     disjoint groups of neighbours can reveal both of a client's secrets (Bonawitz et al., CCS 2017,
     section 6; Bell et al., CCS 2020, section 3).
 
@@ -26,6 +44,9 @@ def threshold_for(num_clients: int, fraction: float) -> int:
     if num_clients < 2 or not 0 <= fraction <= 1:
         raise ValueError(f"{num_clients} clients, fraction {fraction}: use at least 2 clients and 0..1")
     neighbours = num_clients - 1
+    if active_corrupt is not None:
+        least = (num_clients + active_corrupt) // 2 + 1
+        return min(neighbours, max(math.floor(fraction * neighbours) + 1, least))
     return min(neighbours, max(neighbours // 2, math.floor(fraction * neighbours)) + 1)
 
 
@@ -36,14 +57,20 @@ class RoundParameters:
     Attributes:
         label: names the run, round and sum; never used twice. At most 255 bytes of UTF-8.
         num_clients: n, how many members are asked.
-        threshold: t, how many of a client's k = n - 1 neighbours recover its secrets; k/2 < t <= k.
-        dropout_tolerance: D, how many of those who shared their keys may vanish before the sum.
+        threshold: t, how many of a client's k neighbours recover its secrets; k/2 < t <= k.
+        dropout_tolerance: D, how many of those who shared their keys may vanish before the sum; on
+            a sparse graph, how many of those asked may vanish at any time.
         corrupt_tolerance: c, how many members may collude; their noise counts for nothing.
         dimension: d, the length of the vector.
         clipping_norm: C, the L2 bound of one update; inf for none (then noise_multiplier is 0).
         noise_multiplier: sigma; the noise of the sum has standard deviation at least C sigma.
         model_hash: 32 bytes that name the model the updates refer to.
         suite: the cipher of masks and sealed shares: aes128ctr, aes256ctr or chacha20.
+        num_neighbours: k, even, of a sparse graph; 0 for the complete one. See `sparse_degree`.
+        noise_levels: L, in how many steps noise beyond the plan's is taken out again; 0 for none.
+            With L > 0 a client's noise is exactly what `ClientSession.noise_steps` returns.
+        modulus_bits: b, how many bits of a residue travel; see `modulus_bits_for`.
+        mode: "curious", or "active" against a server that may lie: signed keys, signed survivors.
 
     Raises:
         ValueError: a value is impossible; the message names it.
@@ -59,6 +86,10 @@ class RoundParameters:
     model_hash: bytes
     corrupt_tolerance: int = 0
     suite: str = "aes128ctr"
+    num_neighbours: int = 0
+    noise_levels: int = 0
+    modulus_bits: int = FULL_BITS
+    mode: str = CURIOUS
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -67,7 +98,9 @@ class RoundParameters:
                 raise ValueError(f"{name} is {value!r}: use an int from 0 to 2**31 - 1")
         self._check_names()
         self._check_members()
+        self._check_graph()
         self._check_noise()
+        self._check_levels()
 
     def _check_names(self) -> None:
         if len(self.label.encode()) > 255:
@@ -76,16 +109,18 @@ class RoundParameters:
             raise ValueError(f"model_hash has {len(self.model_hash)} bytes: give a SHA-256")
         if self.suite not in KEY_BYTES:
             raise ValueError(f"suite {self.suite!r} is unknown: use one of {', '.join(KEY_BYTES)}")
+        if self.mode not in MODES:
+            raise ValueError(f"mode {self.mode!r} is unknown: use one of {', '.join(MODES)}")
 
     def _check_members(self) -> None:
-        n, neighbours = self.num_clients, self.num_clients - 1
+        n, neighbours = self.num_clients, self.degree
         if not 2 <= n <= MAX_CLIENTS:
             raise ValueError(f"num_clients is {n}: use 2 to {MAX_CLIENTS}")
         if not neighbours < 2 * self.threshold <= 2 * neighbours:
             raise ValueError(
                 f"threshold {self.threshold} of {neighbours} neighbours: use more than half, at most all"
             )
-        if neighbours - self.dropout_tolerance < self.threshold:
+        if not self.is_sparse and neighbours - self.dropout_tolerance < self.threshold:
             raise ValueError(
                 f"after {self.dropout_tolerance} dropouts {neighbours - self.dropout_tolerance} "
                 f"neighbours are left, fewer than the threshold {self.threshold}: lower one of them"
@@ -94,6 +129,30 @@ class RoundParameters:
             raise ValueError(
                 f"{n} clients less {self.dropout_tolerance} dropouts less {self.corrupt_tolerance} "
                 "corrupt leave none to add noise: tolerate fewer"
+            )
+
+    def _check_graph(self) -> None:
+        n, k = self.num_clients, self.num_neighbours
+        if k % 2 or not 0 <= k < n - 1:
+            raise ValueError(
+                f"num_neighbours is {k}: use an even number below {n - 1}, or 0 for the complete graph"
+            )
+        if self.mode == ACTIVE and self.is_sparse:
+            raise ValueError(f"num_neighbours is {k}: a server that may lie needs the complete graph, 0")
+        if self.mode == ACTIVE and 2 * self.threshold <= n + self.corrupt_tolerance:
+            raise ValueError(
+                f"threshold {self.threshold} of {n} clients, {self.corrupt_tolerance} corrupt: use more "
+                f"than {(n + self.corrupt_tolerance) / 2:g}, or a lying server finds two quorums"
+            )
+
+    def _check_levels(self) -> None:
+        if not FEWEST_BITS <= self.modulus_bits <= FULL_BITS:
+            raise ValueError(f"modulus_bits is {self.modulus_bits}: use {FEWEST_BITS} to {FULL_BITS}")
+        most = min(self.dropout_tolerance, MAX_LEVELS)
+        if self.noise_levels and (self.noise_multiplier == 0 or self.noise_levels > most):
+            raise ValueError(
+                f"noise_levels is {self.noise_levels}: use 0 to {most} (dropout_tolerance, at most "
+                f"{MAX_LEVELS}), and 0 without noise"
             )
 
     def _check_noise(self) -> None:
@@ -110,9 +169,41 @@ class RoundParameters:
             )
 
     @property
+    def is_sparse(self) -> bool:
+        return self.num_neighbours > 0
+
+    @property
+    def degree(self) -> int:
+        """k, how many neighbours each member has when all are there."""
+        return self.num_neighbours or self.num_clients - 1
+
+    @property
     def fewest_contributors(self) -> int:
-        """The least n2 (and survivors) a sum can be unmasked from: each needs t other holders."""
-        return max(self.threshold, self.dropout_tolerance + self.corrupt_tolerance) + 1
+        """The least n2 a sum can be unmasked from: each needs t other holders, and some add noise.
+
+        The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
+        """
+        fewest = max(self.threshold, self.dropout_tolerance + self.corrupt_tolerance) + 1
+        return max(fewest, self.num_clients - self.dropout_tolerance) if self.is_sparse else fewest
+
+    @property
+    def fewest_members(self) -> int:
+        """The least number that must advertise; on a sparse graph, so many that it stays private."""
+        if not self.is_sparse:
+            return self.fewest_contributors
+        private = fewest_private(
+            self.num_clients,
+            self.num_neighbours,
+            self.threshold,
+            self.corrupt_tolerance,
+            self.dropout_tolerance,
+        )
+        return max(private, self.fewest_contributors)
+
+    def fewest_survivors(self, num_contributors: int) -> int:
+        """The least |U3| that is unmasked, of n2 contributors: fewer carry too little noise."""
+        fewest = max(num_contributors - self.dropout_tolerance, self.threshold + 1)
+        return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 
     def client_noise_stddev(self, num_contributors: int) -> float:
         """C sigma / sqrt(n2 - D - c), in the update's unit: the noise that each client adds.
@@ -142,7 +233,26 @@ class RoundParameters:
             noise_multiplier=self.noise_multiplier,
             dropout_tolerance=self.dropout_tolerance,
             corrupt_tolerance=self.corrupt_tolerance,
+            most_noise_levels=self.noise_levels,
+            modulus_bits=self.modulus_bits,
         )
+
+    def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
+        """The parts of the noise, and up to which of them stay when so many dropped."""
+        levels = self.encoding(num_contributors).levels if self.noise_levels else None
+        return levels, levels.level_of(num_dropped) if levels else 0
+
+    def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
+        """Where, among a client's shares, that of the first noise seed to reveal begins; 0 for none."""
+        levels, level = self.noise_level(num_contributors, num_dropped)
+        if levels is None or not any(levels.parts_above(level)):
+            return 0
+        return (2 + level) * share_bytes(SECRET_BYTES)
+
+    @property
+    def upload_bytes_per_coordinate(self) -> float:
+        """What a client's masked vector takes on the wire, headers left out: about b / 8."""
+        return packed_bytes(self.dimension, self.modulus_bits) / self.dimension
 
     def to_bytes(self) -> bytes:
         """The canonical form: equal parameters, equal bytes."""
@@ -151,7 +261,8 @@ class RoundParameters:
             writer.count(getattr(self, name))
         # Adding 0.0 turns -0.0 into 0.0.
         writer.number("d", self.clipping_norm).number("d", self.noise_multiplier + 0.0)
-        return writer.fixed(self.model_hash, MODEL_HASH_BYTES).short(self.suite.encode()).frame()
+        writer.fixed(self.model_hash, MODEL_HASH_BYTES).short(self.suite.encode())
+        return writer.short(self.mode.encode()).frame()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "RoundParameters":
@@ -171,6 +282,7 @@ class RoundParameters:
                 noise_multiplier=reader.real(),
                 model_hash=reader.fixed(MODEL_HASH_BYTES),
                 suite=reader.short().decode(),
+                mode=reader.short().decode(),
             )
         except ValueError as error:
             raise DecodeError(f"impossible parameters: {error}") from error

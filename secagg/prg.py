@@ -5,7 +5,9 @@ residues is equally likely (the PRG of Bonawitz et al., CCS 2017, section 3.2). 
 mask only; the counter therefore starts at zero.
 """
 
+import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise
 
 import numpy as np
@@ -20,6 +22,11 @@ _CHUNK_BYTES = 256 * 1024
 _CHUNK_WORDS = _CHUNK_BYTES // 4
 _ZEROS = bytes(_CHUNK_BYTES)
 _CACHE_LINE_BYTES = 64
+# Where a second thread's part of a mask may begin: on whole blocks of either cipher.
+_BLOCK_WORDS = 16
+_MANY_WORDS = 2**19
+NUM_THREADS = min(2, os.cpu_count() or 1)
+"""How many threads work on a long vector; the ciphers and numpy release the interpreter's lock."""
 # Bounds the memory of open cipher contexts when a server removes thousands of masks.
 _BATCH_MASKS = 512
 
@@ -46,7 +53,10 @@ def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherCon
 
 
 def add_masks(
-    vector: NDArray[np.uint32], masks: Iterable[tuple[bytes, int]], suite: str = "aes128ctr"
+    vector: NDArray[np.uint32],
+    masks: Iterable[tuple[bytes, int]],
+    suite: str = "aes128ctr",
+    num_threads: int | None = None,
 ) -> None:
     """Add sign * PRG(key) modulo 2**32 to `vector` in place, for each (key, sign).
 
@@ -57,17 +67,48 @@ def add_masks(
         vector: uint32[d], contiguous and writable.
         masks: pairs of a key of `KEY_BYTES[suite]` bytes and a sign, +1 or -1.
         suite: the stream cipher.
+        num_threads: how many parts of the vector to work on at once; by default `NUM_THREADS` for
+            a vector of 2**19 words or more, else 1.
 
     Raises:
         ValueError: a wrong array, sign, suite or key.
     """
     if vector.dtype != np.uint32 or vector.ndim != 1 or not vector.flags.c_contiguous:
         raise ValueError(f"masks add to a contiguous uint32 vector, got {vector.dtype}")
+    threads = num_threads or (NUM_THREADS if len(vector) >= _MANY_WORDS else 1)
+    edges = _part_edges(len(vector), threads)
     pending = iter(masks)
-    while batch := [
-        (cipher_stream(suite, key), _checked_sign(sign)) for key, sign in islice(pending, _BATCH_MASKS)
-    ]:
-        _add_batch(vector, batch)
+    with ThreadPoolExecutor(threads) as pool:
+        while batch := [(key, _checked_sign(sign)) for key, sign in islice(pending, _BATCH_MASKS)]:
+            if threads == 1:
+                _add_part(vector, 0, batch, suite)
+                continue
+            parts = [
+                pool.submit(_add_part, vector[start:stop], start, batch, suite)
+                for start, stop in pairwise(edges)
+            ]
+            for part in parts:
+                part.result()
+
+
+def _part_edges(length: int, parts: int) -> list[int]:
+    """Where each thread's part begins and ends: about equal, on whole cipher blocks."""
+    inner = (length * part // parts // _BLOCK_WORDS * _BLOCK_WORDS for part in range(1, parts))
+    return [0, *inner, length]
+
+
+def _start_block(suite: str, word: int) -> bytes:
+    """The cipher's start, so that its keystream begins with this word of the mask."""
+    if suite == "chacha20":
+        return (word // 16).to_bytes(4, "little") + bytes(12)
+    return (word // 4).to_bytes(16, "big")
+
+
+def _add_part(
+    vector: NDArray[np.uint32], first_word: int, masks: list[tuple[bytes, int]], suite: str
+) -> None:
+    start = _start_block(suite, first_word)
+    _add_batch(vector, [(cipher_stream(suite, key, start), sign) for key, sign in masks])
 
 
 def _checked_sign(sign: int) -> int:

@@ -25,22 +25,27 @@ class ShareRecovery:
 
     Args:
         threshold: t.
-        numbers: holder -> its Shamir number (from 1).
     """
 
-    def __init__(self, threshold: int, numbers: dict[int, int]) -> None:
+    def __init__(self, threshold: int) -> None:
         self._threshold = threshold
-        self._numbers = numbers
         self._suspicion: Counter[int] = Counter()
         self.bad_shares: list[tuple[int, int]] = []
         """(dealer, holder) of shares found wrong; either of the two may be at fault."""
 
-    def secret(self, dealer: int, shares: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes:
+    def secret(
+        self,
+        dealer: int,
+        shares: dict[int, bytes],
+        numbers: dict[int, int],
+        fits: Callable[[bytes], bool],
+    ) -> bytes:
         """The secret of `dealer`, 32 bytes.
 
         Args:
             dealer: whose secret it is.
             shares: holder -> share.
+            numbers: holder -> its Shamir number (from 1) with this dealer.
             fits: whether a candidate matches what the dealer committed to.
 
         Raises:
@@ -51,20 +56,22 @@ class ShareRecovery:
             raise ThresholdNotMet(Stage.UNMASK, len(shares), self._threshold)
         trusted_first = sorted(shares, key=lambda holder: (self._suspicion[holder], holder))
         for attempt, holders in enumerate(_holder_sets(trusted_first, self._threshold)):
-            used = {self._numbers[holder]: shares[holder] for holder in holders}
+            used = {numbers[holder]: shares[holder] for holder in holders}
             secret = recover(used, SECRET_BYTES)
             if secret is not None and fits(secret):
                 if attempt:
-                    self._note_bad_shares(dealer, shares, used)
+                    self._note_bad_shares(dealer, shares, numbers, used)
                 return secret
         raise RemoteProtocolError(
             Stage.UNMASK, dealer, f"no {self._threshold} of {len(shares)} shares recover its secret"
         )
 
-    def _note_bad_shares(self, dealer: int, shares: dict[int, bytes], good: dict[int, bytes]) -> None:
+    def _note_bad_shares(
+        self, dealer: int, shares: dict[int, bytes], numbers: dict[int, int], good: dict[int, bytes]
+    ) -> None:
         for holder, share in shares.items():
-            number = self._numbers[holder]
-            if not np.array_equal(interpolate(good, number, SECRET_BYTES), elements_of(share)):
+            expected = interpolate(good, numbers[holder], SECRET_BYTES)
+            if not np.array_equal(expected, elements_of(share)):
                 self._suspicion[holder] += 1
                 self.bad_shares.append((dealer, holder))
 

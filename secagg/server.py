@@ -1,8 +1,7 @@
 """The server's side of one sum: who is asked what, who stays, and the sum itself."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +13,12 @@ from secagg.errors import (
     SecAggError,
     ThresholdNotMet,
 )
-from secagg.keys import is_sound_public_key, session_id
-from secagg.messages import (
-    AdvertiseReply,
-    AdvertiseRequest,
-    MaskReply,
-    MaskRequest,
-    ShareReply,
-    ShareRequest,
-    UnmaskReply,
-    UnmaskRequest,
-    hash_parameters,
-)
-from secagg.parameters import RoundParameters
+from secagg.messages import AdvertiseRequest, CheckRequest, MaskRequest, ShareRequest, UnmaskRequest
+from secagg.noise_removal import remove_noise
+from secagg.parameters import ACTIVE, RoundParameters
+from secagg.recovery import ShareRecovery
+from secagg.server_intake import take_reply
+from secagg.server_state import ServerState
 from secagg.stages import Stage
 from secagg.unmasking import MaskedRound, remove_masks
 from secagg.wire import MAX_CLIENT_ID
@@ -38,6 +30,7 @@ _NEXT_STAGE = {
     Stage.MASK: Stage.UNMASK,
     Stage.UNMASK: Stage.DONE,
 }
+_NEXT_ACTIVE_STAGE = {**_NEXT_STAGE, Stage.MASK: Stage.CHECK, Stage.CHECK: Stage.UNMASK}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +38,13 @@ class MaskedSum:
     """What the server learns.
 
     Attributes:
-        total: uint32[d], the sum of the survivors' residues modulo 2**32.
+        total: uint32[d], the sum of the survivors' residues modulo 2**b, less the noise beyond the
+            plan's where that is taken out.
         survivors: the clients in the sum (U3), ascending.
         num_contributors: n2 = |U2|, the count that fixed every client's noise and grid.
         dropped: the clients asked that are not in the sum, ascending.
         bad_shares: (dealer, holder) of shares that were wrong and done without.
+        noise_level: up to which part the survivors' noise is still in the sum.
     """
 
     total: NDArray[np.uint32] = field(repr=False)
@@ -57,23 +52,32 @@ class MaskedSum:
     num_contributors: int
     dropped: tuple[int, ...]
     bad_shares: tuple[tuple[int, int], ...] = ()
+    noise_level: int = 0
 
 
 class ServerSession:
     """Drives one sum over `client_ids`.
 
-    In each stage: send `requests`, give every reply to `receive`, then call `close_stage`; four
-    times, then `result`. Who has not answered when a stage closes is dropped.
+    In each stage: send `requests`, give every reply to `receive`, then call `close_stage`; until it
+    is `done` (after four stages, five in active mode), then `result`. Who has not answered when a
+    stage closes is dropped.
 
     Args:
         parameters: the sum's public numbers.
         client_ids: the members asked, exactly `parameters.num_clients` different ids.
+        roster: client id -> registered public key of every member, in active mode.
 
     Raises:
-        ValueError: another number of ids, ids that repeat or exceed 64 bits.
+        ValueError: another number of ids, ids that repeat or exceed 64 bits, or some not in the
+            roster in active mode.
     """
 
-    def __init__(self, parameters: RoundParameters, client_ids: Iterable[int]) -> None:
+    def __init__(
+        self,
+        parameters: RoundParameters,
+        client_ids: Iterable[int],
+        roster: Mapping[int, bytes] | None = None,
+    ) -> None:
         self._asked = tuple(sorted(client_ids))
         different = len(set(self._asked))
         if not different == len(self._asked) == parameters.num_clients:
@@ -83,18 +87,15 @@ class ServerSession:
             )
         if not 0 <= self._asked[0] <= self._asked[-1] <= MAX_CLIENT_ID:
             raise ValueError(f"ids {self._asked[0]}..{self._asked[-1]}: use 0 to 2**64 - 1")
+        self._state = ServerState(parameters, roster or {})
+        unknown = set(self._asked) - self._state.roster.keys()
+        if parameters.mode == ACTIVE and unknown:
+            raise ValueError(f"client {min(unknown)} is not in the roster: mode active needs all of them")
         self.parameters = parameters
+        self._next_stage = _NEXT_ACTIVE_STAGE if parameters.mode == ACTIVE else _NEXT_STAGE
         self._stage = Stage.ADVERTISE
         self._pending = set(self._asked)
         self._answered: set[int] = set()
-        self._sid = b""
-        self._members: dict[int, bytes] = {}
-        self._taken_keys: set[bytes] = set()
-        self._sealed: dict[int, dict[int, bytes]] = {}
-        self._contributors: tuple[int, ...] = ()
-        self._survivors: tuple[int, ...] = ()
-        self._total = np.zeros(0, dtype=np.uint32)
-        self._unmask_replies: dict[int, UnmaskReply] = {}
         self._result: MaskedSum | None = None
 
     def __repr__(self) -> str:
@@ -123,12 +124,16 @@ class ServerSession:
         self._check_running("requests")
         if self._stage is Stage.MASK:
             return {client_id: self._mask_request(client_id) for client_id in sorted(self._pending)}
+        state = self._state
         if self._stage is Stage.ADVERTISE:
             message = AdvertiseRequest(self.parameters).encode()
         elif self._stage is Stage.SHARE:
-            message = ShareRequest(self._members).encode()
+            message = ShareRequest(state.members, state.signatures).encode()
+        elif self._stage is Stage.CHECK:
+            message = CheckRequest(state.sid, state.survivors).encode()
         else:
-            message = UnmaskRequest(self._sid, self._survivors, self._lost()).encode()
+            signatures = state.survivor_signatures
+            message = UnmaskRequest(state.sid, state.survivors, state.lost, signatures).encode()
         return dict.fromkeys(sorted(self._pending), message)
 
     def receive(self, client_id: int, data: bytes) -> None:
@@ -147,7 +152,7 @@ class ServerSession:
             )
         self._pending.discard(client_id)
         try:
-            self._take(client_id, data)
+            take_reply(self._state, self._stage, client_id, data)
         except DecodeError as error:
             raise RemoteProtocolError(self._stage, client_id, str(error)) from error
         self._answered.add(client_id)
@@ -165,122 +170,76 @@ class ServerSession:
         try:
             self._close(stayed)
         except SecAggError:
-            self._forget()
+            self._state.forget()
+            self._pending, self._answered = set(), set()
             self._stage = Stage.ERROR
             raise
-        self._stage = _NEXT_STAGE[self._stage]
+        self._stage = self._next_stage[self._stage]
         self._pending, self._answered = set(stayed), set()
         if self.done:
-            self._forget()
+            self._state.forget()
+            self._pending = set()
 
     def result(self) -> MaskedSum:
         """The sum; LocalProtocolError unless `done`."""
         if self._result is None:
-            raise LocalProtocolError(f"no sum in stage {self._stage}: close all four stages first")
+            raise LocalProtocolError(f"no sum in stage {self._stage}: close every stage first")
         return self._result
 
     def _check_running(self, call: str) -> None:
-        if self._stage not in _NEXT_STAGE:
+        if self._stage not in self._next_stage:
             raise LocalProtocolError(f"{call} on a sum that is {self._stage}: begin a new one")
 
-    def _take(self, client_id: int, data: bytes) -> None:
-        if self._stage is Stage.ADVERTISE:
-            self._take_keys(client_id, AdvertiseReply.decode(data))
-        elif self._stage is Stage.SHARE:
-            self._take_shares(client_id, ShareReply.decode(data))
-        elif self._stage is Stage.MASK:
-            self._take_vector(client_id, MaskReply.decode(data, self.parameters.dimension))
-        else:
-            self._take_unmasking(client_id, UnmaskReply.decode(data))
-
-    def _take_keys(self, client_id: int, reply: AdvertiseReply) -> None:
-        self._check_sender(client_id, reply.sender)
-        if reply.parameters_hash != hash_parameters(self.parameters):
-            self._refuse(client_id, "an answer to other parameters")
-        for key in (reply.keys.mask_key, reply.keys.seal_key):
-            if key in self._taken_keys or not is_sound_public_key(key):
-                self._refuse(client_id, f"public key {key.hex()} is unsound or repeats")
-            self._taken_keys.add(key)
-        self._members[client_id] = reply.keys.to_bytes()
-
-    def _take_shares(self, client_id: int, reply: ShareReply) -> None:
-        self._check_bound(client_id, reply)
-        self._check_ids(client_id, reply.sealed.keys(), self._members.keys() - {client_id})
-        self._sealed[client_id] = reply.sealed
-
-    def _take_vector(self, client_id: int, reply: MaskReply) -> None:
-        self._check_bound(client_id, reply)
-        self._total += reply.vector
-
-    def _take_unmasking(self, client_id: int, reply: UnmaskReply) -> None:
-        self._check_bound(client_id, reply)
-        self._check_ids(client_id, reply.seed_shares.keys(), set(self._survivors) - {client_id})
-        self._check_ids(client_id, reply.key_shares.keys(), set(self._lost()))
-        self._unmask_replies[client_id] = reply
-
-    def _check_sender(self, client_id: int, named: int) -> None:
-        if named != client_id:
-            self._refuse(client_id, f"an answer made by client {named}")
-
-    def _check_bound(self, client_id: int, reply: ShareReply | MaskReply | UnmaskReply) -> None:
-        self._check_sender(client_id, reply.sender)
-        if reply.sid != self._sid:
-            self._refuse(client_id, f"sid {reply.sid.hex()[:16]} where {self._sid.hex()[:16]} belongs")
-
-    def _check_ids(self, client_id: int, got: Iterable[int], expected: set[int]) -> None:
-        odd = set(got) ^ expected
-        if odd:
-            self._refuse(client_id, f"shares with client {min(odd)} missing or not asked for")
-
-    def _refuse(self, client_id: int, reason: str) -> NoReturn:
-        raise RemoteProtocolError(self._stage, client_id, reason)
-
-    def _lost(self) -> tuple[int, ...]:
-        return tuple(sorted(set(self._contributors) - set(self._survivors)))
-
     def _mask_request(self, client_id: int) -> bytes:
-        sealed = {
-            source: self._sealed[source][client_id] for source in self._contributors if source != client_id
-        }
-        return MaskRequest(self._sid, sealed).encode()
+        state = self._state
+        near = state.graph.neighbours(client_id)
+        sealed = {j: state.sealed[j][client_id] for j in state.contributors if j in near}
+        return MaskRequest(state.sid, state.contributors, sealed, self.parameters.noise_levels).encode()
 
     def _close(self, stayed: tuple[int, ...]) -> None:
-        fewest = self.parameters.fewest_contributors
+        state, parameters = self._state, self.parameters
         if self._stage is Stage.ADVERTISE:
-            self._require(stayed, fewest)
-            self._sid = session_id(self.parameters.to_bytes(), self._members)
+            self._require(len(stayed), parameters.fewest_members)
+            state.fix_members()
         elif self._stage is Stage.SHARE:
-            self._require(stayed, fewest)
-            self._contributors = stayed
-            self._total = np.zeros(self.parameters.dimension, dtype=np.uint32)
+            self._require(len(stayed), parameters.fewest_contributors)
+            self._require(state.fewest_neighbours(stayed, stayed), parameters.threshold)
+            state.contributors = stayed
+            state.total = np.zeros(parameters.dimension, dtype=np.uint32)
         elif self._stage is Stage.MASK:
             # Checked before anyone is asked to unmask: a smaller set carries too little noise.
-            kept = len(self._contributors) - self.parameters.dropout_tolerance
-            self._require(stayed, max(kept, self.parameters.threshold + 1))
-            self._survivors = stayed
+            self._require(len(stayed), parameters.fewest_survivors(len(state.contributors)))
+            self._require(state.fewest_neighbours(stayed, state.contributors), parameters.threshold)
+            state.survivors = stayed
+        elif self._stage is Stage.CHECK:
+            self._require(len(stayed), parameters.threshold + 1)
         else:
             self._unmask()
 
-    def _require(self, stayed: tuple[int, ...], need: int) -> None:
-        if len(stayed) < need:
-            raise ThresholdNotMet(self._stage, len(stayed), need)
+    def _require(self, have: int, need: int) -> None:
+        if have < need:
+            raise ThresholdNotMet(self._stage, have, need)
 
     def _unmask(self) -> None:
-        bad_shares = remove_masks(
-            self._total,
-            MaskedRound(self.parameters, self._sid, self._members, self._survivors, self._lost()),
-            self._unmask_replies,
+        state = self._state
+        masked = MaskedRound(
+            self.parameters,
+            state.sid,
+            state.members,
+            state.survivors,
+            state.lost,
+            state.graph,
+            state.noise_commitments,
         )
+        recovery = ShareRecovery(self.parameters.threshold)
+        remove_masks(state.total, masked, recovery, state.unmask_replies)
+        level = remove_noise(state.total, masked, recovery, state.unmask_replies)
+        state.total &= np.uint32(2**self.parameters.modulus_bits - 1)
         self._result = MaskedSum(
-            self._total,
-            self._survivors,
-            len(self._contributors),
-            tuple(sorted(set(self._asked) - set(self._survivors))),
-            tuple(bad_shares),
+            state.total,
+            state.survivors,
+            len(state.contributors),
+            tuple(sorted(set(self._asked) - set(state.survivors))),
+            tuple(recovery.bad_shares),
+            level,
         )
-
-    def _forget(self) -> None:
-        """Drop what the sum no longer needs, shares of secrets above all."""
-        self._pending, self._answered = set(), set()
-        self._members, self._sealed, self._unmask_replies = {}, {}, {}
-        self._total = np.zeros(0, dtype=np.uint32)

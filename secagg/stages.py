@@ -4,11 +4,15 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """The four exchanges (Bonawitz et al., CCS 2017, figure 4), and the two ends of a sum."""
+    """The exchanges (Bonawitz et al., CCS 2017, figure 4), and the two ends of a sum.
+
+    `CHECK` takes place only where the server may lie.
+    """
 
     ADVERTISE = "advertise"
     SHARE = "share"
     MASK = "mask"
+    CHECK = "check"
     UNMASK = "unmask"
     DONE = "done"
     ERROR = "error"
@@ -22,5 +26,6 @@ class ClientStage(StrEnum):
     SHARED = "shared"
     READY = "ready"
     MASKED = "masked"
+    CHECKED = "checked"
     CLOSED = "closed"
     ERROR = "error"

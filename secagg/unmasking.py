@@ -11,6 +11,7 @@ from hmac import compare_digest
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.graph import Graph
 from secagg.keys import PrivateKey, commitment, pair_mask_key, self_mask_key
 from secagg.messages import PublicKeys, UnmaskReply
 from secagg.parameters import RoundParameters
@@ -28,6 +29,8 @@ class MaskedRound:
         members: id -> `PublicKeys.to_bytes` of all who advertised (U1).
         survivors: who is in the sum (U3).
         lost: who shared keys but is not in the sum (U2 less U3).
+        graph: who is whose neighbour among the members.
+        noise_commitments: id -> commitment to its noise seeds.
     """
 
     parameters: RoundParameters
@@ -35,51 +38,59 @@ class MaskedRound:
     members: dict[int, bytes]
     survivors: tuple[int, ...]
     lost: tuple[int, ...]
+    graph: Graph
+    noise_commitments: dict[int, bytes]
 
     def keys_of(self, client_id: int) -> PublicKeys:
         return PublicKeys.from_bytes(self.members[client_id])
 
 
 def remove_masks(
-    total: NDArray[np.uint32], masked: MaskedRound, replies: dict[int, UnmaskReply]
-) -> list[tuple[int, int]]:
+    total: NDArray[np.uint32],
+    masked: MaskedRound,
+    recovery: ShareRecovery,
+    replies: dict[int, UnmaskReply],
+) -> None:
     """Turn the sum of masked vectors into the sum of the survivors' residues, in place.
 
     Args:
         total: uint32[d], the sum of the survivors' masked vectors.
         masked: the sum it belongs to.
+        recovery: recovers the secrets, and notes the shares that were wrong and done without.
         replies: holder -> the shares it revealed.
-
-    Returns:
-        (dealer, holder) of shares that were wrong and done without.
 
     Raises:
         ThresholdNotMet: a secret has fewer shares than the threshold.
         RemoteProtocolError: no secret that fits its commitment comes out of the shares.
     """
-    numbers = {holder: rank for rank, holder in enumerate(sorted(masked.members), start=1)}
-    recovery = ShareRecovery(masked.parameters.threshold, numbers)
     seeds = {j: _recover_seed(recovery, masked, replies, j) for j in masked.survivors}
     private_keys = {j: _recover_key(recovery, masked, replies, j) for j in masked.lost}
     add_masks(total, _remaining_masks(masked, seeds, private_keys), masked.parameters.suite)
-    return recovery.bad_shares
 
 
 def _recover_seed(
     recovery: ShareRecovery, masked: MaskedRound, replies: dict[int, UnmaskReply], dealer: int
 ) -> bytes:
-    shares = {i: reply.seed_shares[dealer] for i, reply in replies.items() if i != dealer}
+    shares = {i: reply.seed_shares[dealer] for i, reply in replies.items() if dealer in reply.seed_shares}
     committed = masked.keys_of(dealer).seed_commitment
-    return recovery.secret(dealer, shares, lambda seed: compare_digest(commitment(seed), committed))
+    return recovery.secret(
+        dealer,
+        shares,
+        masked.graph.holders(dealer),
+        lambda seed: compare_digest(commitment(seed), committed),
+    )
 
 
 def _recover_key(
     recovery: ShareRecovery, masked: MaskedRound, replies: dict[int, UnmaskReply], dealer: int
 ) -> bytes:
-    shares = {i: reply.key_shares[dealer] for i, reply in replies.items()}
+    shares = {i: reply.key_shares[dealer] for i, reply in replies.items() if dealer in reply.key_shares}
     published = masked.keys_of(dealer).mask_key
     return recovery.secret(
-        dealer, shares, lambda key: compare_digest(PrivateKey(key).public_bytes(), published)
+        dealer,
+        shares,
+        masked.graph.holders(dealer),
+        lambda key: compare_digest(PrivateKey(key).public_bytes(), published),
     )
 
 
@@ -91,8 +102,10 @@ def _remaining_masks(
     for survivor, seed in seeds.items():
         yield self_mask_key(suite, masked.sid, seed, survivor), -1
     peer_keys = {survivor: masked.keys_of(survivor).mask_key for survivor in masked.survivors}
+    survivors = peer_keys.keys()
     for lost, private_bytes in private_keys.items():
         private_key = PrivateKey(private_bytes)
-        for survivor, peer_key in peer_keys.items():
-            key = pair_mask_key(suite, masked.sid, private_key, peer_key, (survivor, lost))
+        for survivor in masked.graph.neighbours(lost) & survivors:
+            ends, peer_key = (survivor, lost), peer_keys[survivor]
+            key = pair_mask_key(suite, masked.sid, private_key, peer_key, ends)
             yield key, -1 if survivor < lost else 1

@@ -16,10 +16,10 @@ from secagg.errors import DecodeError
 Buffer = bytes | memoryview
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 CHECKSUM_BYTES = 16
 _HEADER_BYTES = 2
-_CHECKSUM_KEY = b"secagg/1/damage?"
+_CHECKSUM_KEY = b"secagg/2/damage?"
 MAX_CLIENTS = 2**16 - 1
 MAX_CLIENT_ID = 2**64 - 1
 

@@ -4,8 +4,7 @@ Requests over disjoint cohorts share their exchanges, so a round costs four of t
 there are; requests that share clients go one after the other.
 """
 
-from collections.abc import Sequence
-from math import ceil, floor
+from collections.abc import Mapping, Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -14,9 +13,10 @@ from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, NoiseAt, SumRequest, Theta
-from secagg import EncodingError, RoundParameters, threshold_for
+from secagg import EncodingError, RoundParameters
 from server_app.errors import RunError
 from server_app.exchange import Exchanger
+from server_app.parameters import round_parameters
 from server_app.summation import sum_pairwise, sum_plain
 
 
@@ -27,12 +27,20 @@ class GridFleet:
         exchanger: sends and receives.
         secagg: how cohorts are summed.
         run_label: names the run in every transcript.
+        roster: the public identity key of every client, in active mode.
     """
 
-    def __init__(self, exchanger: Exchanger, secagg: SecAggConfig, run_label: str) -> None:
+    def __init__(
+        self,
+        exchanger: Exchanger,
+        secagg: SecAggConfig,
+        run_label: str,
+        roster: Mapping[int, bytes] | None = None,
+    ) -> None:
         self.exchanger = exchanger
         self.secagg = secagg
         self.run_label = run_label
+        self.roster = dict(roster or {})
 
     def sum_updates(
         self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]
@@ -61,8 +69,10 @@ class GridFleet:
                     self._parameters(order, theta, request),
                     request.clients.tolist(),
                 )
-        run = sum_pairwise if self.secagg.mode == "pairwise" else sum_plain
-        return sums | run(self.exchanger, jobs, training_content(order, theta))
+        training = training_content(order, theta)
+        if self.secagg.mode == "off":
+            return sums | sum_plain(self.exchanger, jobs, training)
+        return sums | sum_pairwise(self.exchanger, jobs, training, self.roster)
 
     def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
         """Refuse sums whose cohorts would not fit the integers that are summed.
@@ -80,20 +90,14 @@ class GridFleet:
     def _parameters(self, order: TrainingOrder, theta: Theta, request: SumRequest) -> RoundParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
             raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
-        n = len(request.clients)
-        threshold = threshold_for(n, self.secagg.threshold)
-        recoverable = n - 1 - threshold
-        return RoundParameters(
+        return round_parameters(
+            self.secagg,
             label=f"{self.run_label}/round {order.round_index}/{request.name}",
-            num_clients=n,
-            threshold=threshold,
-            dropout_tolerance=min(floor(self.secagg.dropout_tolerance * n), recoverable),
-            corrupt_tolerance=ceil(self.secagg.corrupt_tolerance * n),
+            num_clients=len(request.clients),
             dimension=len(theta),
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier,
             model_hash=fingerprint(theta),
-            suite=self.secagg.suite,
         )
 
 

@@ -46,9 +46,9 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     path = path_of(config)
     resumed = RunDirectory.resume(path, config) if config.run.resume else None
     restored = None if resumed is None else restore(resumed, method)
-    nodes = join_clients(grid, task.num_clients, config.run.timeout_seconds)
+    nodes, roster = join_clients(grid, task.num_clients, config.secagg.mode, config.run.timeout_seconds)
     order, exchanger = order_of(config, task), Exchanger(grid, nodes, config.run.timeout_seconds)
-    fleet = GridFleet(exchanger, config.secagg, run_label)
+    fleet = GridFleet(exchanger, config.secagg, run_label, roster)
     fleet.check(order, flatten(task.build_model()), method.requests(largest_cohorts(method)))
     for line in plan_lines(method.plan, method.name):
         log(INFO, "%s", line)
@@ -108,7 +108,7 @@ def order_of(config: Config, task: Task) -> TrainingOrder:
         learning_rate=config.dataset.learning_rate,
         momentum=config.dataset.momentum,
     )
-    return TrainingOrder(task, training, round_index=0, device=config.run.device)
+    return TrainingOrder(task, training, round_index=0, device=config.run.device, noise=config.privacy.noise)
 
 
 def begin(files: RunDirectory, method: Method, task: Task) -> tuple[RunState, Theta]:

@@ -164,6 +164,7 @@ class PrivateStrategy(Strategy):
             failures={each.name: each.failure for each in sums if each.failure is not None},
             spent_epsilon=finite(self.state.ledger.spent()),
             epsilon_against_server=finite(self.state.ledger.against_server()),
+            upload_bytes=[each.upload_bytes for each in sums],
             seconds={name: round(value, 4) for name, value in seconds.items()},
         )
 

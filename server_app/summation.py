@@ -1,4 +1,4 @@
-"""The exchanges of one or more sums: four stages with masks, or one without."""
+"""The exchanges of one or more sums: four stages with masks (five against a lying server), or one without."""
 
 from collections.abc import Mapping, Sequence
 from logging import WARNING
@@ -10,8 +10,10 @@ from flwr.common.logger import log
 
 from gdpfed.exchange import (
     ADVERTISE,
+    CHECK,
     MASKED,
     PLAIN,
+    ROSTER_RECORD,
     SESSION_RECORD,
     SHARE,
     UNMASK,
@@ -22,28 +24,38 @@ from secagg import (
     RemoteProtocolError,
     RoundParameters,
     ServerSession,
+    Stage,
     ThresholdNotMet,
 )
 from server_app.exchange import Exchanger
 
+MESSAGE_TYPES = {
+    Stage.ADVERTISE: ADVERTISE,
+    Stage.SHARE: SHARE,
+    Stage.MASK: MASKED,
+    Stage.CHECK: CHECK,
+    Stage.UNMASK: UNMASK,
+}
+
 Jobs = Mapping[str, tuple[RoundParameters, Sequence[int]]]
 
 
-def sum_pairwise(exchanger: Exchanger, jobs: Jobs, training: RecordDict) -> dict[str, ClientSum]:
-    """Sum every job under secure aggregation, all jobs in the same four exchanges.
+def sum_pairwise(
+    exchanger: Exchanger, jobs: Jobs, training: RecordDict, roster: Mapping[int, bytes]
+) -> dict[str, ClientSum]:
+    """Sum every job under secure aggregation, all jobs in the same exchanges.
 
     Args:
         jobs: parameters and cohort by name; no client occurs twice.
         training: what clients need to train, sent with the masked-input request.
+        roster: the public identity key of every client, in active mode.
     """
-    sessions = {name: ServerSession(parameters, ids) for name, (parameters, ids) in jobs.items()}
+    sessions = {name: ServerSession(parameters, ids, roster) for name, (parameters, ids) in jobs.items()}
+    extras = {Stage.MASK: training, Stage.ADVERTISE: roster_content(roster)}
     failures: dict[str, str] = {}
-    for stage in (ADVERTISE, SHARE, MASKED, UNMASK):
-        running = {name: s for name, s in sessions.items() if name not in failures}
-        if not running:
-            break
-        extra = training if stage == MASKED else RecordDict()
-        _run_stage(exchanger, stage, running, extra)
+    while running := {n: s for n, s in sessions.items() if n not in failures and not s.done}:
+        stage = next(iter(running.values())).stage
+        _run_stage(exchanger, stage, running, extras.get(stage, RecordDict()))
         for name, session in running.items():
             try:
                 session.close_stage()
@@ -57,8 +69,17 @@ def sum_pairwise(exchanger: Exchanger, jobs: Jobs, training: RecordDict) -> dict
     }
 
 
+def roster_content(roster: Mapping[int, bytes]) -> RecordDict:
+    """The roster as a record; nothing where there is none."""
+    if not roster:
+        return RecordDict()
+    ids = sorted(roster)
+    record = ConfigRecord({"clients": ids, "keys": [roster[client_id] for client_id in ids]})
+    return RecordDict({ROSTER_RECORD: record})
+
+
 def _run_stage(
-    exchanger: Exchanger, stage: str, sessions: Mapping[str, ServerSession], extra: RecordDict
+    exchanger: Exchanger, stage: Stage, sessions: Mapping[str, ServerSession], extra: RecordDict
 ) -> None:
     """Send each session's requests and hand it the answers; a bad answer loses its sender only."""
     owner: dict[int, str] = {}
@@ -67,7 +88,7 @@ def _run_stage(
         for client_id, data in session.requests().items():
             owner[client_id] = name
             contents[client_id] = RecordDict({SESSION_RECORD: ConfigRecord({"data": data}), **extra})
-    for client_id, answer in exchanger.exchange(stage, contents).items():
+    for client_id, answer in exchanger.exchange(MESSAGE_TYPES[stage], contents).items():
         try:
             sessions[owner[client_id]].receive(client_id, _session_bytes(answer))
         except RemoteProtocolError as error:
@@ -84,7 +105,7 @@ def _session_bytes(answer: RecordDict) -> bytes:
 def _decoded(name: str, parameters: RoundParameters, session: ServerSession) -> ClientSum:
     result = session.result()
     total = parameters.encoding(result.num_contributors).decode(result.total)
-    return ClientSum(name, total, len(result.survivors))
+    return ClientSum(name, total, len(result.survivors), upload_bytes=parameters.upload_bytes_per_coordinate)
 
 
 def sum_plain(exchanger: Exchanger, jobs: Jobs, training: RecordDict) -> dict[str, ClientSum]:
@@ -124,4 +145,6 @@ def _plain_sum(
     total = np.zeros(parameters.dimension, dtype=np.uint32)
     for update in updates:
         total += update
-    return ClientSum(name, parameters.encoding(parameters.num_clients).decode(total), len(updates))
+    return ClientSum(
+        name, parameters.encoding(parameters.num_clients).decode(total), len(updates), upload_bytes=4.0
+    )

@@ -11,18 +11,24 @@ Scalar = str | int | float
 
 @dataclass(frozen=True)
 class TrainingOrder:
-    """Task, local training and round; ``device`` is the server's wish, ``auto`` lets the client choose."""
+    """Task, local training and round.
+
+    Attributes:
+        device: the server's wish; ``auto`` lets the client choose.
+        noise: the law of the noise that the client adds, gaussian or discrete_gaussian.
+    """
 
     task: Task
     training: LocalTraining
     round_index: int
     device: str
+    noise: str = "gaussian"
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; a missing path travels as an empty string."""
         flat = asdict(self.task) | asdict(self.training)
         flat["path"] = flat["path"] or ""
-        return flat | {"round_index": self.round_index, "device": self.device}
+        return flat | {"round_index": self.round_index, "device": self.device, "noise": self.noise}
 
     @classmethod
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:
@@ -38,4 +44,5 @@ class TrainingOrder:
             training=LocalTraining(**training),
             round_index=scalars["round_index"],
             device=scalars["device"],
+            noise=scalars["noise"],
         )

@@ -57,12 +57,14 @@ class ClientSum:
         total: y_m of shape (d,) in float64, or None.
         survivors: how many clients are in it.
         failure: why there is none, in one line.
+        upload_bytes: what a client sent for it, in bytes a coordinate.
     """
 
     name: str
     total: Vector | None
     survivors: int
     failure: str | None = None
+    upload_bytes: float = 0.0
 
 
 SumUpdates = Callable[[Theta, Sequence[SumRequest]], list[ClientSum]]

@@ -7,6 +7,7 @@ from conf.schema import Config, ConfigError
 from gdpfed.privacy.accounting import RenyiOrders
 from gdpfed.privacy.groups import Group, default_delta
 from gdpfed.privacy.mechanism import Adjacency, Sampling
+from gdpfed.privacy.noise_law import NoiseLaw
 from gdpfed.privacy.plan import PrivacyPlan, Reweighting, make_plan
 from gdpfed.privacy.sampling_rates import optimal_sampling_rates
 
@@ -94,6 +95,7 @@ def private_plan(
         clipping_norm=config.privacy.clipping_norm,
         accountant=config.privacy.accountant,
         renyi_orders=renyi_orders(config),
+        noise=cast("NoiseLaw", config.privacy.noise),
         sampling=cast("Sampling", config.privacy.sampling),
         adjacency=cast("Adjacency", config.privacy.adjacency),
         group_sampling_rates=tuple(group_sampling_rates),

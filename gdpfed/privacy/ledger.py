@@ -9,7 +9,6 @@ import numpy as np
 from gdpfed.privacy.errors import BudgetExhausted, PrivacyError
 from gdpfed.privacy.privacy_plan import BUDGET_TOLERANCE, PrivacyPlan
 from gdpfed.privacy.sampler import ClientIds
-from gdpfed.privacy.server_view import epsilon_against_server
 from gdpfed.privacy.validation import require_count
 
 FORMAT_VERSION = 1
@@ -73,7 +72,7 @@ class Ledger:
         inf without privacy or where the server sees single updates, as soon as anybody took part.
         """
         return tuple(
-            self._against_server(m, max(counts.values(), default=0))
+            self._plan.epsilon_against_server(m, max(counts.values(), default=0))
             for m, counts in enumerate(self._participations)
         )
 
@@ -117,15 +116,6 @@ class Ledger:
         for m, counts in enumerate(saved):
             ledger._participations[m].update(ledger._checked_counts(m, counts))
         return ledger
-
-    def _against_server(self, group_index: int, participations: int) -> float:
-        if participations == 0:
-            return 0.0
-        if not (self._plan.private and self._plan.sums_hidden):
-            return float("inf")
-        sigma = self._plan.groups[group_index].noise_multiplier
-        plan = self._plan
-        return epsilon_against_server(sigma, participations, plan.delta, plan.adjacency)
 
     def _check_budgets(self, rounds: int) -> None:
         if not self._plan.private:

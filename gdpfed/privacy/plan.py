@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from gdpfed.privacy.accounting import Accountant, RenyiOrders, make_accountant
+from gdpfed.privacy.accounting import Accountant, RenyiOrders
 from gdpfed.privacy.calibration import calibrate_noise_multiplier
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.groups import Group, check_disjoint, default_delta
 from gdpfed.privacy.mechanism import Adjacency, SampledGaussian, Sampling, fixed_cohort_size
+from gdpfed.privacy.noise_law import NoiseLaw, accountant_for, refuse_unaccountable, server_epsilon
 from gdpfed.privacy.privacy_plan import GroupPlan, PrivacyPlan, Reweighting
-from gdpfed.privacy.server_view import epsilon_against_server, participations_quantile
+from gdpfed.privacy.server_view import participations_quantile
 from gdpfed.privacy.validation import (
     require_choice,
     require_count,
@@ -38,6 +39,7 @@ class _Terms:
     """What all groups of a private plan have in common."""
 
     accountant: Accountant
+    noise: NoiseLaw
     sampling: Sampling
     adjacency: Adjacency
     num_rounds: int
@@ -55,6 +57,7 @@ def make_plan(
     delta: float | None = None,
     accountant: str = "pld",
     renyi_orders: RenyiOrders = "fine",
+    noise: NoiseLaw = "gaussian",
     sampling: Sampling = "poisson",
     adjacency: Adjacency = "zero_out",
     group_sampling_rates: Sequence[float] | None = None,
@@ -75,7 +78,8 @@ def make_plan(
     rates = _drawn_rates(groups, sampling_rate, sampling, group_sampling_rates)
     weights = _weights(groups, rates, sampling_rate, reweighting)
     terms = _Terms(
-        accountant=make_accountant(accountant, renyi_orders),
+        accountant=accountant_for(noise, accountant, renyi_orders),
+        noise=noise,
         sampling=sampling,
         adjacency=adjacency,
         num_rounds=num_rounds,
@@ -97,6 +101,7 @@ def make_plan(
         sampling_rate=float(sampling_rate),
         reweighting=reweighting,
         renyi_orders=terms.accountant.renyi_orders,
+        noise=noise,
         sums_hidden=sums_hidden,
     )
 
@@ -179,6 +184,7 @@ def noise_magnitude(groups: Sequence[GroupPlan], clipping_norm: float, reweighti
 def _private_group(
     terms: _Terms, group: Group, rate: float, keep_fraction: float, weight: float
 ) -> GroupPlan:
+    refuse_unaccountable(terms.noise, group.epsilon)
     sigma = calibrate_noise_multiplier(
         terms.accountant,
         sampling=terms.sampling,
@@ -199,7 +205,7 @@ def _private_group(
         adjacency=terms.adjacency,
     )
     participations = participations_quantile(terms.num_rounds, rate)
-    against_server = epsilon_against_server(sigma, participations, terms.delta, terms.adjacency)
+    against_server = server_epsilon(terms.noise, sigma, participations, terms.delta, terms.adjacency)
     return GroupPlan(
         epsilon=group.epsilon,
         epsilon_accounted=terms.accountant.epsilon(mechanism, terms.num_rounds, terms.delta),

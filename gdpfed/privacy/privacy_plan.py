@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gdpfed.privacy.accounting import AccountantName, RenyiOrders, make_accountant
+from gdpfed.privacy.accounting import AccountantName, RenyiOrders
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.mechanism import Adjacency, SampledGaussian, Sampling
+from gdpfed.privacy.noise_law import NoiseLaw, accountant_for, server_epsilon
 from gdpfed.privacy.validation import require_count
 
 Reweighting = Literal["uniform", "squared_participation"]
@@ -87,6 +88,7 @@ class PrivacyPlan:
     sampling_rate: float
     reweighting: Reweighting
     renyi_orders: RenyiOrders = "fine"
+    noise: NoiseLaw = "gaussian"
     private: bool = True
     sums_hidden: bool = True
 
@@ -115,8 +117,17 @@ class PrivacyPlan:
             return 0.0
         if self.accountant == "none":
             return math.inf
-        accountant = make_accountant(self.accountant, self.renyi_orders)
+        accountant = accountant_for(self.noise, self.accountant, self.renyi_orders)
         return accountant.epsilon(self.mechanism(group_index), rounds, self.delta)
+
+    def epsilon_against_server(self, group_index: int, participations: int) -> float:
+        """Return the epsilon against the server of a client that took part K times; inf if none holds."""
+        if participations == 0:
+            return 0.0
+        if not (self.private and self.sums_hidden):
+            return math.inf
+        sigma = self.groups[group_index].noise_multiplier
+        return server_epsilon(self.noise, sigma, participations, self.delta, self.adjacency)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; an infinite figure is null."""

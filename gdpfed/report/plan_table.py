@@ -62,11 +62,11 @@ def _caption(plan: PrivacyPlan) -> str:
     if not plan.private:
         return "No clipping and no noise: nothing is promised."
     hidden = "" if plan.sums_hidden else " Secure aggregation is off: nothing is promised against it."
-    orders = " (whole orders)" if plan.renyi_orders == "whole" else ""
+    orders = " (whole orders)" if (plan.accountant, plan.renyi_orders) == ("rdp", "whole") else ""
     return (
         f"delta {plan.delta:.3g}, accountant {plan.accountant}{orders}, {plan.sampling} sampling, "
         f"{plan.adjacency} adjacency, clipping norm {plan.clipping_norm:g}, "
-        f"Lambda {plan.noise_magnitude:.3f}\n"
+        f"{plan.noise} noise, Lambda {plan.noise_magnitude:.3f}\n"
         "* against the server, which draws the cohorts: a client that takes part K times, the 99th "
         f"percentile.{hidden}"
     )

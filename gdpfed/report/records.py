@@ -35,6 +35,7 @@ class RoundRecord:
         failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
         spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
         epsilon_against_server: of the client that took part most often; None where nothing is promised.
+        upload_bytes: bytes a coordinate that a client of every requested sum has sent.
         seconds: wall time by phase.
     """
 
@@ -46,6 +47,7 @@ class RoundRecord:
     failures: dict[str, str]
     spent_epsilon: list[float | None]
     epsilon_against_server: list[float | None]
+    upload_bytes: list[float] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> str:

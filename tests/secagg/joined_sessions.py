@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from secagg import (
     ClientPolicy,
     ClientSession,
+    Identity,
     MaskedSum,
     RoundParameters,
     ServerSession,
@@ -17,9 +18,13 @@ from secagg import (
     keystream,
     threshold_for,
 )
+from secagg.keys import noise_key, noise_seeds
 
 POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
-IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502)
+IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502, *range(1000, 1200))
+IDENTITIES = {i: Identity(sha256(f"identity {i}".encode()).digest()) for i in IDS[:20]}
+ROSTER = {i: identity.public_bytes() for i, identity in IDENTITIES.items()}
+ACTIVE = {"mode": "active", "threshold": 4}
 
 
 def make_parameters(num_clients: int = 6, **changes: Any) -> RoundParameters:
@@ -37,12 +42,15 @@ def make_parameters(num_clients: int = 6, **changes: Any) -> RoundParameters:
 
 
 class Joined:
-    """One sum. Each client's vector is random; `expected` sums those of the survivors."""
+    """One sum. Each client's vector is random; `expected` sums those of the survivors.
+
+    With noise levels each adds its own noise, whose parts are noted in `noise_parts`.
+    """
 
     def __init__(self, parameters: RoundParameters, *, seed: int = 0, serialise: bool = False) -> None:
         ids = IDS[: parameters.num_clients]
         self.parameters = parameters
-        self.server = ServerSession(parameters, ids)
+        self.server = ServerSession(parameters, ids, ROSTER)
         self.clients = {i: self.new_client(i, seed) for i in ids}
         generator = np.random.default_rng(seed)
         self.vectors: dict[int, NDArray[np.uint32]] = {
@@ -50,29 +58,44 @@ class Joined:
         }
         self.serialise = serialise
         self.masked: dict[int, bytes] = {}
+        self.noise_parts: dict[int, list[NDArray[np.int64]]] = {}
 
     @staticmethod
     def new_client(client_id: int, seed: int = 0) -> ClientSession:
         source = keystream(sha256(f"{seed}/{client_id}".encode()).digest())
-        return ClientSession(client_id, POLICY, source)
+        return ClientSession(client_id, POLICY, source, IDENTITIES.get(client_id), ROSTER)
 
     def answer(self, client_id: int, request: bytes) -> bytes:
         """The client's reply to the request of the stage the server is in."""
         if self.serialise:
-            saved = self.clients[client_id].to_bytes()
-            self.clients[client_id] = ClientSession.from_bytes(saved, POLICY)
+            self.clients[client_id] = self.restored(client_id)
         client = self.clients[client_id]
         if self.server.stage is Stage.ADVERTISE:
             return client.advertise(request)
         if self.server.stage is Stage.SHARE:
             return client.share(request)
+        if self.server.stage is Stage.CHECK:
+            return client.check(request)
         if self.server.stage is Stage.UNMASK:
             return client.unmask(request)
         client.accept_shares(request)
         if self.serialise:
-            self.clients[client_id] = ClientSession.from_bytes(client.to_bytes(), POLICY)
-        self.masked[client_id] = self.clients[client_id].mask(self.vectors[client_id])
+            self.clients[client_id] = self.restored(client_id)
+        self.masked[client_id] = self.mask(self.clients[client_id])
         return self.masked[client_id]
+
+    def restored(self, client_id: int) -> ClientSession:
+        saved = self.clients[client_id].to_bytes()
+        return ClientSession.from_bytes(saved, POLICY, identity=IDENTITIES.get(client_id), roster=ROSTER)
+
+    def mask(self, client: ClientSession) -> bytes:
+        vector = self.vectors[client.client_id]
+        if self.parameters.noise_levels:
+            self.noise_parts[client.client_id] = parts_of(client)
+            noise = client.noise_steps()
+            assert np.array_equal(noise, sum(self.noise_parts[client.client_id]))
+            vector = vector + noise.astype(np.uint32)
+        return client.mask(vector)
 
     def exchange(
         self,
@@ -94,8 +117,22 @@ class Joined:
             self.exchange((silent or {}).get(self.server.stage, ()))
         return self.server.result()
 
-    def expected(self, survivors: Iterable[int]) -> NDArray[np.uint32]:
+    def expected(self, survivors: Iterable[int], level: int = 0) -> NDArray[np.uint32]:
         total = np.zeros(self.parameters.dimension, dtype=np.uint32)
         for client_id in survivors:
             total += self.vectors[client_id]
-        return total
+            for part in self.noise_parts.get(client_id, [])[: level + 1]:
+                total += part.astype(np.uint32)
+        return total & np.uint32(2**self.parameters.modulus_bits - 1)
+
+
+def parts_of(client: ClientSession) -> list[NDArray[np.int64]]:
+    """A client's noise part by part, derived a second time."""
+    state, parameters = client._state, client.parameters
+    levels = parameters.encoding(len(state.contributors)).levels
+    assert levels is not None
+    seeds = [state.base_noise_seed, *noise_seeds(state.noise_seed, parameters.noise_levels)]
+    return [
+        levels.draw(part, parameters.dimension, noise_key(state.sid, seeds[part], client.client_id))
+        for part in range(len(levels.multipliers) + 1)
+    ]

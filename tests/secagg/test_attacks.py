@@ -151,7 +151,9 @@ def test_too_few_members() -> None:
 def test_too_few_contributors() -> None:
     _, client, request = joined_at(Stage.MASK)
     told = MaskRequest.decode(request)
-    lie = replace(told, sealed={i: told.sealed[i] for i in sorted(told.sealed)[:2]}).encode()
+    kept = sorted(told.sealed)[:2]
+    few = {i: told.sealed[i] for i in kept}
+    lie = replace(told, sealed=few, contributors=tuple(sorted([*kept, VICTIM]))).encode()
     assert_refused(client.accept_shares, lie, Stage.MASK, "3 contributors")
 
 
@@ -159,7 +161,12 @@ def test_shares_of_a_stranger() -> None:
     _, client, request = joined_at(Stage.MASK)
     told = MaskRequest.decode(request)
     lie = replace(told, sealed={**told.sealed, 4: told.sealed[OTHER]}).encode()
-    assert_refused(client.accept_shares, lie, Stage.MASK, "from 4")
+    assert_refused(client.accept_shares, lie, Stage.MASK, "from 4 missing, or it is no neighbour")
+    _, client, request = joined_at(Stage.MASK)
+    told = MaskRequest.decode(request)
+    stranger = tuple(sorted((*told.contributors, 2**64 - 2)))
+    lie = replace(told, contributors=stranger).encode()
+    assert_refused(client.accept_shares, lie, Stage.MASK, "stranger")
 
 
 def test_altered_sealed_share_names_its_source() -> None:

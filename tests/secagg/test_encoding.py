@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from joined_sessions import Joined, make_parameters
 
 from secagg import Encoding, EncodingError
-from secagg.encoding import INTEGER_NOISE_STDDEVS, NOISE_TAIL
+from secagg.modulus import NOISE_TAIL
+from secagg.noise_levels import NAMED_VARIANCES
 
 
 def make_encoding(**changes: Any) -> Encoding:
@@ -120,7 +121,8 @@ def test_the_largest_noise_that_fits_is_chosen(contributors: int, noise_multipli
         return signal + NOISE_TAIL * stddev * math.sqrt(contributors)
 
     assert largest_magnitude(encoding.integer_noise_stddev) < 2**31
-    coarser = [s for s in INTEGER_NOISE_STDDEVS if s > encoding.integer_noise_stddev]
+    stddevs = [math.sqrt(variance) for variance in NAMED_VARIANCES.values()]
+    coarser = [s for s in stddevs if s > encoding.integer_noise_stddev]
     assert all(largest_magnitude(s) >= 2**31 for s in coarser)
     parameters_stddev = noise_multiplier / math.sqrt(contributors - contributors // 5)
     assert encoding.client_noise_stddev == pytest.approx(parameters_stddev, rel=1e-12)
@@ -128,7 +130,8 @@ def test_the_largest_noise_that_fits_is_chosen(contributors: int, noise_multipli
 
 def test_a_thousand_contributors_take_the_second_grid() -> None:
     small, large = (make_encoding(num_contributors=n, dropout_tolerance=0) for n in (300, 1000))
-    assert (small.integer_noise_stddev, large.integer_noise_stddev) == (81921.6, 20486.0)
+    assert small.integer_noise_stddev == pytest.approx(81921.6, rel=1e-8)
+    assert large.integer_noise_stddev == pytest.approx(20486.399, rel=1e-8)
 
 
 def test_nothing_fits() -> None:

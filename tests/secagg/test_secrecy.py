@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from joined_sessions import IDS, Joined, make_parameters
+from joined_sessions import ACTIVE, IDS, Joined, make_parameters
 
 from secagg import ClientStage, RemoteProtocolError, Stage, ThresholdNotMet, keystream
 from secagg.messages import MaskReply
@@ -77,27 +77,38 @@ def test_no_secret_in_repr() -> None:
     while not joined.server.done:
         state = vars(client._state)
         shown = repr(client) + repr(client._state) + repr(vars(client))
-        for name in ("mask_private_key", "seal_private_key", "self_seed"):
+        for name in OWN_SECRETS:
             secret = state[name]
             assert not secret or (secret.hex() not in shown and repr(secret) not in shown)
         joined.exchange()
         assert "\\x" not in repr(joined.server)
 
 
+MODES: dict[str, dict[str, Any]] = {
+    "complete": {},
+    "active": ACTIVE,
+    "noise removed": {"noise_levels": 1, "modulus_bits": 30},
+}
+OWN_SECRETS = ("mask_private_key", "seal_private_key", "self_seed", "base_noise_seed", "noise_seed")
+
+
 @pytest.mark.parametrize("end", ["closed", "failed", "erased"])
-def test_nothing_secret_is_kept_after_the_end(end: str) -> None:
-    joined = Joined(make_parameters())
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_secret_is_kept_after_the_end(end: str, mode: str) -> None:
+    joined = Joined(make_parameters(**MODES[mode]))
     client = joined.clients[IDS[0]]
     secrets: set[bytes] = set()
     joined.exchange()
     state = client._state
-    secrets |= {state.mask_private_key, state.seal_private_key, state.self_seed}
+    secrets |= {getattr(state, name) for name in OWN_SECRETS}
     assert all(secret in client.to_bytes() for secret in secrets)
     joined.exchange()
     client.accept_shares(joined.server.requests()[IDS[0]])
-    secrets |= {share for both in state.held_shares.values() for share in (both[:36], both[36:])}
+    secrets |= {share for both in state.held_shares.values() for share in (both[:36], both[36:72])}
     finish(joined, end)
     kept = client.to_bytes() + pickle.dumps(vars(client._state))
+    kept += pickle.dumps(vars(joined.server._state)) if end == "closed" else b""
+    assert not [secret for secret in secrets if secret.hex() in repr(joined.server) + repr(client)]
     assert not [secret for secret in secrets if secret in kept]
 
 
@@ -110,11 +121,11 @@ def finish(joined: Joined, end: str) -> None:
         with pytest.raises(RemoteProtocolError):
             client.unmask(b"")
         return
-    joined.server.receive(IDS[0], client.mask(joined.vectors[IDS[0]]))
+    joined.server.receive(IDS[0], joined.mask(client))
     for client_id, request in joined.server.requests().items():
         joined.server.receive(client_id, joined.answer(client_id, request))
     joined.server.close_stage()
-    joined.exchange()
+    joined.run()
     assert client.stage is ClientStage.CLOSED
 
 
@@ -135,6 +146,17 @@ def test_errors_can_be_pickled() -> None:
 def test_keystream_continues() -> None:
     read, whole = keystream(b"k" * 32), keystream(b"k" * 32)(100)
     assert read(33) + read(67) == whole
+
+
+@pytest.mark.parametrize("suite", KEY_BYTES)
+@pytest.mark.parametrize("length", [1, 40, 100_003])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_more_threads_make_the_same_mask(suite: str, length: int, threads: int) -> None:
+    keys = [bytes([i]) * KEY_BYTES[suite] for i in range(3)]
+    one, many = np.zeros(length, dtype=np.uint32), np.zeros(length, dtype=np.uint32)
+    add_masks(one, [(keys[0], 1), (keys[1], -1), (keys[2], 1)], suite, num_threads=1)
+    add_masks(many, [(keys[0], 1), (keys[1], -1), (keys[2], 1)], suite, num_threads=threads)
+    assert np.array_equal(one, many)
 
 
 @pytest.mark.parametrize("suite", KEY_BYTES)

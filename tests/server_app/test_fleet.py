@@ -45,7 +45,7 @@ def test_requests_that_share_clients_are_all_summed():
 
 def test_noise_too_small_for_the_grid_is_refused():
     fleet, _, order, theta = small_fleet()
-    with pytest.raises(RunError, match="tiny: .*raise the noise_multiplier or sum fewer clients"):
+    with pytest.raises(RunError, match="tiny: .*raise the noise_multiplier or modulus_bits"):
         fleet.check(order, theta, [request("tiny", range(12), noise_multiplier=1e-6)])
 
 

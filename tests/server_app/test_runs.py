@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pytest
 import yaml
+from flwr.app import ConfigRecord, RecordDict
 from local_grid import FIRST_NODE_ID, LocalGrid
+from runs import NUM_CLIENTS, final_model, run
 
 from conf.schema import ConfigError
-from runs import NUM_CLIENTS, final_model, run
 from server_app.errors import RunError
 
 METHODS = ("fedavg", "dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus")
@@ -165,3 +166,84 @@ def test_learning_rate_decays_by_round(tmp_path):
 
     run(tmp_path / "run", ["method=fedavg", "secagg=off"], grid=LocalGrid(NUM_CLIENTS, meddle=listen))
     assert dict(rates) == pytest.approx({t: 0.5 * math.pow(0.99, t) for t in range(3)})
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["secagg.mode=active"],
+        ["secagg.complete_below=8", "privacy.sampling_rate=1", "method=dp_fedavg"],
+        ["privacy.noise=discrete_gaussian"],
+        ["privacy.noise=discrete_gaussian", "secagg=off"],
+        ["privacy.noise=discrete_gaussian", "secagg.noise_levels=2", "secagg.dropout_tolerance=0.2"],
+        ["secagg.mode=active", "privacy.noise=discrete_gaussian", "secagg.noise_levels=2"],
+        ["secagg.modulus_bits=32"],
+        ["secagg.suite=chacha20"],
+    ],
+)
+def test_every_kind_of_sum_trains(tmp_path, overrides):
+    grid = LocalGrid(NUM_CLIENTS)
+    records = run(tmp_path / "run", ["run.num_rounds=1", *overrides], grid=grid)
+    assert sum(records[0].survivors) >= 3
+    assert not any("refusal" in reply for reply in grid.replies)
+    assert all(size in (0.0, 4.0) or 2 < size < 4 for size in records[0].upload_bytes) or (
+        overrides == ["secagg.modulus_bits=32"]
+    )
+
+
+def test_a_server_that_may_lie_costs_one_more_exchange(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS)
+    run(tmp_path / "run", ["secagg.mode=active", "run.num_rounds=1"], grid=grid)
+    kinds = [kind for kind, _ in grid.sent]
+    stages = [kind for index, kind in enumerate(kinds) if index == 0 or kinds[index - 1] != kind]
+    assert stages == ["join", "advertise", "share", "masked", "check", "unmask"]
+
+
+def test_a_changed_roster_is_refused(tmp_path):
+    def swap(kind, client, content):
+        if kind == "advertise" and client == 2 and content["session"]["data"].find(b"round 1") > 0:
+            content = RecordDict(dict(content))
+            keys = content["roster"]["keys"]
+            content["roster"] = ConfigRecord({**content["roster"], "keys": keys[::-1]})
+        return content
+
+    grid = LocalGrid(NUM_CLIENTS, meddle=swap)
+    overrides = ["secagg.mode=active", "method=dp_fedavg", "privacy.sampling_rate=1", "run.num_rounds=2"]
+    records = run(tmp_path / "run", overrides, grid=grid)
+    assert [record.survivors for record in records] == [[NUM_CLIENTS], [NUM_CLIENTS - 1]]
+    reasons = [reply["refusal"]["reason"] for reply in grid.replies if "refusal" in reply]
+    assert reasons == [
+        "stage advertise, from the server: the roster of identities is another one than before"
+    ]
+
+
+def test_a_node_that_wants_signatures_refuses_a_sum_without(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS, node_config={"secagg-mode": "active"})
+    records = run(tmp_path / "run", ["run.num_rounds=1", "method=dp_fedavg"], grid=grid)
+    assert records[0].survivors == [0]
+    assert "mode curious is less than active" in grid.replies[-1]["refusal"]["reason"]
+
+
+def test_noise_levels_need_noise_in_integers(tmp_path):
+    with pytest.raises(ConfigError, match="use privacy.noise=discrete_gaussian"):
+        run(tmp_path / "run", ["secagg.noise_levels=4"])
+
+
+def test_no_secret_lies_in_the_run_directory(tmp_path):
+    drawn = []
+
+    def listen(kind, client, content):
+        for context in grid.contexts.values():
+            record = context.state.get("secagg-session")
+            if record is not None:
+                drawn.append(bytes(record["data"]))
+        return content
+
+    grid = LocalGrid(NUM_CLIENTS, meddle=listen)
+    run(tmp_path / "run", ["run.num_rounds=1"], grid=grid)
+    written = b"".join(path.read_bytes() for path in (tmp_path / "run").iterdir())
+    assert drawn
+    windows = {state[at : at + 16] for state in set(drawn) for at in range(0, len(state) - 16, 16)}
+    # Runs of zeros and the label stand in a saved session as well as in any file.
+    secret_like = {window for window in windows if len(set(window)) > 12}
+    assert not any(window in written or window.hex().encode() in written for window in secret_like)

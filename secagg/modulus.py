@@ -1,0 +1,83 @@
+"""How fine the noise and how many bits a residue: no sum may wrap, no bit is sent in vain."""
+
+import math
+
+from secagg.errors import EncodingError
+from secagg.noise_levels import NAMED_VARIANCES, NoiseLevels, noise_levels
+from secagg.packing import FEWEST_BITS, FULL_BITS
+
+INTEGER_NOISE_STDDEVS = tuple(NAMED_VARIANCES)
+"""Names of the choices of s, finest first: 512 sqrt(1 + 160**2), 512 sqrt(1 + 40**2), 40 sqrt(1 + 12**2).
+
+Each is what z1 + k z2 has when both come from one table of discrete Gaussians of 512 (or 40)
+steps, so that an exact sampler can draw it (Micciancio and Walter, CRYPTO 2017). The names round
+these numbers; the grid is made from the exact ones, so that the noise never falls short.
+"""
+NOISE_TAIL = 16.0
+"""How many standard deviations of the summed noise fit below the wrap.
+
+The summed noise has standard deviation s sqrt(n2) steps. It leaves +-16 of them with probability
+at most 2 exp(-16**2 / 2) < 2**-183 a coordinate, so over d < 2**31 coordinates below 2**-152.
+"""
+
+
+def fitting_levels(
+    num_contributors: int, steps_per_s: float, layout: tuple[int, int, int], half: int
+) -> NoiseLevels:
+    """The finest noise that fits `half` = 2**(b - 1); layout is n', D, L of `noise_levels`."""
+    for name in INTEGER_NOISE_STDDEVS:
+        try:
+            levels = noise_levels(name, *layout)
+        except ValueError:
+            continue
+        if _reach(num_contributors, steps_per_s, levels) < half:
+            return levels
+    raise EncodingError(
+        f"{num_contributors} contributors with C / noise = {steps_per_s:.3g} each do not fit "
+        f"{half.bit_length()} bits: raise the noise_multiplier or modulus_bits, or sum fewer clients"
+    )
+
+
+def _reach(num_contributors: int, steps_per_s: float, levels: NoiseLevels) -> float:
+    """What the sum's magnitude stays below in a coordinate, in steps, but for 2**-183."""
+    signal = num_contributors * (steps_per_s * math.sqrt(levels.variance(0)) + 0.5)
+    return signal + NOISE_TAIL * levels.stddev * math.sqrt(num_contributors)
+
+
+def modulus_bits_for(
+    *,
+    num_clients: int,
+    noise_multiplier: float,
+    dropout_tolerance: int = 0,
+    corrupt_tolerance: int = 0,
+    most_noise_levels: int = 0,
+    noise_stddev: float = INTEGER_NOISE_STDDEVS[0],
+) -> int:
+    """b: the fewest bits a residue needs so that noise of `noise_stddev` steps cannot wrap.
+
+    The probability of a wrap anywhere is below 2**-152 (see `NOISE_TAIL`). More contributors or
+    less noise take more bits; the clipping norm cancels, for the grid is a fraction of it.
+
+    Args:
+        num_clients: n, the most contributors.
+        noise_multiplier: sigma, above 0; without noise 32 bits are the finest grid.
+        noise_stddev: a name in `INTEGER_NOISE_STDDEVS`; a coarser one takes fewer bits.
+
+    Raises:
+        EncodingError: more than 32 bits would be needed, or the numbers are impossible.
+    """
+    staying = num_clients - corrupt_tolerance - (0 if most_noise_levels else dropout_tolerance)
+    if staying < 1 or not noise_multiplier > 0 or noise_stddev not in NAMED_VARIANCES:
+        raise EncodingError(
+            f"{staying} clients add noise of {noise_multiplier} in {noise_stddev} steps: "
+            f"use at least 1 client, positive noise, and steps of {INTEGER_NOISE_STDDEVS}"
+        )
+    try:
+        levels = noise_levels(noise_stddev, staying, dropout_tolerance, most_noise_levels)
+    except ValueError as error:
+        raise EncodingError(str(error)) from error
+    reach = _reach(num_clients, math.sqrt(staying) / noise_multiplier, levels)
+    bits = max(FEWEST_BITS, math.floor(reach).bit_length() + 1)
+    if bits > FULL_BITS:
+        raise EncodingError(f"{num_clients} clients need {bits} bits: use coarser noise than {noise_stddev}")
+    return bits

@@ -1,0 +1,184 @@
+"""Removable noise: never short, little in excess, and taken out to the last integer."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from joined_sessions import IDS, Joined, make_parameters
+
+from secagg import EncodingError, RemoteProtocolError, Stage, ThresholdNotMet
+from secagg.keys import noise_seeds
+from secagg.messages import ShareReply, UnmaskReply
+from secagg.noise_levels import NAMED_VARIANCES, noise_levels
+
+LEVELS: dict[str, Any] = {
+    "dropout_tolerance": 3,
+    "noise_levels": 2,
+    "threshold": 5,
+    "dimension": 40,
+}
+
+
+@pytest.mark.parametrize("num_clients", [30, 60, 120, 300])
+@pytest.mark.parametrize("dropout_fraction", [0.1, 0.2])
+@pytest.mark.parametrize("corrupt", [0, 5])
+def test_variance_is_the_plans_and_at_most_six_percent_more(
+    num_clients: int, dropout_fraction: float, corrupt: int
+) -> None:
+    """Exact, at every accepted number of survivors, for the honest noise at four levels."""
+    tolerance = int(dropout_fraction * num_clients)
+    for contributors in (num_clients, num_clients - 2):
+        noisy = contributors - corrupt
+        levels = noise_levels(81921.6, noisy, tolerance, min(4, tolerance))
+        plan = NAMED_VARIANCES[81921.6] * noisy
+        for dropped in range(tolerance + 1):
+            summed = levels.variance(levels.level_of(dropped)) * (noisy - dropped)
+            assert 1 <= Fraction(summed, plan) <= Fraction(106, 100)
+        assert levels.variance(0) * noisy == plan
+
+
+def test_six_percent_is_out_of_reach_beyond_a_fifth() -> None:
+    """At D = n / 3 four levels leave 1.5 ** (1 / 4) - 1 = 10.7 %, less the grain; more levels help."""
+    excess = {}
+    for most in (4, 7):
+        levels = noise_levels(81921.6, 120, 40, most)
+        excess[most] = max(
+            levels.variance(levels.level_of(dropped)) * (120 - dropped) / levels.variance(0) / 120 - 1
+            for dropped in range(41)
+        )
+    assert 0.09 < excess[4] < 0.11
+    assert excess[7] <= 0.06
+
+
+def test_the_sum_has_the_plans_variance_in_its_own_unit() -> None:
+    parameters = make_parameters(10, clipping_norm=2.0, noise_multiplier=1.5, **LEVELS)
+    for contributors in (8, 10):
+        encoding = parameters.encoding(contributors)
+        assert encoding.levels is not None
+        for dropped in range(4):
+            level = encoding.levels.level_of(dropped)
+            variance = (contributors - dropped) * encoding.levels.variance(level) * encoding.grid**2
+            assert variance >= (2.0 * 1.5) ** 2 * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_excess_is_removed_to_the_last_integer(lost: int, sparse: bool) -> None:
+    graph = {"num_neighbours": 8, "threshold": 5} if sparse else {}
+    joined = Joined(make_parameters(12 if sparse else 10, **(LEVELS | graph)), serialise=True)
+    result = joined.run({Stage.MASK: IDS[2 : 2 + lost]})
+    levels = joined.parameters.encoding(result.num_contributors).levels
+    assert levels is not None
+    assert result.noise_level == levels.level_of(lost)
+    assert np.array_equal(result.total, joined.expected(result.survivors, result.noise_level))
+
+
+def test_one_dropout_too_many_is_discarded_before_unmasking() -> None:
+    joined = Joined(make_parameters(10, **LEVELS))
+    with pytest.raises(ThresholdNotMet) as caught:
+        joined.run({Stage.MASK: IDS[:4]})
+    assert caught.value.stage == "mask"
+    assert not joined.server._state.unmask_replies
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_noise_of_the_released_sum(lost: int) -> None:
+    """Variance and mean over d = 40,000 coordinates of the noise left in the sum.
+
+    A sample variance has a relative standard deviation of sqrt(2 / 40,000) = 0.7 %; the bounds are
+    5 of them below the plan and above 1.06 of it. The mean is within 5 / sqrt(40,000) standard deviations.
+    """
+    joined = Joined(make_parameters(10, **(LEVELS | {"dimension": 40_000, "noise_levels": 3})), seed=3)
+    joined.vectors = {i: np.zeros(40_000, dtype=np.uint32) for i in joined.vectors}
+    result = joined.run({Stage.MASK: IDS[:lost]})
+    noise = joined.parameters.encoding(result.num_contributors).decode(result.total)
+    assert 0.965 < noise.var() < 1.06 * 1.035
+    assert abs(noise.mean()) < 5 / 200 * 1.05
+
+
+def test_kept_parts_stay_secret() -> None:
+    """A seed leads to later parts only: hashing forward, never back."""
+    seeds = noise_seeds(b"a" * 32, 4)
+    assert len(set(seeds)) == 4
+    assert noise_seeds(seeds[2], 2) == seeds[2:]
+    assert noise_seeds(b"a" * 32, 0) == []
+
+
+def test_no_seed_is_revealed_that_is_needed() -> None:
+    joined = Joined(make_parameters(10, **LEVELS))
+    joined.exchange_until(Stage.MASK)
+    joined.exchange(silent=IDS[:3])
+    holder = IDS[5]
+    reply = UnmaskReply.decode(joined.answer(holder, joined.server.requests()[holder]))
+    assert reply.noise_shares == {}
+
+
+def test_wrong_noise_shares_are_done_without() -> None:
+    joined = Joined(make_parameters(10, **LEVELS))
+    joined.exchange_until(Stage.UNMASK)
+
+    def alter(client_id: int, data: bytes) -> bytes:
+        reply = UnmaskReply.decode(data)
+        wrong = {j: share[::-1] for j, share in reply.noise_shares.items()}
+        return replace(reply, noise_shares=wrong).encode() if client_id == IDS[0] else data
+
+    joined.exchange(alter=alter)
+    result = joined.server.result()
+    assert np.array_equal(result.total, joined.expected(result.survivors))
+    assert {holder for _, holder in result.bad_shares} == {IDS[0]}
+
+
+def test_a_false_commitment_is_an_error_not_a_sum() -> None:
+    joined = Joined(make_parameters(10, **LEVELS))
+    joined.exchange()
+
+    def alter(client_id: int, data: bytes) -> bytes:
+        reply = ShareReply.decode(data, 2)
+        return replace(reply, noise_commitment=bytes(32)).encode() if client_id == IDS[0] else data
+
+    joined.exchange(alter=alter)
+    joined.exchange()
+    with pytest.raises(RemoteProtocolError, match="recover") as caught:
+        joined.exchange()
+    assert caught.value.sender == IDS[0]
+    assert joined.server.stage is Stage.ERROR
+
+
+def test_noise_without_levels_is_one_part() -> None:
+    joined = Joined(make_parameters(6))
+    joined.exchange_until(Stage.MASK)
+    client = joined.clients[IDS[0]]
+    client.accept_shares(joined.server.requests()[IDS[0]])
+    noise = client.noise_steps()
+    assert noise.dtype == np.int64
+    assert np.array_equal(noise, client.noise_steps())
+    client.mask(joined.vectors[IDS[0]])
+    silent = Joined(make_parameters(6, noise_multiplier=0.0))
+    silent.exchange_until(Stage.MASK)
+    silent.clients[IDS[0]].accept_shares(silent.server.requests()[IDS[0]])
+    assert not silent.clients[IDS[0]].noise_steps().any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"noise_levels": 2}, "use 0 to 1"),
+        ({"noise_levels": 1, "noise_multiplier": 0.0}, "noise_levels is 1"),
+        ({"modulus_bits": 7}, "modulus_bits is 7"),
+        ({"modulus_bits": 33}, "modulus_bits is 33"),
+        ({"mode": "trusting"}, "trusting"),
+    ],
+)
+def test_impossible_parameters(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make_parameters(**changes)
+
+
+def test_levels_on_the_finest_noise_are_refused() -> None:
+    parameters = make_parameters(10, **LEVELS, modulus_bits=20)
+    with pytest.raises(EncodingError, match="20 bits"):
+        parameters.encoding(10)
+    with pytest.raises(ValueError, match="no finer part"):
+        noise_levels(481.7, 10, 3, 2)
