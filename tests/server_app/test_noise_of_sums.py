@@ -71,3 +71,20 @@ def test_at_the_tolerated_dropouts_the_variance_is_exactly_the_plans():
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
         assert samples.var() / stated == pytest.approx(1, rel=SIGMAS * np.sqrt(2 / samples.size))
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_discrete_noise_in_levels_is_the_plans_at_every_accepted_dropout(lost):
+    gone = {start + k for start in (0, 12, 24) for k in range(lost)}
+    plan, sums = noise_samples(
+        [
+            "privacy.noise=discrete_gaussian",
+            "secagg.noise_levels=3",
+            "secagg.dropout_tolerance=0.25",
+        ],
+        lambda kind, client: kind == "masked" and client in gone,
+    )
+    for group, samples in zip(plan.groups, sums, strict=True):
+        stated = (plan.clipping_norm * group.noise_multiplier) ** 2
+        # Three levels for at most three dropouts: each count has a level of its own, so nothing is in excess.
+        assert samples.var() / stated == pytest.approx(1, rel=SIGMAS * np.sqrt(2 / samples.size))
