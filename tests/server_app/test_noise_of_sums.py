@@ -34,7 +34,8 @@ def noise_samples(overrides, vanishes=lambda kind, client: False):
     )
     method, task = make_method(config), task_of(config)
     theta = flatten(task.build_model())
-    order = TrainingOrder(task, LocalTraining(1, 4, 1e-12, 0.0), round_index=0, device="cpu")
+    training = LocalTraining(1, 4, 1e-12, 0.0)
+    order = TrainingOrder(task, training, round_index=0, device="cpu", noise=config.privacy.noise)
     grid = LocalGrid(NUM_CLIENTS, vanishes=vanishes)
     nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
     fleet = GridFleet(Exchanger(grid, nodes, 60.0), config.secagg, "noise")
