@@ -46,7 +46,7 @@ def _save(path: Path, sizes: tuple[int, ...], complete: list[RoundCost], sparse:
     axes.set(xscale="log", yscale="log", xlabel="members n", ylabel="seconds a round")
     axes.set_xticks(sizes, [str(n) for n in sizes])
     axes.minorticks_off()
-    axes.set_title(f"d = {DIMENSION:,}, a tenth dropped; corrupt and dropped share 0.1 for the sparse graph")
+    axes.set_title(f"d = {DIMENSION:,}, a tenth dropped; sparse for shares of 0.1")
     axes.legend()
     axes.grid(visible=True, alpha=0.3)
     figure.savefig(path, dpi=130)

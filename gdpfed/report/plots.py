@@ -8,6 +8,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from gdpfed.report.records import RoundRecord
 
@@ -17,7 +18,12 @@ STYLES = ("-", "--", "-.", ":")
 SIZE_INCHES = (6.0, 3.6)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def _finish(figure: Figure, title: str, path: Path) -> None:
+    axes = figure.axes[0]
+    axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     plt.close(figure)
@@ -28,12 +34,9 @@ def accuracy_curve(records: Sequence[RoundRecord], title: str, path: Path) -> No
     figure, axes = plt.subplots(figsize=SIZE_INCHES)
     rounds = [record.round for record in records]
     axes.plot(rounds, [100 * record.accuracy for record in records], color=COLOURS[0], marker=".")
-    axes.set_xlabel("round")
     axes.set_ylabel("test accuracy (%)")
     axes.set_ylim(0, 100)
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    _save(figure, path)
+    _finish(figure, title, path)
 
 
 def budget_curve(
@@ -56,11 +59,9 @@ def budget_curve(
         )
         axes.axhline(budget, color=colour, linewidth=0.8, alpha=0.6)
     if axes.lines:
-        axes.legend()
+        axes.set_ylim(0, 1.35 * max(budget for budget in budgets if budget is not None))
+        axes.legend(loc="upper center", ncols=2, fontsize="small")
     else:
         axes.text(0.5, 0.5, "no budgets: this method promises no privacy", ha="center")
-    axes.set_xlabel("round")
     axes.set_ylabel("accounted epsilon")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    _save(figure, path)
+    _finish(figure, title, path)
