@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 from local_grid import LocalGrid
+from small_runs import NUM_CLIENTS, final_model, run
 
 from gdpfed.privacy.errors import PrivacyError
-from runs import NUM_CLIENTS, final_model, run
 from server_app.errors import RunError
 
 

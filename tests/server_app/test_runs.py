@@ -8,7 +8,7 @@ import pytest
 import yaml
 from flwr.app import ConfigRecord, RecordDict
 from local_grid import FIRST_NODE_ID, LocalGrid
-from runs import NUM_CLIENTS, final_model, run
+from small_runs import NUM_CLIENTS, final_model, run
 
 from conf.schema import ConfigError
 from server_app.errors import RunError
