@@ -17,7 +17,7 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     vector = np.zeros(int(config["dimension"]), dtype=np.float32)
     seconds = []
-    while not (everybody := list(grid.get_node_ids())):
+    while len(everybody := list(grid.get_node_ids())) < int(config["nodes"]):
         time.sleep(0.2)
     for _ in range(int(config["rounds"])):
         node_ids = random.sample(everybody, int(config["nodes"]))
