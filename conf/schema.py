@@ -65,16 +65,17 @@ class DatasetConfig:
 
 @dataclass
 class MethodConfig:
-    """What every method has; a method's own options are in its own class below."""
+    """What every method has; a method's own options are in a class of its own."""
 
     name: str = MISSING
     server_learning_rate: float = 1.0
 
     def validate(self) -> None:
-        require(
-            METHODS.get(self.name) is type(self),
-            f"method.name={self.name} cannot be changed by itself: choose method={self.name}",
-        )
+        """Check the options; a class that adds some extends this.
+
+        Raises:
+            ConfigError: one line that names the value and the remedy.
+        """
         require(
             self.server_learning_rate > 0,
             f"method.server_learning_rate={self.server_learning_rate} must be positive",
@@ -111,6 +112,34 @@ class GDPFedPlusConfig(MethodConfig):
 
     reweighting: str = "squared_participation"
     keep_fraction: list[float] = MISSING
+
+
+@dataclass
+class IDPFedAvgScaleConfig(MethodConfig):
+    """One noise for all, clipping norms by group."""
+
+
+@dataclass
+class IDPFedAvgSampleConfig(MethodConfig):
+    """One noise and one clipping norm for all, rates by group."""
+
+
+@dataclass
+class PFAConfig(MethodConfig):
+    """As gdpfed, and the smallest budget's sum is projected on the largest budget's."""
+
+    reweighting: str = "squared_participation"
+    history: int = MISSING
+    subspace_dimension: int = MISSING
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.history >= 1, f"method.history={self.history} must be at least 1")
+        require(
+            1 <= self.subspace_dimension <= self.history,
+            f"method.subspace_dimension={self.subspace_dimension} must be from 1 to method.history="
+            f"{self.history}: so many sums span no more directions",
+        )
 
 
 @dataclass
@@ -250,4 +279,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "gdpfed": GDPFedConfig,
     "gdpfed_op": GDPFedOpConfig,
     "gdpfed_plus": GDPFedPlusConfig,
+    "idp_fedavg_scale": IDPFedAvgScaleConfig,
+    "idp_fedavg_sample": IDPFedAvgSampleConfig,
+    "pfa": PFAConfig,
 }
+"""The options of the project's own methods; those of others are found by :mod:`conf.extensions`."""

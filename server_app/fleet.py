@@ -5,6 +5,8 @@ there are; requests that share clients go one after the other.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -69,7 +71,7 @@ class GridFleet:
                     self._parameters(order, theta, request),
                     request.clients.tolist(),
                 )
-        training = training_content(order, theta)
+        training = training_contents(order, theta, wave)
         if self.secagg.mode == "off":
             return sums | sum_plain(self.exchanger, jobs, training)
         return sums | sum_pairwise(self.exchanger, jobs, training, self.roster)
@@ -83,7 +85,9 @@ class GridFleet:
         for request in requests:
             parameters = self._parameters(order, theta, request)
             try:
-                parameters.encoding(parameters.num_clients)
+                encoding = parameters.encoding(parameters.num_clients)
+                if request.client_clipping_norms is not None:
+                    encoding.clipped_to(float(request.client_clipping_norms.min()))
             except EncodingError as error:
                 raise RunError(f"{request.name}: {error}") from None
 
@@ -101,14 +105,27 @@ class GridFleet:
         )
 
 
-def training_content(order: TrainingOrder, theta: Theta) -> RecordDict:
-    """The order and the model as records, shared by the messages of a wave."""
-    return RecordDict(
-        {
-            ORDER_RECORD: ConfigRecord(dict(order.to_scalars())),
-            THETA_RECORD: ArrayRecord({THETA_RECORD: Array(theta)}),
-        }
-    )
+def training_contents(
+    order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]
+) -> dict[int, RecordDict]:
+    """The order and the model as records, for every client; all share the model, and most the order."""
+    arrays = ArrayRecord({THETA_RECORD: Array(theta)})
+    orders: dict[float, ConfigRecord] = {}
+    contents = {}
+    for request in requests:
+        for client_id, norm in zip(request.clients.tolist(), own_clipping_norms(request), strict=True):
+            if norm not in orders:
+                orders[norm] = ConfigRecord(dict(replace(order, clipping_norm=norm).to_scalars()))
+            contents[client_id] = RecordDict({ORDER_RECORD: orders[norm], THETA_RECORD: arrays})
+    return contents
+
+
+def own_clipping_norms(request: SumRequest) -> list[float]:
+    """C_i of every client of a sum; infinite where it is the sum's."""
+    if request.client_clipping_norms is None:
+        return [inf] * len(request.clients)
+    norms: list[float] = request.client_clipping_norms.tolist()
+    return norms
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

@@ -1,12 +1,15 @@
 """What the server asks a client to train in one round, as flat values that any message can carry."""
 
 from dataclasses import asdict, dataclass, fields
+from math import inf
 from typing import Any, Self
 
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.task import Task
 
 Scalar = str | int | float
+
+ROUND_FIELDS = ("round_index", "device", "noise", "clipping_norm")
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class TrainingOrder:
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
         noise: the law of the noise that the client adds, gaussian or discrete_gaussian.
+        clipping_norm: C_i, this client's own L2 bound; infinite where it is that of the sum.
     """
 
     task: Task
@@ -23,12 +27,13 @@ class TrainingOrder:
     round_index: int
     device: str
     noise: str = "gaussian"
+    clipping_norm: float = inf
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; a missing path travels as an empty string."""
         flat = asdict(self.task) | asdict(self.training)
         flat["path"] = flat["path"] or ""
-        return flat | {"round_index": self.round_index, "device": self.device, "noise": self.noise}
+        return flat | {name: getattr(self, name) for name in ROUND_FIELDS}
 
     @classmethod
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:
@@ -42,7 +47,5 @@ class TrainingOrder:
         return cls(
             task=Task(**task | {"path": task["path"] or None}),
             training=LocalTraining(**training),
-            round_index=scalars["round_index"],
-            device=scalars["device"],
-            noise=scalars["noise"],
+            **{name: scalars[name] for name in ROUND_FIELDS},
         )
