@@ -22,8 +22,9 @@ from gdpfed.privacy.validation import require_length, require_positive, require_
 
 SMALLEST_RATE = 1e-7
 PLD_COARSENESS = 2.0
-EPSILON_TOLERANCE = 3e-4
-LOG_SIGMA_TOLERANCE = 1e-4
+EPSILON_TOLERANCE = 1e-3
+LOG_SIGMA_TOLERANCE = 3e-4
+ALWAYS_TOLERANCE = 1e-6
 
 
 def scaled_clipping_norms(
@@ -146,7 +147,8 @@ def _rates_of_mean(
 
 
 def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float) -> float:
-    if epsilon(1.0) <= target:
+    """Return the largest rate, from SMALLEST_RATE to 1, at which epsilon is within `target`."""
+    if guess > 0.5 and epsilon(1.0) <= target:
         return 1.0
     start = Start(1 / min(guess, 0.99), -1.0)
     bounds = 1.0, 1 / SMALLEST_RATE
@@ -154,8 +156,8 @@ def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float
         end = solve_falling(
             lambda inverse: epsilon(1 / inverse), target, start, bounds, tolerance=EPSILON_TOLERANCE
         )
-    except UnreachableError as error:  # a bound that jumps over the budget: stay below the jump
-        return 1 / error.high
+    except UnreachableError as error:  # within the budget at all rates, or up to one where it jumps
+        return 1.0 if error.high < 1 + ALWAYS_TOLERANCE else 1 / error.high
     return 1 / end.position
 
 

@@ -1,5 +1,7 @@
 """From an order to residues: the decoded sum is the sum of clipped updates, to the grid's bound."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from gdpfed.learning.local_update import LocalTraining, clip, local_update
 from gdpfed.learning.models import fingerprint, flatten
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.learning.task import Task
-from secagg import RoundParameters
+from secagg import EncodingError, RoundParameters
 
 TASK = Task("digits", None, "linear", "iid", 40, seed=0)
 ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")
@@ -54,6 +56,19 @@ def test_decoded_sum_is_the_sum_of_the_clipped_updates(clipping_norm):
     expected = sum(clipped_update(client_id, encoding.clip_bound) for client_id in range(10))
     assert np.abs(encoding.decode(total) - expected).max() <= 10 * encoding.grid / 2 * (1 + 1e-9)
     assert np.abs(expected).max() > 0.1
+
+
+def test_a_client_is_held_to_its_own_norm_exactly():
+    numbers = parameters(clipping_norm=1.0)
+    order = replace(ORDER, clipping_norm=0.3)
+    sent = numbers.encoding(10).decode(encoded_update(order, THETA, numbers, 10, 0))
+    assert 0.299 < np.linalg.norm(sent) <= 0.3
+
+
+@pytest.mark.parametrize("clipping_norm", [1.1, 0.0, -1.0, float("nan")])
+def test_a_norm_beyond_the_sums_is_refused(clipping_norm):
+    with pytest.raises(EncodingError, match="use a positive one, at most the sum's"):
+        encoded_update(replace(ORDER, clipping_norm=clipping_norm), THETA, parameters(), 10, 0)
 
 
 def test_a_client_with_no_data_sends_noise_alone():
