@@ -20,6 +20,7 @@ from gdpfed.exchange import (
     UPDATE_RECORD,
 )
 from gdpfed.methods.base import ClientSum
+from gdpfed.rounds.fleet import Jobs
 from secagg import (
     RemoteProtocolError,
     RoundParameters,
@@ -36,8 +37,6 @@ MESSAGE_TYPES = {
     Stage.CHECK: CHECK,
     Stage.UNMASK: UNMASK,
 }
-
-Jobs = Mapping[str, tuple[RoundParameters, Sequence[int]]]
 
 
 def sum_pairwise(

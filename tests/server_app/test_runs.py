@@ -11,7 +11,7 @@ from local_grid import FIRST_NODE_ID, LocalGrid
 from small_runs import NUM_CLIENTS, final_model, run
 
 from conf.schema import ConfigError
-from server_app.errors import RunError
+from gdpfed.rounds.errors import RunError
 
 METHODS = ("fedavg", "dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus")
 
