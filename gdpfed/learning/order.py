@@ -1,10 +1,16 @@
 """What the server asks a client to train in one round, as flat values that any message can carry."""
 
-from dataclasses import asdict, dataclass, fields
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from hashlib import sha256
 from math import inf
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 
 Scalar = str | int | float
@@ -34,6 +40,14 @@ class TrainingOrder:
         flat = asdict(self.task) | asdict(self.training)
         flat["path"] = flat["path"] or ""
         return flat | {name: getattr(self, name) for name in ROUND_FIELDS}
+
+    def context(self, theta: npt.NDArray[np.float32]) -> bytes:
+        """A hash of this order and the model: the same for clients that are to train the same.
+
+        The clipping norm is left out, as clients of one sum may have their own.
+        """
+        scalars = json.dumps(replace(self, clipping_norm=inf).to_scalars(), sort_keys=True)
+        return sha256(scalars.encode() + fingerprint(theta)).digest()
 
     @classmethod
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:

@@ -10,8 +10,8 @@ from small_runs import NUM_CLIENTS, final_model, run
 
 from gdpfed.methods import ClientSum
 from gdpfed.privacy.errors import PrivacyError
-from server_app.checkpoint import Checkpoint
-from server_app.errors import RunError
+from gdpfed.rounds.checkpoint import Checkpoint
+from gdpfed.rounds.errors import RunError
 from server_app.fleet import GridFleet
 
 
