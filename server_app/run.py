@@ -23,6 +23,7 @@ from gdpfed.methods.base import Theta
 from gdpfed.privacy.ledger import Ledger
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.records import run_path
+from gdpfed.tasks import task_of
 from server_app.checkpoint import Checkpoint
 from server_app.errors import RunError
 from server_app.evaluate import central_evaluation
@@ -88,18 +89,6 @@ def path_of(config: Config) -> Path:
     return run_path(chosen, config.dataset.name, config.method.name)
 
 
-def task_of(config: Config) -> Task:
-    """The learning task that the configuration describes."""
-    return Task(
-        dataset=config.dataset.name,
-        path=config.dataset.path,
-        model=config.dataset.model,
-        partition=config.dataset.partition,
-        num_clients=config.dataset.num_clients,
-        seed=config.run.seed,
-    )
-
-
 def order_of(config: Config, task: Task) -> TrainingOrder:
     """The training order of round 0."""
     training = LocalTraining(
@@ -143,7 +132,7 @@ def restore(files: RunDirectory, method: Method) -> tuple[RunState, Theta]:
 
 def conclude(files: RunDirectory, method: Method, task: Task, theta: Theta, paused: bool) -> None:
     """Draw the curves; write the final model unless the run is to go on later."""
-    files.draw(method.plan, f"{method.name} on {task.dataset}")
+    files.draw(method.plan, f"{method.name} on {task.source.name}")
     if paused:
         log(INFO, "paused; continue with run.resume=%s", files.path)
     else:

@@ -25,9 +25,8 @@ class TrainingOrder:
     noise: str = "gaussian"
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """One flat mapping; a missing path travels as an empty string."""
-        flat = asdict(self.task) | asdict(self.training)
-        flat["path"] = flat["path"] or ""
+        """One flat mapping; the task, which is nested, travels as JSON."""
+        flat = {"task": self.task.to_json()} | asdict(self.training)
         return flat | {"round_index": self.round_index, "device": self.device, "noise": self.noise}
 
     @classmethod
@@ -35,12 +34,11 @@ class TrainingOrder:
         """Inverse of :meth:`to_scalars`.
 
         Raises:
-            KeyError: a value is missing.
+            KeyError, ValueError, TypeError: a value is missing or of another form.
         """
-        task = {field.name: scalars[field.name] for field in fields(Task)}
         training = {field.name: scalars[field.name] for field in fields(LocalTraining)}
         return cls(
-            task=Task(**task | {"path": task["path"] or None}),
+            task=Task.from_json(scalars["task"]),
             training=LocalTraining(**training),
             round_index=scalars["round_index"],
             device=scalars["device"],

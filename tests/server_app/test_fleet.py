@@ -7,11 +7,12 @@ from local_grid import FIRST_NODE_ID, LocalGrid
 from conf.load import load
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import NoiseAt, SumRequest
+from gdpfed.tasks import task_of
 from secagg import threshold_for
 from server_app.errors import RunError
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet, disjoint_waves
-from server_app.run import order_of, task_of
+from server_app.run import order_of
 
 NUM_CLIENTS = 12
 
