@@ -1,15 +1,17 @@
-"""The command ``gdpfed``: plan a private training, run one in simulation."""
+"""The command ``gdpfed``: plan a private training, look at its data, run it in simulation."""
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
 from conf.load import load
 from conf.schema import ConfigError
 from gdpfed.launch import Launch, LaunchError
+from gdpfed.learning.errors import LearningError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
@@ -24,6 +26,7 @@ examples:
   gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp
   gdpfed plan dataset=svhn --compare                every method and accountant side by side
   gdpfed plan privacy.budgets=[0.5,2,8] privacy.group_shares=[0.2,0.3,0.5] --json
+  gdpfed partition dataset=cifar10 dataset.partition=dirichlet dataset.dirichlet_alpha=0.3
   gdpfed run method=dp_fedavg run.seed=1            train in simulation, with a progress bar
   gdpfed run run.resume=runs/20260101-120000-digits-gdpfed_plus
 
@@ -51,6 +54,17 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--compare", action="store_true", help="all methods under all accountants, side by side"
     )
+    partition = commands.add_parser(
+        "partition",
+        help="show which client holds how much of what",
+        description="Share out a data set as a run would, and show what the clients hold.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    partition.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance dataset=fmnist")
+    partition.add_argument(
+        "--output", type=Path, metavar="FILE.png", help="also draw the labels of each client"
+    )
     run = commands.add_parser(
         "run",
         help="train on Flower's simulation backend and follow it",
@@ -68,8 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "run":
             return _run(options.overrides)
+        if options.command == "partition":
+            return _partition(options.overrides, options.output)
         return _plan(options.overrides, as_json=options.json, compare=options.compare)
-    except (ConfigError, PrivacyError) as error:
+    except (ConfigError, LearningError, PrivacyError) as error:
         print(f"gdpfed: {error}", file=sys.stderr)
         return 2
     except LaunchError as error:
@@ -128,6 +144,21 @@ def _comparison_dict(method: str, accountant: str, plan: PrivacyPlan | str) -> d
     return {"method": method, "accountant": accountant, **outcome}
 
 
+def _partition(overrides: Sequence[str], picture: Path | None) -> int:
+    # Imported here, since torch takes seconds and the other commands leave it to the run's own processes.
+    from gdpfed.report.partition import draw_partition, holdings, partition_table
+    from gdpfed.tasks import task_of
+
+    if picture is not None and (picture.suffix != ".png" or not picture.absolute().parent.is_dir()):
+        raise ConfigError(f"--output={picture} must be a .png file in a directory that exists")
+    held = holdings(task_of(load(overrides)))
+    _console().print(partition_table(held))
+    if picture is not None:
+        draw_partition(held, picture)
+        _console().print(f"The picture is in {picture}", soft_wrap=True)
+    return 0
+
+
 def _run(overrides: Sequence[str]) -> int:
     config = load(overrides)
     plan = make_method(config).plan
@@ -137,7 +168,11 @@ def _run(overrides: Sequence[str]) -> int:
     chosen = config.run.resume or config.run.directory
     directory = run_path(chosen, config.dataset.name, config.method.name)
     launch = Launch.training(
-        overrides, num_clients=config.dataset.num_clients, directory=directory, resuming=resuming
+        overrides,
+        num_clients=config.dataset.num_clients,
+        directory=directory,
+        resuming=resuming,
+        dataset_path=config.dataset.path,
     )
     budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
     with launch, RunProgress(console, config.run.num_rounds, budgets) as progress:
