@@ -6,15 +6,17 @@ python benchmarks/secagg_bench.py --quick    the table on smaller work and a plo
 
 import argparse
 import os
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import secagg_flower as flower
+from cryptography.hazmat.primitives.ciphers import CipherContext
 from secagg_growth import plot_growth
 from secagg_rounds import parameters_for, peak_vectors, run_round
 
-from secagg.prg import add_masks, cipher_stream
+from secagg.prg import add_masks, cipher_stream, mask_stream
 from secagg.shamir import recover, split
 
 SUITE = "aes128ctr"
@@ -23,36 +25,44 @@ _CHUNK = 256 * 1024
 Row = tuple[str, str, str, float, str]
 
 
-def raw_keystream(num_bytes: int) -> None:
+def raw_keystream(stream: CipherContext, num_bytes: int) -> None:
     """The cipher alone, into one reused buffer in cache."""
     zeros, buffer = bytes(_CHUNK), bytearray(_CHUNK)
-    stream = cipher_stream(SUITE, bytes(16))
     for _ in range(num_bytes // _CHUNK):
         stream.update_into(zeros, buffer)
 
 
-def keystream_and_masks(dimension: int, threads: int, repeats: int) -> tuple[float, float]:
-    """Seconds a mask of the cipher alone and of our masks, on as many threads.
+def keystream_and_masks(dimension: int, threads: int, repeats: int) -> tuple[float, float, float]:
+    """Seconds a mask of the cipher alone, in CTR mode and by way of GCM, and of our masks.
 
-    Many short runs in turn, the fastest of each, so that a busy neighbour slows both or neither.
+    On as many threads. Many short runs in turn, the fastest of each, so that a busy neighbour slows all
+    or none.
     """
     vector = np.zeros(dimension, dtype=np.uint32)
     masks = [(bytes([number]) * 16, 1) for number in range(MASKS)]
     share = 4 * dimension * MASKS // threads // _CHUNK * _CHUNK
-    raw = ours = float("inf")
+    ctr = fused = ours = float("inf")
+
+    def alone(stream: Callable[[], CipherContext]) -> float:
+        streams = [stream() for _ in range(threads)]
+        return flower.seconds(lambda: list(pool.map(raw_keystream, streams, [share] * threads)))
+
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(repeats):
-            raw = min(raw, flower.seconds(lambda: list(pool.map(raw_keystream, [share] * threads))))
+            ctr = min(ctr, alone(lambda: cipher_stream(SUITE, bytes(16))))
+            fused = min(fused, alone(lambda: mask_stream(SUITE, bytes(16), 0)))
             ours = min(ours, flower.seconds(lambda: add_masks(vector, masks, SUITE, threads)))
-    return raw * 4 * dimension / (share * threads), ours / MASKS
+    scale = 4 * dimension / (share * threads)
+    return ctr * scale, fused * scale, ours / MASKS
 
 
 def mask_rows(dimension: int, repeats: int) -> list[Row]:
     size, rows = 4 * dimension, []
     for threads, wanted in ((1, "0.8"), (2, "0.75" if dimension > 5e6 else "-")):
-        raw, ours = keystream_and_masks(dimension, threads, repeats)
+        ctr, fused, ours = keystream_and_masks(dimension, threads, repeats)
         name = f"mask and add, d = {dimension:g}, {threads} thread{'s'[: threads - 1]}"
-        rows.append((name, _rate(size / ours), f"the cipher {_rate(size / raw)}", raw / ours, wanted))
+        rows.append((name, _rate(size / ours), f"AES-CTR alone {_rate(size / ctr)}", ctr / ours, wanted))
+        rows.append((name, _rate(size / ours), f"AES-GCM alone {_rate(size / fused)}", fused / ours, "-"))
         if threads == 1:
             flowers = flower.mask_seconds(dimension)
             rows.append((name, _time(ours), f"Flower {_time(flowers)}", flowers / ours, "4"))
@@ -97,11 +107,12 @@ def _time(value: float) -> str:
     return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
-def print_table(rows: list[Row]) -> None:
-    print(f"{'work':<46}{'ours':>12}  {'compared with':<24}{'ratio':>8}{'aim':>7}")
+def print_table(rows: Iterable[Row]) -> None:
+    """Print each row as soon as it is measured."""
+    print(f"{'work':<46}{'ours':>12}  {'compared with':<26}{'ratio':>8}{'aim':>7}", flush=True)
     for name, ours, other, ratio, wanted in rows:
         shown = f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
-        print(f"{name:<46}{ours:>12}  {other:<24}{shown:>8}{wanted:>7}")
+        print(f"{name:<46}{ours:>12}  {other:<26}{shown:>8}{wanted:>7}", flush=True)
 
 
 def main() -> None:
@@ -113,9 +124,13 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, default=Path("docs/secagg_growth.png"))
     arguments = parser.parse_args()
     large, repeats = (2_000_000, 5) if arguments.quick else (11_000_000, 15)
-    rows = mask_rows(1_000_000, 4 * repeats) + mask_rows(large, repeats) + shamir_rows()
-    rows += round_rows(*((30, 100_000) if arguments.quick else (120, 1_000_000)))
-    print_table(rows)
+    work: list[Callable[[], list[Row]]] = [
+        lambda: mask_rows(1_000_000, 4 * repeats),
+        lambda: mask_rows(large, repeats),
+        shamir_rows,
+        lambda: round_rows(*((30, 100_000) if arguments.quick else (120, 1_000_000))),
+    ]
+    print_table(row for part in work for row in part())
     print(f"\nA client's peak from residues to reply: {peak_vectors(1_000_000):.2f} vectors of d (aim: 4)")
     if not arguments.no_plot:
         plot_growth(arguments.plot, (30, 120) if arguments.quick else (30, 120, 300, 1000))

@@ -12,16 +12,18 @@ DIMENSION = 100_000
 
 def plot_growth(path: Path, sizes: tuple[int, ...]) -> None:
     """Measure rounds with a tenth dropped, print the numbers, save the plot."""
-    complete = [run_round(parameters_for(n, DIMENSION), n // 10) for n in sizes]
-    sparse = [
-        sparse_round(n) if n >= COMPLETE_BELOW else cost for n, cost in zip(sizes, complete, strict=True)
-    ]
     print(f"\n{'n':>6}{'client, complete':>18}{'sparse':>10}{'server, complete':>18}{'sparse':>10}   (s)")
-    for n, full, few in zip(sizes, complete, sparse, strict=True):
+    complete, sparse = [], []
+    for n in sizes:
+        full = run_round(parameters_for(n, DIMENSION), n // 10)
+        few = sparse_round(n) if n >= COMPLETE_BELOW else full
         print(
             f"{n:>6}{full.client_total:>18.4f}{few.client_total:>10.4f}"
-            f"{full.server_seconds:>18.3f}{few.server_seconds:>10.3f}"
+            f"{full.server_seconds:>18.3f}{few.server_seconds:>10.3f}",
+            flush=True,
         )
+        complete.append(full)
+        sparse.append(few)
     _save(path, sizes, complete, sparse)
 
 

@@ -10,7 +10,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.schema import SecAggConfig
 from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
-from gdpfed.learning.models import fingerprint
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, NoiseAt, SumRequest, Theta
 from secagg import EncodingError, RoundParameters
@@ -72,7 +71,7 @@ class GridFleet:
         training = training_content(order, theta)
         if self.secagg.mode == "off":
             return sums | sum_plain(self.exchanger, jobs, training)
-        return sums | sum_pairwise(self.exchanger, jobs, training, self.roster)
+        return sums | sum_pairwise(self.exchanger, jobs, training, order.context(theta), self.roster)
 
     def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
         """Refuse sums whose cohorts would not fit the integers that are summed.
@@ -97,7 +96,6 @@ class GridFleet:
             dimension=len(theta),
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier,
-            model_hash=fingerprint(theta),
         )
 
 

@@ -35,6 +35,8 @@ def start(directory, *overrides, home):
         cwd=home,
         env=os.environ | {"HOME": str(home)},
         start_new_session=True,
+        # A test run in the background of a script ignores interrupts, and hands that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from joined_sessions import ACTIVE, IDS, Joined, make_parameters
 
 from secagg import ClientStage, RemoteProtocolError, Stage, ThresholdNotMet, keystream
 from secagg.messages import MaskReply
-from secagg.prg import KEY_BYTES, add_masks
+from secagg.prg import KEY_BYTES, SEGMENT_WORDS, add_masks
 
 
 def chi_square_of_bytes(words: np.ndarray) -> float:
@@ -149,7 +150,7 @@ def test_keystream_continues() -> None:
 
 
 @pytest.mark.parametrize("suite", KEY_BYTES)
-@pytest.mark.parametrize("length", [1, 40, 100_003])
+@pytest.mark.parametrize("length", [1, SEGMENT_WORDS, 2 * SEGMENT_WORDS + 17])
 @pytest.mark.parametrize("threads", [2, 3])
 def test_more_threads_make_the_same_mask(suite: str, length: int, threads: int) -> None:
     keys = [bytes([i]) * KEY_BYTES[suite] for i in range(3)]
@@ -157,6 +158,20 @@ def test_more_threads_make_the_same_mask(suite: str, length: int, threads: int) 
     add_masks(one, [(keys[0], 1), (keys[1], -1), (keys[2], 1)], suite, num_threads=1)
     add_masks(many, [(keys[0], 1), (keys[1], -1), (keys[2], 1)], suite, num_threads=threads)
     assert np.array_equal(one, many)
+
+
+@pytest.mark.parametrize("suite", ["aes128ctr", "aes256ctr"])
+def test_masks_are_counter_blocks_of_the_plain_cipher(suite: str) -> None:
+    """Word by word: AES of (segment as 96 bits, 2 + block in the segment as 32 bits), little-endian."""
+    key = bytes(range(KEY_BYTES[suite]))
+    mask = np.zeros(SEGMENT_WORDS + 9, dtype=np.uint32)
+    add_masks(mask, [(key, 1)], suite)
+    block_cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - the bare cipher
+    for word in (0, 3, 4, 4 * 4095 + 1, SEGMENT_WORDS - 1, SEGMENT_WORDS, SEGMENT_WORDS + 8):
+        segment, inside = divmod(word, SEGMENT_WORDS)
+        counter = segment.to_bytes(12, "big") + (2 + inside // 4).to_bytes(4, "big")
+        block = block_cipher.update(counter)
+        assert int(mask[word]) == int.from_bytes(block[inside % 4 * 4 :][:4], "little")
 
 
 @pytest.mark.parametrize("suite", KEY_BYTES)

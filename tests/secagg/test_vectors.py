@@ -3,7 +3,7 @@
 import pytest
 
 from secagg.keys import PrivateKey, aead, commitment, hkdf_sha256
-from secagg.prg import cipher_stream, keystream
+from secagg.prg import KEY_BYTES, cipher_stream, keystream, mask_stream
 
 h = bytes.fromhex
 
@@ -70,6 +70,18 @@ def test_chacha20() -> None:
         "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
     )
     assert cipher_stream("chacha20", bytes(32)).update(bytes(64)) == h(expected)
+
+
+@pytest.mark.parametrize(
+    ("suite", "first_block"),
+    [
+        ("aes128ctr", "0388dace60b6a392f328c2b971b2fe78"),  # test case 2
+        ("aes256ctr", "cea7403d4d606b6e074ec5d3baf39d18"),  # test case 14
+    ],
+)
+def test_masks_begin_as_gcm_does(suite: str, first_block: str) -> None:
+    """The GCM specification (McGrew and Viega): key, nonce and plaintext of zeros."""
+    assert mask_stream(suite, bytes(KEY_BYTES[suite]), 0).update(bytes(16)) == h(first_block)
 
 
 def test_keystream_is_aes_256_from_block_zero() -> None:

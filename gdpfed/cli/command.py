@@ -1,0 +1,45 @@
+"""What a command is: its words for ``--help``, its arguments, and what it does with them."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from gdpfed.report.plan_table import WIDTH
+
+OVERRIDES_NOTE = (
+    "Overrides are Hydra's: group=option chooses a file under conf/, group.key=value sets one value."
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of ``gdpfed``.
+
+    Attributes:
+        name: its word on the command line.
+        help: one line for the list of commands.
+        description: what it does, for its own ``--help``.
+        examples: command lines to copy, one a line, each with what it is for.
+        add_arguments: declares its arguments.
+        execute: does it; returns the exit status.
+    """
+
+    name: str
+    help: str
+    description: str
+    examples: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    execute: Callable[[argparse.Namespace], int]
+
+
+def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
+    """Declare the trailing overrides of a configuration."""
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"for instance {example}")
+
+
+def make_console() -> Console:
+    """Standard output, as wide as the terminal, or as a plan's table where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)

@@ -1,0 +1,85 @@
+"""``gdpfed plan``: what a run would promise, before it is trained."""
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from conf.load import load
+from conf.schema import ConfigError
+from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.methods import METHODS, make_method
+from gdpfed.privacy.errors import PrivacyError
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.plan_table import comparison_table, plan_table
+
+ACCOUNTANTS = ("pld", "rdp", "theorem1")
+EXAMPLES = """\
+gdpfed plan                                       the bundled digits, GDPFed+
+gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp
+gdpfed plan dataset=svhn --compare                every method and accountant side by side
+gdpfed plan privacy.budgets=[0.5,2,8] privacy.group_shares=[0.2,0.3,0.5] --json"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_overrides(parser, "dataset=fmnist")
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument(
+        "--compare", action="store_true", help="all methods under all accountants, side by side"
+    )
+
+
+def _execute(options: argparse.Namespace) -> int:
+    if options.compare:
+        _compare(options.overrides, as_json=options.json)
+        return 0
+    method = make_method(load(options.overrides))
+    if options.json:
+        print(json.dumps(method.plan.to_dict(), indent=2, allow_nan=False))
+    else:
+        make_console().print(plan_table(method.plan, method.name))
+    return 0
+
+
+def _compare(overrides: Sequence[str], *, as_json: bool) -> None:
+    rows = _comparison(overrides)
+    if as_json:
+        print(json.dumps([_comparison_dict(*row) for row in rows], indent=2, allow_nan=False))
+    else:
+        make_console().print(comparison_table(rows))
+
+
+def _comparison(overrides: Sequence[str]) -> list[tuple[str, str, PrivacyPlan | str]]:
+    fixed = ("method=", "privacy.accountant=")
+    common = [override for override in overrides if not override.startswith(fixed)]
+    load(common)
+    return [
+        (
+            name,
+            accountant,
+            _plan_or_reason([*common, f"method={name}", f"privacy.accountant={accountant}"]),
+        )
+        for name in METHODS
+        for accountant in (ACCOUNTANTS if name != "fedavg" else ("pld",))
+    ]
+
+
+def _plan_or_reason(overrides: Sequence[str]) -> PrivacyPlan | str:
+    try:
+        return make_method(load(overrides)).plan
+    except (ConfigError, PrivacyError) as error:
+        return str(error)
+
+
+def _comparison_dict(method: str, accountant: str, plan: PrivacyPlan | str) -> dict[str, object]:
+    outcome: dict[str, object] = {"refused": plan} if isinstance(plan, str) else plan.to_dict()
+    return {"method": method, "accountant": accountant, **outcome}
+
+
+COMMAND = Command(
+    name="plan",
+    help="show noise, sampling rates and guarantees before training",
+    description="Show what a run would promise every group, and the noise and rates that keep it.",
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

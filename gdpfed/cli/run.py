@@ -1,0 +1,54 @@
+"""``gdpfed run``: train on Flower's simulation backend and follow the rounds."""
+
+import argparse
+
+from conf.load import load
+from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.launch import Launch
+from gdpfed.methods import make_method
+from gdpfed.report.plan_table import plan_table
+from gdpfed.report.progress import RunProgress
+from gdpfed.report.records import read_rounds, run_path
+
+EXAMPLES = """\
+gdpfed run method=dp_fedavg run.seed=1            train in simulation, with a progress bar
+gdpfed run run.resume=runs/20260101-120000-digits-gdpfed_plus"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_overrides(parser, "run.seed=1")
+
+
+def _execute(options: argparse.Namespace) -> int:
+    config = load(options.overrides)
+    plan = make_method(config).plan
+    console = make_console()
+    console.print(plan_table(plan, config.method.name))
+    resuming = config.run.resume is not None
+    chosen = config.run.resume or config.run.directory
+    directory = run_path(chosen, config.dataset.name, config.method.name)
+    launch = Launch.training(
+        options.overrides,
+        num_clients=config.dataset.num_clients,
+        directory=directory,
+        resuming=resuming,
+        dataset_path=config.dataset.path,
+    )
+    budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
+    with launch, RunProgress(console, config.run.num_rounds, budgets) as progress:
+        while launch.running():
+            progress.update(read_rounds(directory))
+        launch.check()
+        progress.update(read_rounds(directory))
+    console.print(f"The run's files are in {directory}", soft_wrap=True)
+    return 0
+
+
+COMMAND = Command(
+    name="run",
+    help="train on Flower's simulation backend and follow it",
+    description="Start Flower in a home of its own, train, follow the rounds, and leave no process.",
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)
