@@ -17,8 +17,8 @@ from gdpfed.learning.datasets import Windows
 from gdpfed.learning.task import Task
 
 CLIENTS_DRAWN = 50
-# Perceptually uniform, readable by the colour-blind and in grey.
-COLOUR_MAP = "cividis_r"
+# One hue from light to dark: readable by the colour-blind and in grey.
+COLOUR_MAP = "Blues"
 BAR_COLOUR = "0.35"
 
 
