@@ -69,8 +69,19 @@ class Launch:
         self.log_directory = log_directory
 
     @classmethod
-    def training(cls, overrides: Sequence[str], *, num_clients: int, directory: Path, resuming: bool) -> Self:
-        """A training of this project with its files in ``directory``, a new one or one to continue."""
+    def training(
+        cls,
+        overrides: Sequence[str],
+        *,
+        num_clients: int,
+        directory: Path,
+        resuming: bool,
+        dataset_path: str | None = None,
+    ) -> Self:
+        """A training of this project with its files in ``directory``, a new one or one to continue.
+
+        ``dataset_path`` is relative to the caller's working directory, which is not that of the run.
+        """
         if not (PROJECT / "pyproject.toml").is_file():
             raise LaunchError(
                 f"{PROJECT} holds no pyproject.toml: gdpfed run needs a checkout of the project, "
@@ -82,6 +93,9 @@ class Launch:
             )
         key = "run.resume" if resuming else "run.directory"
         words = [*overrides, f"{key}={_hydra_string(str(directory))}"]
+        if dataset_path is not None:
+            absolute = Path(dataset_path).expanduser().absolute()
+            words.append(f"dataset.path={_hydra_string(str(absolute))}")
         run_config = {"overrides": shlex.join(words)}
         return cls(PROJECT, run_config, num_supernodes=num_clients, log_directory=directory)
 

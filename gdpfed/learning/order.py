@@ -36,9 +36,8 @@ class TrainingOrder:
     clipping_norm: float = inf
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """One flat mapping; a missing path travels as an empty string."""
-        flat = asdict(self.task) | asdict(self.training)
-        flat["path"] = flat["path"] or ""
+        """One flat mapping; the task, which is nested, travels as JSON."""
+        flat = {"task": self.task.to_json()} | asdict(self.training)
         return flat | {name: getattr(self, name) for name in ROUND_FIELDS}
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
@@ -54,12 +53,11 @@ class TrainingOrder:
         """Inverse of :meth:`to_scalars`.
 
         Raises:
-            KeyError: a value is missing.
+            KeyError, ValueError, TypeError: a value is missing or of another form.
         """
-        task = {field.name: scalars[field.name] for field in fields(Task)}
         training = {field.name: scalars[field.name] for field in fields(LocalTraining)}
         return cls(
-            task=Task(**task | {"path": task["path"] or None}),
+            task=Task.from_json(scalars["task"]),
             training=LocalTraining(**training),
             **{name: scalars[name] for name in ROUND_FIELDS},
         )

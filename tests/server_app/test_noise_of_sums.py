@@ -9,7 +9,7 @@ from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods import make_method
-from gdpfed.rounds.run import task_of
+from gdpfed.tasks import task_of
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 
