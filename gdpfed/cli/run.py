@@ -31,7 +31,8 @@ def _execute(options: argparse.Namespace) -> int:
         options.overrides, num_clients=config.dataset.num_clients, directory=directory, resuming=resuming
     )
     budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
-    with launch, RunProgress(console, config.run.num_rounds, budgets) as progress:
+    waiting = "starting Flower and its workers ..."
+    with launch, RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
         while launch.running():
             progress.update(read_rounds(directory))
         launch.check()

@@ -35,15 +35,15 @@ class Task:
 
     def client_data(self, client_id: int) -> Split:
         """The examples that one client holds; possibly none."""
-        train = self.load().train
-        return train.take(self._indices(len(train), client_id))
+        return self.load().train.take(self.client_indices(client_id))
 
-    def _indices(self, num_examples: int, client_id: int) -> npt.NDArray[np.int64]:
+    def client_indices(self, client_id: int) -> npt.NDArray[np.int64]:
+        """Their positions in the training split."""
         if self.partition != "iid":
             raise LearningError(
                 f"dataset.partition={self.partition} does not fit data set '{self.dataset}': use iid"
             )
-        return iid_indices(num_examples, self.num_clients, client_id, self.seed)
+        return iid_indices(len(self.load().train), self.num_clients, client_id, self.seed)
 
 
 def choose_device(name: str) -> torch.device:
