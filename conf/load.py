@@ -22,6 +22,7 @@ from conf.schema import (
     PrivacyConfig,
     RunConfig,
     SecAggConfig,
+    SimulationConfig,
 )
 
 CONFIG_DIRECTORY = Path(__file__).resolve().parent
@@ -35,6 +36,7 @@ def _register_schema() -> None:
         ("privacy", PrivacyConfig),
         ("secagg", SecAggConfig),
         ("run", RunConfig),
+        ("simulation", SimulationConfig),
     ):
         store.store(group=group, name="schema", node=node)
     for name, method in METHODS.items():

@@ -34,7 +34,7 @@ def _execute(options: argparse.Namespace) -> int:
             def show(record: RoundRecord) -> None:
                 progress.update(read_rounds(prepared.path))
 
-            simulate_prepared(prepared, observe=show)
+            simulate_prepared(prepared, observe=show, announce=console.print)
     except KeyboardInterrupt:
         if not (prepared.path / CHECKPOINT_FILE).exists():
             raise

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -66,3 +67,11 @@ class Engine(ABC):
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Release what the engine holds; it trains nothing afterwards."""
+
+
+def split_evenly(cohort: Cohort, num_parts: int) -> list[Cohort]:
+    """At most so many parts, none of them empty, of sizes that differ by at most one."""
+    count = len(cohort.clients)
+    parts = min(num_parts, count)
+    edges = [count * part // parts for part in range(parts + 1)] if parts else []
+    return [Cohort(cohort.clients[start:stop], cohort.encoding) for start, stop in pairwise(edges)]

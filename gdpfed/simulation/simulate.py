@@ -7,9 +7,10 @@ from pathlib import Path
 
 from conf.schema import Config
 from gdpfed.report.records import RoundRecord
+from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.run import PreparedRun
+from gdpfed.simulation.choice import choose_engine
 from gdpfed.simulation.fleet import InProcessFleet
-from gdpfed.simulation.sequential import SequentialEngine
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +32,17 @@ def simulate(config: Config, *, observe: Callable[[RoundRecord], None] | None = 
     return simulate_prepared(PreparedRun.of(config), observe=observe)
 
 
-def simulate_prepared(prepared: PreparedRun, *, observe: Callable[[RoundRecord], None] | None = None) -> Path:
-    """As :func:`simulate`, for a run that is prepared already."""
-    label = f"simulation {secrets.token_hex(8)}"
-    with InProcessFleet(prepared.config.secagg, label, SequentialEngine()) as fleet:
+def simulate_prepared(
+    prepared: PreparedRun,
+    *,
+    observe: Callable[[RoundRecord], None] | None = None,
+    announce: Announce = logger.info,
+) -> Path:
+    """As :func:`simulate`, for a run that is prepared already; ``announce`` is told what happens."""
+    config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
+    engine, which = choose_engine(config.simulation, prepared.task, config.run.device)
+    with InProcessFleet(config.secagg, label, engine) as fleet:
+        announce(f"training {which}")
         run = prepared.open(fleet, logger.info)
         for record in run.rounds():
             if observe is not None:
