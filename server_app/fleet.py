@@ -41,7 +41,7 @@ class GridFleet(Fleet):
         training = training_content(order, theta)
         if self.secagg.mode == "off":
             return sum_plain(self.exchanger, jobs, training)
-        return sum_masked(self.exchanger, jobs, training, self.roster)
+        return sum_masked(self.exchanger, jobs, training, order.context(theta), self.roster)
 
 
 def training_content(order: TrainingOrder, theta: Theta) -> RecordDict:

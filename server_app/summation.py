@@ -36,16 +36,21 @@ MESSAGE_TYPES = {
 
 
 def sum_masked(
-    exchanger: Exchanger, jobs: Jobs, training: RecordDict, roster: Mapping[int, bytes]
+    exchanger: Exchanger,
+    jobs: Jobs,
+    training: RecordDict,
+    context: bytes,
+    roster: Mapping[int, bytes],
 ) -> dict[str, ClientSum]:
     """Sum every job under secure aggregation.
 
     Args:
         training: what clients need to train, sent with the masked-input request.
+        context: names the training, see `TrainingOrder.context`.
         roster: the public identity key of every client, in active mode.
     """
     extras = {Stage.MASK: training, Stage.ADVERTISE: roster_content(roster)}
-    return sum_pairwise(partial(_exchange_stage, exchanger, extras), jobs, roster)
+    return sum_pairwise(partial(_exchange_stage, exchanger, extras), jobs, context, roster)
 
 
 def roster_content(roster: Mapping[int, bytes]) -> RecordDict:

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from conf.schema import SecAggConfig
-from gdpfed.learning.models import fingerprint
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, NoiseAt, SumRequest, Theta
 from gdpfed.rounds.errors import RunError
@@ -88,7 +87,6 @@ class Fleet(ABC):
             dimension=len(theta),
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier,
-            model_hash=fingerprint(theta),
         )
 
 

@@ -16,15 +16,20 @@ Exchange = Callable[[Stage, Mapping[int, bytes]], Mapping[int, bytes]]
 """Carries one stage's requests to clients, by client id, and brings back the answers that came."""
 
 
-def sum_pairwise(exchange: Exchange, jobs: Jobs, roster: Mapping[int, bytes]) -> dict[str, ClientSum]:
+def sum_pairwise(
+    exchange: Exchange, jobs: Jobs, context: bytes, roster: Mapping[int, bytes]
+) -> dict[str, ClientSum]:
     """Sum every job under secure aggregation, all jobs in the same exchanges.
 
     Args:
         exchange: reaches the clients.
         jobs: parameters and cohort by name; no client occurs twice.
+        context: names the training, see `TrainingOrder.context`.
         roster: the public identity key of every client, in active mode.
     """
     sessions = {name: ServerSession(parameters, ids, roster) for name, (parameters, ids) in jobs.items()}
+    for session in sessions.values():
+        session.bind(context)
     failures: dict[str, str] = {}
     while running := {n: s for n, s in sessions.items() if n not in failures and not s.done}:
         _run_stage(exchange, running)

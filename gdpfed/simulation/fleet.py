@@ -67,7 +67,7 @@ class InProcessFleet(Fleet):
             self._spend(str(stage), started)
             return answers
 
-        return sum_pairwise(exchange, jobs, roster)
+        return sum_pairwise(exchange, jobs, order.context(theta), roster)
 
     def _spend(self, phase: str, started: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + perf_counter() - started

@@ -64,6 +64,7 @@ class JoinedSessions:
         self._engine = engine
         self._order = order
         self._theta = theta
+        self._context = order.context(theta)
         self._sessions = {
             client_id: ClientSession(client_id, _POLICY, identity=identities.get(client_id), roster=roster)
             for client_id in clients
@@ -92,7 +93,7 @@ class JoinedSessions:
     def _mask(self, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
         noise = noise_steps(self._order, session.parameters, num_contributors, session)
         encoding = session.parameters.encoding(num_contributors)
-        return session.mask(encoding.to_residues(steps + noise))
+        return session.mask(encoding.to_residues(steps + noise), self._context)
 
     def _each(
         self, stage: Stage, act: Callable[[ClientSession, Given], Made], given: Mapping[int, Given]
