@@ -23,6 +23,7 @@ from conf.schema import (
     PrivacyConfig,
     RunConfig,
     SecAggConfig,
+    SimulationConfig,
 )
 
 
@@ -34,6 +35,7 @@ def _register_schema() -> None:
         ("privacy", PrivacyConfig),
         ("secagg", SecAggConfig),
         ("run", RunConfig),
+        ("simulation", SimulationConfig),
     ):
         store.store(group=group, name="schema", node=node)
     for name, method in method_configs().items():

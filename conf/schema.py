@@ -16,6 +16,8 @@ SECAGG_MODES = ("curious", "active", "off")
 NOISES = ("gaussian", "discrete_gaussian")
 DEVICES = ("auto", "cpu", "cuda")
 PARTITIONS = ("iid", "dirichlet", "natural")
+ENGINES = ("auto", "batched", "sequential")
+PRECISIONS = ("float32", "tf32", "bf16")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 
 
@@ -298,6 +300,34 @@ class RunConfig:
 
 
 @dataclass
+class SimulationConfig:
+    """How ``gdpfed simulate`` trains a cohort; runs over Flower have no use for it."""
+
+    engine: str = "auto"
+    workers: int | None = None
+    clients_at_once: int | None = None
+    precision: str = "float32"
+
+    def validate(self) -> None:
+        require(self.engine in ENGINES, f"simulation.engine={self.engine} is none of {', '.join(ENGINES)}")
+        for key in ("workers", "clients_at_once"):
+            value = getattr(self, key)
+            require(
+                value is None or value >= 1,
+                f"simulation.{key}={value} must be at least 1, or null to let the engine choose",
+            )
+        require(
+            self.precision in PRECISIONS,
+            f"simulation.precision={self.precision} is none of {', '.join(PRECISIONS)}",
+        )
+        require(
+            self.precision == "float32" or self.engine != "sequential",
+            f"simulation.precision={self.precision} needs simulation.engine=batched: one client after the "
+            "other trains as a node does, in float32",
+        )
+
+
+@dataclass
 class Config:
     """The whole configuration of a run."""
 
@@ -306,6 +336,7 @@ class Config:
     privacy: PrivacyConfig = MISSING
     secagg: SecAggConfig = MISSING
     run: RunConfig = MISSING
+    simulation: SimulationConfig = MISSING
 
     def validate(self) -> None:
         """Check every section.
@@ -313,7 +344,7 @@ class Config:
         Raises:
             ConfigError: one line that names the value and the remedy.
         """
-        for section in (self.dataset, self.method, self.privacy, self.secagg, self.run):
+        for section in (self.dataset, self.method, self.privacy, self.secagg, self.run, self.simulation):
             section.validate()
         require(
             self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",

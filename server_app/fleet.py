@@ -16,7 +16,7 @@ from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
 from server_app.exchange import Exchanger
-from server_app.summation import sum_pairwise, sum_plain
+from server_app.summation import sum_masked, sum_plain
 
 
 class GridFleet(Fleet):
@@ -48,7 +48,7 @@ class GridFleet(Fleet):
         training = training_contents(order, theta, norms)
         if self.secagg.mode == "off":
             return sum_plain(self.exchanger, jobs, training)
-        return sum_pairwise(self.exchanger, jobs, training, order.context(theta), self.roster)
+        return sum_masked(self.exchanger, jobs, training, order.context(theta), self.roster)
 
 
 def training_contents(

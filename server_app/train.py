@@ -6,7 +6,7 @@ from logging import INFO
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from conf.schema import Config
+from conf.schema import Config, ConfigError
 from gdpfed.rounds.run import PreparedRun
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
@@ -21,9 +21,17 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
             cannot be used; later only for a file system that refuses.
     """
+    _refuse_simulated_precision(config)
     prepared, waits = PreparedRun.of(config), config.run.timeout_seconds
     nodes, roster = join_clients(grid, prepared.task.num_clients, config.secagg.mode, waits)
     fleet = GridFleet(Exchanger(grid, nodes, waits), config.secagg, run_label, roster)
     run = prepared.open(fleet, partial(log, INFO, "%s"))
     PrivateStrategy(run).start(grid, arrays_of(run), num_rounds=config.run.num_rounds)
     run.conclude()
+
+
+def _refuse_simulated_precision(config: Config) -> None:
+    """Nodes train in float32: the setting would be written down and not be true."""
+    precision = config.simulation.precision
+    if precision != "float32":
+        raise ConfigError(f"simulation.precision={precision} is for gdpfed simulate: leave it out here")

@@ -5,15 +5,16 @@ import sys
 from collections.abc import Sequence
 
 from conf.schema import ConfigError
-from gdpfed.cli import partition, plan, run
+from gdpfed.cli import partition, plan, run, simulate
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
 from gdpfed.launch import LaunchError
 from gdpfed.learning.errors import LearningError
 from gdpfed.privacy.errors import PrivacyError
+from gdpfed.rounds.errors import RunError
 
-COMMANDS = (plan.COMMAND, partition.COMMAND, run.COMMAND)
+COMMANDS = (plan.COMMAND, partition.COMMAND, run.COMMAND, simulate.COMMAND)
 BAD_INPUT = (ConfigError, LearningError, PrivacyError)
-FAILURES = (LaunchError,)
+FAILURES = (LaunchError, RunError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -53,6 +53,8 @@ class PreparedRun:
         """
         method = make_method(config)
         task = task_of(config)
+        # Refuses a partition that does not fit the data before anything is written.
+        task.client_indices(0)
         evaluate_model = central_evaluation(task, config.run.device)
         path = path_of(config)
         files = RunDirectory.resume(path, config) if config.run.resume else None

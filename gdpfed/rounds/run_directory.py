@@ -32,7 +32,10 @@ from gdpfed.rounds.checkpoint import CHECKPOINT_FILE, PRIVATE_MODE, write_whole
 from gdpfed.rounds.errors import RunError
 
 # How a run is carried out may change when it is resumed; what it computes may not.
-RESUMABLE_CHANGES = {"directory", "resume", "stop_after_round", "timeout_seconds", "device"}
+RESUMABLE_CHANGES = {
+    "run": {"directory", "resume", "stop_after_round", "timeout_seconds", "device"},
+    "simulation": {"engine", "workers", "clients_at_once"},
+}
 
 
 class RunDirectory:
@@ -152,7 +155,7 @@ def _difference(saved: Any, given: dict[str, Any]) -> str | None:
     for group, section in given.items():
         kept = saved.get(group)
         for key, value in section.items():
-            if group == "run" and key in RESUMABLE_CHANGES:
+            if key in RESUMABLE_CHANGES.get(group, ()):
                 continue
             old = kept.get(key) if isinstance(kept, dict) else None
             if old != value:

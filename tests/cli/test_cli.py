@@ -69,7 +69,7 @@ def test_compare_as_json(capsys):
     }
 
 
-@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("command", ["plan", "run", "simulate"])
 def test_bad_input_is_one_line_and_status_2(capsys, command):
     assert main([command, "privacy.clipping_norm=-1"]) == 2
     captured = capsys.readouterr()

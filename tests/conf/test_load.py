@@ -69,7 +69,7 @@ def test_yaml_says_everything_and_reads_back():
     read = yaml.safe_load(to_yaml(config))
     assert read["dataset"]["local_steps"] == 25
     assert read["privacy"]["delta"] == 1e-5
-    assert set(read) == {"dataset", "method", "privacy", "secagg", "run"}
+    assert set(read) == {"dataset", "method", "privacy", "secagg", "run", "simulation"}
 
 
 @pytest.mark.parametrize(

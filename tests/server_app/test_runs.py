@@ -153,6 +153,12 @@ def test_resume_and_directory_together_are_refused(tmp_path):
         run(tmp_path / "run", ["run.resume=elsewhere"])
 
 
+def test_a_precision_that_nodes_do_not_have_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="simulation.precision=bf16 is for gdpfed simulate"):
+        run(tmp_path / "run", ["simulation.precision=bf16"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_learning_rate_decays_by_round(tmp_path):
     rates = []
 
