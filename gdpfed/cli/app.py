@@ -6,15 +6,17 @@ import sys
 from collections.abc import Sequence
 
 from conf.schema import ConfigError
-from gdpfed.cli import plan, report, run
+from gdpfed.cli import plan, report, reproduce, run
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
+from gdpfed.experiments.errors import ExperimentError
 from gdpfed.launch import LaunchError
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.report.errors import ReportError
+from gdpfed.rounds.errors import RunError
 
-COMMANDS = (plan.COMMAND, run.COMMAND, report.COMMAND)
-BAD_INPUT = (ConfigError, PrivacyError, ReportError)
-FAILURES = (LaunchError,)
+COMMANDS = (plan.COMMAND, run.COMMAND, report.COMMAND, reproduce.COMMAND)
+BAD_INPUT = (ConfigError, ExperimentError, PrivacyError, ReportError)
+FAILURES = (LaunchError, RunError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
