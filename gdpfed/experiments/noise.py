@@ -6,12 +6,15 @@ from functools import partial
 from pathlib import Path
 
 from conf.experiment import Experiment
+from conf.load import load
+from conf.schema import ConfigError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.footnotes import Footnotes
 from gdpfed.experiments.layout import dataset_label
-from gdpfed.experiments.planned import plan_or_reason
 from gdpfed.experiments.presentation import Presentation
 from gdpfed.experiments.printed_search import as_printed
+from gdpfed.methods import make_method
+from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.comparison import ABSENT
 from gdpfed.report.dots import Dots, draw_dots, height_inches
@@ -54,11 +57,11 @@ def present_noise(experiment: Experiment, datasets: Sequence[str], cells: Sequen
 
 
 def _noise_cell(experiment: Experiment, cell: Cell) -> NoiseCell:
-    rdp = plan_or_reason(cell, ["privacy.accountant=rdp"])
+    rdp = _plan_or_reason(cell, "rdp")
     plans = {
         PRINTED: rdp if isinstance(rdp, str) else as_printed(rdp),
         "rdp": rdp,
-        "pld": plan_or_reason(cell, ["privacy.accountant=pld"]),
+        "pld": _plan_or_reason(cell, "pld"),
     }
     published = experiment.published
     return NoiseCell(
@@ -67,6 +70,13 @@ def _noise_cell(experiment: Experiment, cell: Cell) -> NoiseCell:
         published.variances.get(cell.row, {}).get(cell.dataset),
         published.magnitude.get(cell.row, {}).get(cell.dataset),
     )
+
+
+def _plan_or_reason(cell: Cell, accountant: str) -> PrivacyPlan | str:
+    try:
+        return make_method(load([*cell.overrides, f"privacy.accountant={accountant}"])).plan
+    except (ConfigError, PrivacyError) as error:
+        return str(error)
 
 
 def _table(experiment: Experiment, dataset: str, planned: Sequence[NoiseCell]) -> Table:

@@ -75,18 +75,17 @@ def reproduce(request: Reproduction, trainer: Trainer, console: Console) -> bool
         with ExperimentProgress(console, request.experiment, runs) as progress:
             reasons = train_missing(runs, trainer, progress)
     except KeyboardInterrupt:
-        _write_outcomes(request, outcomes_of(cells, runs, {}), console)
+        if any(run.finished for run in runs):
+            _write_outcomes(request, outcomes_of(cells, runs, {}), console)
         raise KeyboardInterrupt(_how_to_continue(runs, request.command)) from None
     outcomes = outcomes_of(cells, runs, reasons)
+    if not any(outcome.finished for outcome in outcomes):
+        raise ExperimentError(f"nothing can be run of {request.experiment.name}: {outcomes[0].reason}")
     _write_outcomes(request, outcomes, console)
     return not reasons
 
 
 def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> None:
-    if not any(outcome.finished for outcome in outcomes):
-        if any(run.path.exists() for outcome in outcomes for run in outcome.runs):
-            return
-        raise ExperimentError(f"nothing can be run of {request.experiment.name}: {outcomes[0].reason}")
     experiment, datasets = request.experiment, request.datasets
     presentation = Presentation(
         tables=accuracy_tables(experiment, datasets, outcomes),

@@ -55,6 +55,7 @@ def draw_dots(axes: Axes, names: Sequence[str], kinds: Sequence[Dots], unit: str
             color=COLOURS[index % len(COLOURS)],
             markerfacecolor="none" if kind.hollow else COLOURS[index % len(COLOURS)],
             capsize=2,
+            clip_on=False,
             label=kind.label,
         )
     for row in range(1, len(names), 2):

@@ -128,6 +128,15 @@ def test_an_interrupted_experiment_continues_where_it_was(tmp_path, rounds):
     assert figures(tmp_path) == figures(tmp_path / "whole")
 
 
+def test_an_interrupt_before_anything_is_there_says_how_to_continue_too(tmp_path):
+    def interrupted(config, *, observe=None):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="after 0 of 6 runs; the same command continues: gdpfed rep"):
+        run_it(tmp_path, interrupted)
+    assert not (tmp_path / "small").exists()
+
+
 def test_finished_runs_are_reused_also_by_another_experiment(tmp_path):
     run_it(tmp_path, StubTrainer())
     _, shown = run_it(tmp_path, trainer := StubTrainer())
