@@ -16,6 +16,7 @@ from gdpfed.learning.models import state_dict_of
 from gdpfed.learning.task import Task
 from gdpfed.privacy.ledger import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.lines import CARRYING_OUT
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.records import (
     ACCURACY_PICTURE,
@@ -30,12 +31,6 @@ from gdpfed.report.records import (
 )
 from gdpfed.rounds.checkpoint import CHECKPOINT_FILE, PRIVATE_MODE, write_whole
 from gdpfed.rounds.errors import RunError
-
-# How a run is carried out may change when it is resumed; what it computes may not.
-RESUMABLE_CHANGES = {
-    "run": {"directory", "resume", "stop_after_round", "timeout_seconds", "device"},
-    "simulation": {"engine", "workers", "clients_at_once"},
-}
 
 
 class RunDirectory:
@@ -155,7 +150,7 @@ def _difference(saved: Any, given: dict[str, Any]) -> str | None:
     for group, section in given.items():
         kept = saved.get(group)
         for key, value in section.items():
-            if key in RESUMABLE_CHANGES.get(group, ()):
+            if key in CARRYING_OUT.get(group, ()):
                 continue
             old = kept.get(key) if isinstance(kept, dict) else None
             if old != value:
