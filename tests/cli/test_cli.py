@@ -60,7 +60,7 @@ def test_compare_shows_every_method_and_why_one_is_refused(capsys):
 def test_compare_as_json(capsys):
     assert main(["plan", "--compare", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 1 + 4 * 3
+    assert len(rows) == 1 + 7 * 3
     assert {row["method"] for row in rows if "refused" in row} == {
         "dp_fedavg",
         "gdpfed",
