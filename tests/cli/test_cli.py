@@ -5,8 +5,8 @@ import json
 import pytest
 
 from gdpfed.cli import main
-from gdpfed.methods import METHODS
 from gdpfed.cli.app import COMMANDS
+from gdpfed.methods import METHODS
 
 GROUP_KEYS = {
     "epsilon",
