@@ -27,9 +27,10 @@ from typing import Self
 
 import psutil
 
+from gdpfed import CACHE
+
 PROJECT = Path(__file__).resolve().parents[1]
 HOMES = PROJECT / ".flwr"
-CACHE = HOMES / "cache"
 FAILED_LOG = HOMES / "failed.log"
 LOG_FILE = "flower.log"
 START_SECONDS = 60.0
