@@ -140,11 +140,11 @@ def test_an_occupied_directory_is_refused(tmp_path):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious.txt"]
 
 
-def test_a_data_set_without_a_loader_is_refused_before_anything_is_written(tmp_path):
+def test_data_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
     from gdpfed.learning.errors import LearningError
 
-    with pytest.raises(LearningError, match="'fmnist' has settings to plan with but no loader"):
-        run(tmp_path / "run", ["dataset=fmnist"])
+    with pytest.raises(LearningError, match="plays.txt"):
+        run(tmp_path / "run", ["dataset=shakespeare", f"dataset.path='{tmp_path}/plays.txt'"])
     assert not (tmp_path / "run").exists()
 
 
