@@ -80,7 +80,13 @@ def test_a_worker_that_is_killed_ends_the_run_with_one_line():
 def test_an_interrupted_run_leaves_one_line_and_no_process(tmp_path):
     overrides = ["dataset.num_clients=24", "method=fedavg", "secagg=off", "run.num_rounds=100000"]
     command = [sys.executable, "-m", "gdpfed.cli", "simulate", *overrides, "simulation.workers=2"]
-    run = subprocess.Popen([*command, f"run.directory={tmp_path}/run"], stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        [*command, f"run.directory={tmp_path}/run"],
+        stderr=subprocess.PIPE,
+        text=True,
+        # A test run in the background of a script ignores interrupts, and hands that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     rounds = tmp_path / "run" / "rounds.jsonl"
     while not (rounds.exists() and rounds.stat().st_size):
         assert run.poll() is None
