@@ -2,6 +2,7 @@
 
 import ctypes
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +43,7 @@ class WorkerProcesses(Engine):
             num_workers,
             mp_context=multiprocessing.get_context("fork"),
             initializer=_start_worker,
-            initargs=(make_engine,),
+            initargs=(make_engine, os.getpid()),
         )
         # Forks all of them now, before this process has threads of its own.
         self._pool.submit(int).result()
@@ -80,14 +81,21 @@ class WorkerProcesses(Engine):
             ) from None
 
 
-def _start_worker(make_engine: MakeEngine) -> None:
+def _start_worker(make_engine: MakeEngine, parent: int) -> None:
     """An interrupt is the parent's to handle; its end is the worker's, too."""
     global _engine
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    _end_with(parent)
     torch.set_num_threads(1)
     _engine = make_engine()
+
+
+def _end_with(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    # A parent that ended before it could be watched sends no signal.
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _sum_of_part(order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:

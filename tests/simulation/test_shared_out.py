@@ -1,6 +1,7 @@
 """A cohort that processes or devices share is summed as by one, and nothing is left of them."""
 
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from gdpfed.rounds.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.devices import SeveralDevices
 from gdpfed.simulation.engine import split_evenly
-from gdpfed.simulation.processes import WorkerProcesses
+from gdpfed.simulation.processes import WorkerProcesses, _start_worker
 
 ORDER = order_of()
 make_engine = partial(BatchedEngine, ORDER.task, torch.device("cpu"), chunk_clients=3)
@@ -116,3 +117,13 @@ def test_workers_end_with_a_parent_that_is_killed():
     gone, alive = psutil.wait_procs(workers, timeout=10)
     assert len(gone) == 2
     assert not alive
+
+
+def test_a_worker_whose_parent_ended_before_it_started_ends_at_once():
+    not_its_parent = os.getppid()
+    worker = multiprocessing.get_context("fork").Process(
+        target=_start_worker, args=(lambda: time.sleep(600), not_its_parent)
+    )
+    worker.start()
+    worker.join(10)
+    assert worker.exitcode == 1
