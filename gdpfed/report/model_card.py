@@ -104,8 +104,8 @@ def _promise(subject: CardSubject) -> list[str]:
         *lines,
         "",
         "In plain words: that a client takes part multiplies the probability of anything by at most "
-        f"{', '.join(factors)}. The server knows whom it asked, so against it the larger figure holds, of the client that "
-        f"took part most often. Accounted with {plan.accountant} for {plan.sampling} sampling and "
+        f"{', '.join(factors)}. The server knows whom it asked, so against it the larger figure holds, of "
+        f"the client that took part most often. Accounted with {plan.accountant} for {plan.sampling} sampling and "
         f"{plan.noise} noise; `gdpfed audit` computes the figures a second time.",
     ]
 
