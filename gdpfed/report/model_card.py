@@ -105,8 +105,8 @@ def _promise(subject: CardSubject) -> list[str]:
         "",
         "In plain words: that a client takes part multiplies the probability of anything by at most "
         f"{', '.join(factors)}. The server knows whom it asked, so against it the larger figure holds, of "
-        f"the client that took part most often. Accounted with {plan.accountant} for {plan.sampling} sampling and "
-        f"{plan.noise} noise; `gdpfed audit` computes the figures a second time.",
+        f"the client that took part most often. Accounted with {plan.accountant} for {plan.sampling} "
+        f"sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second time.",
     ]
 
 
