@@ -1,5 +1,7 @@
 """What a message orders: the model and the training, checked against what the client agreed to."""
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -36,8 +38,12 @@ def encoded_update(
     num_contributors: int,
     client_id: int,
     session: ClientSession | None = None,
+    own_data: Path | None = None,
 ) -> npt.NDArray[np.uint32]:
-    """One client's clipped and noised update as residues, shape (d,)."""
+    """One client's clipped and noised update as residues, shape (d,).
+
+    ``own_data`` is the file with this client's own examples; without one its part of the data set.
+    """
     encoding = parameters.encoding(num_contributors)
-    steps = update_steps(order, theta, encoding, client_id)
+    steps = update_steps(order, theta, encoding, client_id, own_data)
     return encoding.to_residues(steps + noise_steps(order, parameters, num_contributors, session))

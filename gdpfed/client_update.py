@@ -3,11 +3,14 @@
 import os
 from functools import lru_cache
 from math import isinf
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from gdpfed.learning.datasets import Split
+from gdpfed.learning.datasets.own import own_split
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.order import TrainingOrder
@@ -29,12 +32,18 @@ _model = lru_cache(maxsize=1)(Task.build_model)
 
 
 def update_steps(
-    order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int
+    order: TrainingOrder,
+    theta: npt.NDArray[np.float32],
+    encoding: Encoding,
+    client_id: int,
+    own_data: Path | None = None,
 ) -> npt.NDArray[np.int64]:
     """One client's update in integer steps, shape (d,), without noise.
 
     It is clipped to ``clip_bound``, a hair below C_i, so that after rounding to the grid its L2 norm is at
     most C_i: the order's clipping norm, which may not be above the sum's.
+
+    ``own_data`` is the file with this client's own examples; without one its part of the data set.
 
     Raises:
         EncodingError: the update has a coordinate that would wrap the sum (without clipping only).
@@ -42,13 +51,21 @@ def update_steps(
     update = local_update(
         _model(order.task),
         theta,
-        order.task.client_data(client_id),
+        _examples(order.task, client_id, own_data),
         order.training,
         rng=batch_generator(order, client_id),
         device=choose_device(order.device),
     )
     own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
     return own.encode(clip(update, own.clip_bound).cpu().numpy())
+
+
+def _examples(task: Task, client_id: int, own_data: Path | None) -> Split:
+    if own_data is None:
+        return task.client_data(client_id)
+    if task.form is None:
+        raise OrderError("the order does not say what examples look like, so own data cannot be used")
+    return own_split(own_data, task.form)
 
 
 def noise_steps(

@@ -44,6 +44,7 @@ def sum_masked(
     training: Contents,
     context: bytes,
     roster: Mapping[int, bytes],
+    which_round: RecordDict,
 ) -> dict[str, ClientSum]:
     """Sum every job under secure aggregation.
 
@@ -51,8 +52,13 @@ def sum_masked(
         training: what each client needs to train, sent with the masked-input request.
         context: names the training, see `TrainingOrder.context`.
         roster: the public identity key of every client, in active mode.
+        which_round: run and round, for the ledgers that clients keep themselves.
     """
-    extras = {Stage.MASK: training, Stage.ADVERTISE: dict.fromkeys(training, roster_content(roster))}
+    announced = RecordDict({**roster_content(roster), **which_round})
+    extras = {
+        Stage.ADVERTISE: dict.fromkeys(training, announced),
+        Stage.MASK: {client: RecordDict({**each, **which_round}) for client, each in training.items()},
+    }
     return sum_pairwise(partial(_exchange_stage, exchanger, extras), jobs, context, roster)
 
 

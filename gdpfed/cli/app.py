@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from conf.schema import ConfigError
-from gdpfed.cli import partition, plan, report, reproduce, run, simulate
+from gdpfed.audit.run_files import AuditError
+from gdpfed.cli import audit, partition, plan, report, reproduce, run, simulate
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
 from gdpfed.experiments.errors import ExperimentError
 from gdpfed.launch import LaunchError
@@ -20,11 +21,12 @@ COMMANDS = (
     partition.COMMAND,
     run.COMMAND,
     simulate.COMMAND,
+    audit.COMMAND,
     report.COMMAND,
     reproduce.COMMAND,
 )
 BAD_INPUT = (ConfigError, ExperimentError, LearningError, PrivacyError, ReportError)
-FAILURES = (LaunchError, RunError)
+FAILURES = (LaunchError, RunError, AuditError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gdpfed",
         description="Federated learning with a privacy budget of each client's own.",
-        epilog=_epilog("\n".join(command.examples for command in COMMANDS)),
+        epilog=_epilog("\n".join(command.examples for command in COMMANDS)) + f"\n\n{OVERRIDES_NOTE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -79,4 +81,4 @@ def _parser() -> argparse.ArgumentParser:
 
 def _epilog(examples: str) -> str:
     lines = "\n".join(f"  {line}" for line in examples.splitlines())
-    return f"examples:\n{lines}\n\n{OVERRIDES_NOTE}"
+    return f"examples:\n{lines}"

@@ -13,7 +13,7 @@ from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.outcomes import Outcome
 from gdpfed.experiments.presentation import Presentation
 from gdpfed.report.records import CONFIG_FILE
-from gdpfed.rounds.checkpoint import write_whole
+from gdpfed.rounds.checkpoint import save_whole
 
 TABLE_FILE = "table.md"
 FIGURES_FILE = "figures.csv"
@@ -54,7 +54,7 @@ def write_experiment(
             TABLE_FILE: _markdown(experiment, presentation, changes, command),
         }
         for name, text in texts.items():
-            write_whole(directory / name, text.encode())
+            save_whole(directory / name, text.encode())
     except OSError as error:
         raise ExperimentError(f"{directory} cannot be written: {error.strerror}") from None
 

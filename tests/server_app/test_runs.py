@@ -8,7 +8,7 @@ import pytest
 import yaml
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from local_grid import FIRST_NODE_ID, LocalGrid
-from small_runs import NUM_CLIENTS, final_model, run
+from small_runs import NUM_CLIENTS, files_in, final_model, run
 
 from conf.schema import ConfigError
 from gdpfed.methods import METHODS
@@ -27,6 +27,9 @@ def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
         "model.safetensors",
         "accuracy.png",
         "budget.png",
+        "assignment.json",
+        "model_card.md",
+        "tensorboard",
     }
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["method"]["name"] == method
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
@@ -244,7 +247,7 @@ def test_no_secret_lies_in_the_run_directory(tmp_path):
 
     grid = LocalGrid(NUM_CLIENTS, meddle=listen)
     run(tmp_path / "run", ["run.num_rounds=1"], grid=grid)
-    written = b"".join(path.read_bytes() for path in (tmp_path / "run").iterdir())
+    written = b"".join(files_in(tmp_path / "run").values())
     assert drawn
     windows = {state[at : at + 16] for state in set(drawn) for at in range(0, len(state) - 16, 16)}
     # Runs of zeros and the label stand in a saved session as well as in any file.
