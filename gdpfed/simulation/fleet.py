@@ -1,6 +1,6 @@
 """InProcessFleet: the jobs of a wave are trained and summed in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Self
 
@@ -9,10 +9,10 @@ from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
 from gdpfed.rounds.sums import plain_sum, sum_pairwise
-from gdpfed.simulation.engine import Engine, StepSum, cohorts_of
-from gdpfed.simulation.joined_sessions import Identities, JoinedSessions
+from gdpfed.simulation.engine import Cohort, Engine, Steps
+from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, open_sessions, public_keys
 from gdpfed.simulation.sum_noise import sum_noise_steps
-from secagg import RoundParameters, Stage
+from secagg import Encoding, RoundParameters, Stage
 
 
 class InProcessFleet(Fleet):
@@ -37,37 +37,31 @@ class InProcessFleet(Fleet):
     def sum_jobs(
         self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
     ) -> dict[str, ClientSum]:
-        started = perf_counter()
-        if self.secagg.mode == "off":
-            sums = {name: self._plain(order, theta, name, *job, clipping_norms) for name, job in jobs.items()}
-            self._spend("train", started)
-            return sums
-        return self._masked(order, theta, jobs, clipping_norms)
+        """Train all jobs, and sum them with masks or without."""
+        if self.secagg.mode != "off":
+            return self._masked(order, theta, jobs, clipping_norms)
+        sums: dict[str, ClientSum] = {}
+        for name, (parameters, clients) in jobs.items():
+            cohort = Cohort(clients, parameters.encoding(len(clients)), clipping_norms)
+            sums[name] = self._plain(order, theta, name, parameters, cohort)
+        return sums
 
     def _plain(
-        self,
-        order: TrainingOrder,
-        theta: Theta,
-        name: str,
-        parameters: RoundParameters,
-        clients: Sequence[int],
-        clipping_norms: Mapping[int, float],
+        self, order: TrainingOrder, theta: Theta, name: str, parameters: RoundParameters, cohort: Cohort
     ) -> ClientSum:
-        encoding = parameters.encoding(parameters.num_clients)
-        trained = StepSum.zero(len(theta))
-        for cohort in cohorts_of(clients, encoding, clipping_norms):
-            part = self.engine.sum_updates(order, theta, cohort)
-            trained.add(part.total, part.num_updates)
+        started = perf_counter()
+        trained = self.engine.sum_updates(order, theta, cohort)
+        self._spend("train", started)
+        started = perf_counter()
         steps = trained.total + sum_noise_steps(order, parameters, trained.num_updates)
-        return plain_sum(name, parameters, encoding.to_residues(steps), trained.num_updates)
+        self._spend("noise", started)
+        return plain_sum(name, parameters, cohort.encoding.to_residues(steps), trained.num_updates)
 
     def _masked(
         self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
     ) -> dict[str, ClientSum]:
-        clients = [client_id for _, ids in jobs.values() for client_id in ids]
-        identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
-        roster = {client_id: identity.public_bytes() for client_id, identity in identities.items()}
-        joined = JoinedSessions(self.engine, order, theta, clipping_norms, clients, identities, roster)
+        def train(clients: Sequence[int], encoding: Encoding) -> Iterator[tuple[Sequence[int], Steps]]:
+            return self.engine.updates(order, theta, Cohort(clients, encoding, clipping_norms))
 
         def exchange(stage: Stage, requests: Mapping[int, bytes]) -> Mapping[int, bytes]:
             started = perf_counter()
@@ -75,7 +69,11 @@ class InProcessFleet(Fleet):
             self._spend(str(stage), started)
             return answers
 
-        return sum_pairwise(exchange, jobs, order.context(theta), roster)
+        clients = [client_id for _, ids in jobs.values() for client_id in ids]
+        identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
+        context = order.context(theta)
+        joined = JoinedSessions(open_sessions(clients, identities), train, order, context)
+        return sum_pairwise(exchange, jobs, context, public_keys(identities))
 
     def _spend(self, phase: str, started: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + perf_counter() - started

@@ -6,45 +6,12 @@ matrix, and the convolution its product with the weights. Pictures lie in memory
 so that a patch is copied in runs and pooling works on whole vectors.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 Pair = tuple[int, int]
-
-
-class UnfoldedConvolutions(TorchFunctionMode):
-    """While active, plain 2-d convolutions are computed as matrix products; other calls pass through."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        given = kwargs or {}
-        if func is functional.conv2d and _is_plain(*args, **given):
-            return unfolded_conv2d(*args[:5], **{k: v for k, v in given.items() if k in _USED})
-        return func(*args, **given)
-
-
-_USED = ("input", "weight", "bias", "stride", "padding")
-
-
-def _is_plain(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: int | Pair = 1,
-    padding: int | Pair | str = 0,
-    dilation: int | Pair = 1,
-    groups: int = 1,
-) -> bool:
-    return input.dim() == 4 and groups == 1 and _pair(dilation) == (1, 1) and not isinstance(padding, str)
 
 
 def unfolded_conv2d(
