@@ -31,7 +31,8 @@ def overrides(num_clients, directory, method):
 
 @pytest.fixture
 def traced():
-    """Starts tracing; gives back a function that says how many bytes the fullest moment since held more."""
+    """Traces what a run allocates, but the modules and data that it loads. Gives back a function that says how many bytes the fullest moment since held more."""
+    PreparedRun.of(load(overrides(1000, "unused", "fedavg")))
     tracemalloc.start()
     yield lambda before: tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()
