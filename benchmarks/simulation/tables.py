@@ -34,7 +34,7 @@ def limit_table(result: Mapping[str, Any]) -> Group:
     ms = 1e3 * result["seconds"] / steps
     mflop, mbytes = (result[key] / steps / 1e6 for key in ("flops", "bytes"))
     step = _table(
-        "one client step, on one core or the GPU", "", "amount", "device's rate", "ms", "of the step"
+        "one step of one client, one core or GPU", "", "amount", "device's rate", "ms", "of the step"
     )
     step.add_row("the step as measured", "", "", f"{ms:.3f}", "100 %")
     for name, amount, unit, rate_name in (

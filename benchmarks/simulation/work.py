@@ -52,7 +52,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of every measured round without evaluation, and the most memory in MB, all processes together."""
+    """Seconds of every measured round without evaluation, and the most memory in MB of all processes."""
 
     name: str
     seconds: list[float]

@@ -31,7 +31,10 @@ def overrides(num_clients, directory, method):
 
 @pytest.fixture
 def traced():
-    """Traces what a run allocates, but the modules and data that it loads. Gives back a function that says how many bytes the fullest moment since held more."""
+    """Traces what a run allocates, but not the modules and data that it loads.
+
+    Gives back a function: by how many bytes the fullest moment since the last reset was above ``before``.
+    """
     PreparedRun.of(load(overrides(1000, "unused", "fedavg")))
     tracemalloc.start()
     yield lambda before: tracemalloc.get_traced_memory()[1] - before
