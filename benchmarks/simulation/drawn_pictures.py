@@ -23,6 +23,6 @@ def draw(directory: Path) -> None:
 
 
 def _idx(values: npt.NDArray[np.uint8]) -> bytes:
-    """The IDX format: two zero bytes, the type (8 is a byte), the number of dimensions, their sizes, the data."""
+    """The IDX format: two zero bytes, the type (8 is a byte), how many dimensions, their sizes, the data."""
     sizes = np.asarray(values.shape, dtype=">i4").tobytes()
     return bytes([0, 0, 8, values.ndim]) + sizes + values.tobytes()

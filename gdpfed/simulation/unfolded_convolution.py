@@ -66,16 +66,26 @@ class Patches(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """Every patch's gradient is added where the patch was taken, one kernel position after the other."""
+        """Every patch's gradient is added where the patch was taken.
+
+        As many columns of the kernel go at once as lie beside each other in the picture without meeting the
+        next patch, which is as many as the stride.
+        """
         height, width = ctx.kernel
-        patches = gradients[0].reshape(*gradients[0].shape[:3], height, width, ctx.shape[3])
-        down, right = patches.shape[1:3]
+        (count, _, picture_width, channels), (down_by, right_by) = ctx.shape, ctx.stride
+        row, picture = picture_width * channels, ctx.shape[1] * picture_width * channels
+        down, right = gradients[0].shape[1:3]
+        patches = gradients[0].reshape(count, down, right, height, width * channels)
         pictures = patches.new_zeros(ctx.shape)
         for i in range(height):
-            rows = slice(i, i + (down - 1) * ctx.stride[0] + 1, ctx.stride[0])
-            for j in range(width):
-                columns = slice(j, j + (right - 1) * ctx.stride[1] + 1, ctx.stride[1])
-                pictures[:, rows, columns] += patches[:, :, :, i, j]
+            for j in range(0, width, right_by):
+                run = slice(j * channels, min(j + right_by, width) * channels)
+                taken = pictures.as_strided(
+                    (count, down, right, run.stop - run.start),
+                    (picture, down_by * row, right_by * channels, 1),
+                    i * row + run.start,
+                )
+                taken += patches[:, :, :, i, run]
         return pictures, None, None
 
     @staticmethod

@@ -1,5 +1,8 @@
 """Every model of the project trains many clients at once as it trains one."""
 
+from copy import deepcopy
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -20,11 +23,12 @@ MODELS = [
 ]
 
 
+@cache
 def drawn(name, shape, options):
-    """A training, parameters of every client around the initial ones, and a batch for each."""
+    """A model, its training, parameters of every client around the initial ones, and a batch for each."""
     dtype = np.int64 if name == "lstm" else np.float32
-    make = lambda: build_model(name, shape, CLASSES, seed=0, input_dtype=dtype, options=options)  # noqa: E731
-    start = nn.utils.parameters_to_vector(make().parameters()).detach()
+    model = build_model(name, shape, CLASSES, seed=0, input_dtype=dtype, options=options)
+    start = nn.utils.parameters_to_vector(model.parameters()).detach()
     generator = torch.Generator().manual_seed(0)
     thetas = start + 0.001 * torch.randn(CLIENTS, len(start), generator=generator)
     x = torch.randn(CLIENTS, BATCH, *shape, generator=generator)
@@ -32,13 +36,13 @@ def drawn(name, shape, options):
         x = torch.randint(CLASSES, (CLIENTS, BATCH, *shape), generator=generator)
     y = torch.randint(CLASSES, (CLIENTS, BATCH), generator=generator)
     weights = torch.full((CLIENTS, BATCH), 1 / BATCH)
-    return make, BatchedTraining(make(), torch.device("cpu")), (thetas, x, y, weights)
+    return model, BatchedTraining(deepcopy(model), torch.device("cpu")), (thetas, x, y, weights)
 
 
 @pytest.mark.parametrize(("name", "shape", "options"), MODELS, ids=[each[0] for each in MODELS])
 def test_gradients_are_those_of_each_client_alone(name, shape, options):
-    make, training, (thetas, x, y, weights) = drawn(name, shape, options)
-    together, model = training.gradients(thetas, x, y, weights), make()
+    model, training, (thetas, x, y, weights) = drawn(name, shape, options)
+    together = training.gradients(thetas, x, y, weights)
     for i in range(CLIENTS):
         nn.utils.vector_to_parameters(thetas[i], model.parameters())
         model.zero_grad()
