@@ -5,13 +5,15 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS ?= never
 
-.PHONY: help venv demo test lint types imports check bench bench-secagg fuzz clean
+.PHONY: help venv demo test lint types imports check bench bench-secagg compose-check deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
 	@echo "make test    linters, types, import contracts and all tests, one real flwr run included"
 	@echo "make bench   secure aggregation on, off, and Flower's echo, side by side"
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
+	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
+	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg"
 	@echo "make venv    only make .venv from uv.lock"
 	@echo "make clean   remove everything that make made, except runs/"
@@ -49,6 +51,13 @@ bench: venv
 
 bench-secagg: venv
 	$(BIN)/python benchmarks/secagg_bench.py
+
+deploy-local: venv
+	$(BIN)/python -m deploy.local $(OVERRIDES)
+
+compose-check: venv
+	$(BIN)/python -m deploy | diff docker-compose.yml -
+	$(BIN)/python -m deploy.check
 
 fuzz: venv
 	SECAGG_FUZZ_INPUTS=70000 $(BIN)/pytest tests/secagg/test_fuzz.py

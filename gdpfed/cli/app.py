@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from conf.schema import ConfigError
 from gdpfed.cli import plan, run
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
-from gdpfed.launch import LaunchError
+from gdpfed.flower_run import LaunchError
 from gdpfed.privacy.errors import PrivacyError
 
 COMMANDS = (plan.COMMAND, run.COMMAND)
