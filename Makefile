@@ -5,7 +5,7 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS ?= never
 
-.PHONY: help venv demo test lint types imports check bench bench-secagg compose-check deploy-local fuzz clean
+.PHONY: help venv demo test lint types imports check test-faults bench bench-secagg compose-check deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
@@ -14,6 +14,7 @@ help:
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
 	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
+	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg"
 	@echo "make venv    only make .venv from uv.lock"
 	@echo "make clean   remove everything that make made, except runs/"
@@ -45,6 +46,9 @@ check: lint types imports
 
 test: check
 	$(BIN)/pytest
+
+test-faults: venv
+	$(BIN)/pytest -m "slow or not slow" tests/deploy
 
 bench: venv
 	$(BIN)/python benchmarks/secagg_overhead.py

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from deploy.control import DEMONSTRATION
 from deploy.credentials import PUBLIC
 from deploy.options import federation_words
 from deploy.placements import CREDENTIALS, Containers
@@ -181,7 +180,7 @@ def train_job(federation: Federation, place: Containers, image: Tree) -> Tree:
     nodes = str(len(federation.nodes))
     words = ["deploy.control", "train", *_superlink(place), "--nodes", nodes, "--runs", f"/{RUNS}", "--"]
     return job(image, words) | {
-        "command": list(DEMONSTRATION),
+        "command": [],
         "profiles": [TRAIN],
         "depends_on": {SUPERLINK: HEALTHY},
         "networks": [SERVER],

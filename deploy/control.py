@@ -7,6 +7,7 @@ that it writes into ``FLWR_HOME``.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -23,10 +24,11 @@ from gdpfed.report.records import run_path
 FLWR = Path(sys.executable).with_name("flwr")
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 180.0
+COMPLETED = "finished:completed"
+_STARTED = re.compile(r"Successfully started run (\d+)")
 ALREADY_REGISTERED = "already in use"
-# The data set of six small clients, and one sum over all of them: a group of two would not hide its members
-# from each other. The noise of one client's whole contribution outweighs six: this shows that all works.
-DEMONSTRATION = (
+# One sum over all nodes, who all take part: in a group of two neither would be hidden from the other.
+FEW_NODES = (
     "method=dp_fedavg",
     "privacy.sampling_rate=1",
     "privacy.delta=1e-5",
@@ -103,11 +105,40 @@ class Control:
         listing = json.loads(self._flwr("supernode", "list", CONNECTION, "--format", "json"))
         return sum(node["status"] == "online" for node in listing["nodes"])
 
+    def follow(self, command: Sequence[str]) -> None:
+        """Submit a run, show its log, and see how it ended: the log of a killed ServerApp just stops.
+
+        Raises:
+            ControlError: it was refused, or ended otherwise than by itself.
+        """
+        run_id = None
+        with (
+            subprocess.Popen(  # noqa: S603 - our own program
+                [str(FLWR), *command[1:]], env=self._environment(), stdout=subprocess.PIPE, text=True
+            ) as process
+        ):
+            for line in process.stdout or ():
+                print(line, end="", flush=True)
+                started = _STARTED.search(line)
+                run_id = started[1] if started else run_id
+        if run_id is None or process.returncode != 0:
+            raise ControlError("Flower did not take the run, or lost it: its words are above")
+        listing = json.loads(self._flwr("list", CONNECTION, "--run-id", run_id, "--format", "json"))
+        run = listing["runs"][0]
+        if run["status"] != COMPLETED:
+            raise ControlError(
+                f"run {run_id} ended as {run['status']} ({run['status-details'] or 'no details'}); "
+                "if it had begun, continue it with run.resume=<its directory>"
+            )
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {"FLWR_HOME": str(self.flower_home)}
+
     def _flwr(self, *words: str) -> str:
         """What one ``flwr`` command prints."""
         done = subprocess.run(  # noqa: S603 - our own program
             [str(FLWR), *words],
-            env=os.environ | {"FLWR_HOME": str(self.flower_home)},
+            env=self._environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -118,7 +149,7 @@ class Control:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 done, 2 bad input or a refusal; ``train`` becomes ``flwr run``."""
+    """Returns the exit status: 0 done, 2 bad input, a refusal, or a run that failed."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: _execute(options), ControlError, LaunchError)
 
@@ -131,8 +162,14 @@ def _execute(options: argparse.Namespace) -> None:
         return
     control.wait(options.nodes)
     if options.command == "train":
-        words = [f"dataset.num_clients={options.nodes}", *(options.overrides or DEMONSTRATION)]
-        _become(train_command(control, options.runs, words))
+        words = training_words(options.nodes, options.overrides)
+        control.follow(train_command(control, options.runs, words))
+
+
+def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
+    """The overrides of a training on few nodes; what is given goes before what is set here."""
+    words = (f"dataset.num_clients={num_nodes}", *FEW_NODES, *overrides)
+    return list({word.partition("=")[0]: word for word in words}.values())
 
 
 def train_command(control: Control, runs: Path, words: Sequence[str]) -> list[str]:
@@ -146,11 +183,6 @@ def train_command(control: Control, runs: Path, words: Sequence[str]) -> list[st
     kept = [word for word in words if word.partition("=")[0] not in ("run.resume", "run.directory")]
     run_config = training_config(kept, directory=runs / name, resuming=resumed is not None)
     return run_command(control.flower_home, PROJECT, run_config)
-
-
-def _become(words: list[str]) -> None:
-    sys.stdout.flush()
-    os.execv(FLWR, words)  # noqa: S606 - our own program, no shell
 
 
 def _flower_home() -> Path:

@@ -39,6 +39,7 @@ from deploy.topology import (
 
 AUTHORITY, PUBLIC = "authority", "public"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE
+SECRETS = (IDENTITY_FILE, SECRET_FILE, TLS_KEY_FILE)
 SECRET_BYTES = 32
 
 
@@ -79,7 +80,7 @@ class Store:
     def _provide(self, services: Sequence[Service], superlink_hosts: Sequence[str]) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         authority = self._authority()
-        (self.root / PUBLIC).mkdir(exist_ok=True)
+        self._directory(self.root / PUBLIC, mode=0o755)
         if any(service.party == SERVER for service in services):
             self._write(self.root / PUBLIC / SUPERLINK_CA_FILE, authority.certificate_pem, mode=0o644)
         secret = {party: self._secret(services, party) for party in {each.party for each in services}}
@@ -88,7 +89,10 @@ class Store:
             self._directory(files.parent)
             self._directory(files)
             for folder in service.folders:
-                self._directory(files.parent / folder.name)
+                if folder.writable:
+                    self._directory(files.parent / folder.name)
+                else:
+                    (files.parent / folder.name).mkdir(exist_ok=True)
             if SECRET_FILE in service.credentials:
                 self._write(files / SECRET_FILE, secret[service.party])
             if TLS_KEY_FILE in service.credentials:
@@ -144,10 +148,11 @@ class Store:
             raise CredentialsError(f"{path} is missing: get it from the server's operator, and put it there")
         return path.read_bytes()
 
-    def _directory(self, path: Path) -> None:
-        if not path.exists():
-            path.mkdir(mode=0o700)
-            self._own(path)
+    def _directory(self, path: Path, mode: int = 0o700) -> None:
+        """A directory of the services' user, also where the engine has made it before, as root."""
+        path.mkdir(exist_ok=True)
+        path.chmod(mode)
+        self._own(path)
 
     def _write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
         if not path.exists():

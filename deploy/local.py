@@ -10,11 +10,12 @@ from rich.console import Console
 
 from conf.load import load
 from conf.schema import ConfigError
-from deploy.control import DEMONSTRATION, ControlError
+from deploy.control import ControlError, training_words
 from deploy.credentials import CredentialsError
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.processes import LoopbackFederation
-from gdpfed.flower_run import LaunchError
+from gdpfed.cli.command import make_console
+from gdpfed.flower_run import LaunchError, require_unused
 from gdpfed.methods import make_method
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.report.plan_table import plan_table
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 done, 2 bad input or a run that failed, 130 interrupted."""
     options = _parser().parse_args(arguments)
     try:
-        return exit_status(lambda: train(options, Console()), *EXPECTED)
+        return exit_status(lambda: train(options, make_console()), *EXPECTED)
     except KeyboardInterrupt:
         print("deploy: interrupted", file=sys.stderr)
         return 130
@@ -37,11 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plan, start everything, train, and keep the run's files."""
     federation = federation_of(options)
-    overrides = [f"dataset.num_clients={len(federation.nodes)}", *(options.overrides or DEMONSTRATION)]
+    overrides = training_words(len(federation.nodes), options.overrides)
     config = load(overrides)
     plan = make_method(config).plan
     console.print(plan_table(plan, config.method.name))
     kept = run_path(config.run.directory, config.dataset.name, config.method.name)
+    require_unused(kept)
     budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
     console.print(f"starting the server and {len(federation.nodes)} nodes ...")
     with LoopbackFederation(federation) as running:
@@ -66,7 +68,7 @@ def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, pr
         progress.update(read_rounds(files))
     finally:
         if files.is_dir():
-            shutil.copytree(files, kept)
+            shutil.copytree(files, kept, dirs_exist_ok=True)
 
 
 def _parser() -> argparse.ArgumentParser:

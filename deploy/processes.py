@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from deploy.control import Control
 from deploy.credentials import PUBLIC, Store
 from deploy.placements import Loopback
 from deploy.topology import (
@@ -107,6 +108,11 @@ class LoopbackFederation:
         process = self.home.spawn(self.control_words(command, *words), log=CONTROL_LOG, folder=OPERATOR)
         if process.wait() != 0:
             raise LaunchError(last_line(self.home.read(CONTROL_LOG)))
+
+    def control_client(self) -> Control:
+        """The SuperLink's control API for this federation."""
+        address = f"{self.place.host(SUPERLINK)}:{self.place.port(SUPERLINK)}"
+        return Control(self.home.path / OPERATOR, address, self.home.path / PUBLIC / SUPERLINK_CA_FILE)
 
     def control_words(self, command: str, *words: str) -> list[str]:
         """The command line of ``deploy.control`` for this federation."""

@@ -116,12 +116,18 @@ def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool
         raise LaunchError(
             f"{PROJECT} holds no pyproject.toml: training needs a checkout of the project, installed in place"
         )
-    if not resuming and directory.is_dir() and any(directory.iterdir()):
+    if not resuming:
+        require_unused(directory)
+    key = "run.resume" if resuming else "run.directory"
+    return {"overrides": shlex.join([*overrides, f"{key}={_hydra_string(str(directory))}"])}
+
+
+def require_unused(directory: Path) -> None:
+    """Raises LaunchError if a new run cannot have this directory."""
+    if directory.is_dir() and any(directory.iterdir()):
         raise LaunchError(
             f"run.directory={directory} is not empty: name another one, or continue with run.resume"
         )
-    key = "run.resume" if resuming else "run.directory"
-    return {"overrides": shlex.join([*overrides, f"{key}={_hydra_string(str(directory))}"])}
 
 
 def _hydra_string(text: str) -> str:

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy.credentials import AUTHORITY_KEY
+from deploy.credentials import AUTHORITY_KEY, SECRETS
 from deploy.placements import CREDENTIALS
-from deploy.topology import IDENTITY_FILE, SECRET_FILE, TLS_KEY_FILE
+from deploy.topology import IDENTITY_FILE, TLS_KEY_FILE
 
-SECRETS = (IDENTITY_FILE, SECRET_FILE, TLS_KEY_FILE)
 HOST_ROOT = PurePosixPath("./federation")
 
 
