@@ -101,7 +101,7 @@ def masked(message: Message, context: Context) -> RecordDict:
         residues = encoded_update(
             order, theta, session.parameters, num_contributors, client_id_of(context), session
         )
-        answer = session.mask(residues)
+        answer = session.mask(residues, order.context(theta))
         keep_session(context, session)
     return _session_record(answer)
 

@@ -32,7 +32,7 @@ from secagg.client_keys import (
 from secagg.client_state import ClientState
 from secagg.errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from secagg.identity import Identity, keys_statement, survivors_statement
-from secagg.keys import SECRET_BYTES, session_id
+from secagg.keys import CONTEXT_BYTES, NO_CONTEXT, SECRET_BYTES, session_id
 from secagg.messages import (
     AdvertiseReply,
     AdvertiseRequest,
@@ -201,16 +201,19 @@ class ClientSession:
         with self._step("noise_steps", Stage.MASK, from_server=False):
             return draw_noise(self._state)
 
-    def mask(self, residues: NDArray[np.uint32]) -> bytes:
+    def mask(self, residues: NDArray[np.uint32], context: bytes = NO_CONTEXT) -> bytes:
         """Stage 3, second half: answer with the masked vector.
 
         y_i = x_i + PRG(b_i) + sum_{j > i} PRG(s_ij) - sum_{j < i} PRG(s_ij) modulo 2**32.
 
         Args:
             residues: uint32[d], the encoded update with its noise.
+            context: 32 bytes that name what the update was made from, as a hash of the model does. The
+                masks of members with different contexts do not cancel, so a server that shows one member
+                another model learns nothing from the sum (Pasquini et al., CCS 2022).
 
         Raises:
-            LocalProtocolError: another dtype or shape, out of order, or failed before.
+            LocalProtocolError: another dtype, shape or length of the context, out of order, or failed before.
             RemoteProtocolError: a member's key that agrees on no secret.
         """
         with self._step("mask", Stage.MASK, from_server=False):
@@ -219,10 +222,13 @@ class ClientSession:
                 raise LocalProtocolError(
                     f"residues are {residues.dtype}{list(residues.shape)}: give uint32[{dimension}]"
                 )
+            if len(context) != CONTEXT_BYTES:
+                raise LocalProtocolError(f"a context of {len(context)} bytes: give {CONTEXT_BYTES}")
             vector = np.array(residues, order="C")
-            add_masks(vector, mask_keys(self._state), self.parameters.suite)
+            add_masks(vector, mask_keys(self._state, context), self.parameters.suite)
             self._state.erase_own_secrets()
-            return MaskReply(self.client_id, self._state.sid, vector, self.parameters.modulus_bits).encode()
+            bits = self.parameters.modulus_bits
+            return MaskReply(self.client_id, self._state.sid, context, vector, bits).encode()
 
     def check(self, data: bytes) -> bytes:
         """Between stages 3 and 4 in active mode: sign the survivors, once.

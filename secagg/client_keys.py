@@ -106,15 +106,15 @@ def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
     )
 
 
-def mask_keys(state: ClientState) -> Iterator[tuple[bytes, int]]:
-    """Keys and signs of the masks of this client's vector."""
+def mask_keys(state: ClientState, context: bytes) -> Iterator[tuple[bytes, int]]:
+    """Keys and signs of the masks of this client's vector, made in this context."""
     suite, own = state.sum_parameters.suite, state.client_id
     yield self_mask_key(suite, state.sid, state.self_seed, own), 1
     private_key = PrivateKey(state.mask_private_key)
     for other in state.held_shares:
         peer_key = PublicKeys.from_bytes(state.members[other]).mask_key
         with _blaming(Stage.MASK, other):
-            key = pair_mask_key(suite, state.sid, private_key, peer_key, (own, other))
+            key = pair_mask_key(suite, state.sid, private_key, peer_key, (own, other), context)
         yield key, 1 if own < other else -1
 
 

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from secagg.prg import KEY_BYTES
 
 SECRET_BYTES = 32
+CONTEXT_BYTES = 32
+NO_CONTEXT = bytes(CONTEXT_BYTES)
 NONCE_BYTES = 12
 SEAL_OVERHEAD_BYTES = NONCE_BYTES + 16
 
@@ -88,10 +90,18 @@ def hkdf_sha256(key: bytes, info: bytes, length: int) -> bytes:
 
 
 def pair_mask_key(
-    suite: str, sid: bytes, private_key: PrivateKey, peer_public_key: bytes, ids: tuple[int, int]
+    suite: str,
+    sid: bytes,
+    private_key: PrivateKey,
+    peer_public_key: bytes,
+    ids: tuple[int, int],
+    context: bytes,
 ) -> bytes:
-    """s_ij: the key of the mask that two clients share, the same from either side."""
-    info = _MASK_PURPOSE + sid + struct.pack(">QQ", min(ids), max(ids))
+    """s_ij: the key of the mask that two clients share, the same from either side.
+
+    `context` names what they computed their vectors from; with another one they derive another key.
+    """
+    info = _MASK_PURPOSE + sid + struct.pack(">QQ", min(ids), max(ids)) + context
     return hkdf_sha256(private_key.agree(peer_public_key), info, KEY_BYTES[suite])
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import DecodeError
 from secagg.identity import SIGNATURE_BYTES
-from secagg.keys import SEAL_OVERHEAD_BYTES, SECRET_BYTES
+from secagg.keys import CONTEXT_BYTES, SEAL_OVERHEAD_BYTES, SECRET_BYTES
 from secagg.packing import pack, packed_bytes, unpack
 from secagg.parameters import RoundParameters
 from secagg.shamir import share_bytes
@@ -183,27 +183,33 @@ class MaskRequest:
 
 @dataclass(frozen=True, eq=False)
 class MaskReply:
-    """Stage 3, client to server: the masked vector, the low `bits` bits of each residue."""
+    """Stage 3, client to server: the masked vector, the low `bits` bits of each residue.
+
+    `context` names what it was made from: it is in the keys of the masks already, and travels so that a
+    server can leave out a member that was shown something else.
+    """
 
     sender: int
     sid: bytes
+    context: bytes
     vector: NDArray[np.uint32] = field(repr=False)
     bits: int = 32
 
     def encode(self) -> bytes:
-        writer = Writer(6).client_id(self.sender).fixed(self.sid, SID_BYTES).count(len(self.vector))
+        writer = Writer(6).client_id(self.sender).fixed(self.sid, SID_BYTES)
+        writer.fixed(self.context, CONTEXT_BYTES).count(len(self.vector))
         return writer.fixed(pack(self.vector, self.bits), packed_bytes(len(self.vector), self.bits)).frame()
 
     @classmethod
     def decode(cls, data: bytes, dimension: int, bits: int = 32) -> "MaskReply":
         """At 32 bits the vector is a read-only view of `data`; another length is refused."""
         reader = Reader(data, 6)
-        sender, sid = reader.client_id(), reader.fixed(SID_BYTES)
+        sender, sid, context = reader.client_id(), reader.fixed(SID_BYTES), reader.fixed(CONTEXT_BYTES)
         length = reader.integer("I")
         if length != dimension:
             raise DecodeError(f"a vector of {length} coordinates where {dimension} belong")
         vector = unpack(reader.view(packed_bytes(dimension, bits)), dimension, bits)
-        return reader.finish(cls(sender, sid, vector, bits))
+        return reader.finish(cls(sender, sid, context, vector, bits))
 
 
 @dataclass(frozen=True)

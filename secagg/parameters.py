@@ -13,7 +13,6 @@ from secagg.prg import KEY_BYTES
 from secagg.shamir import share_bytes
 from secagg.wire import MAX_CLIENTS, Reader, Writer
 
-MODEL_HASH_BYTES = 32
 _MESSAGE_TYPE = 16
 _COUNTS = (
     "num_clients",
@@ -64,7 +63,6 @@ class RoundParameters:
         dimension: d, the length of the vector.
         clipping_norm: C, the L2 bound of one update; inf for none (then noise_multiplier is 0).
         noise_multiplier: sigma; the noise of the sum has standard deviation at least C sigma.
-        model_hash: 32 bytes that name the model the updates refer to.
         suite: the cipher of masks and sealed shares: aes128ctr, aes256ctr or chacha20.
         num_neighbours: k, even, of a sparse graph; 0 for the complete one. See `sparse_degree`.
         noise_levels: L, in how many steps noise beyond the plan's is taken out again; 0 for none.
@@ -83,7 +81,6 @@ class RoundParameters:
     dimension: int
     clipping_norm: float
     noise_multiplier: float
-    model_hash: bytes
     corrupt_tolerance: int = 0
     suite: str = "aes128ctr"
     num_neighbours: int = 0
@@ -105,8 +102,6 @@ class RoundParameters:
     def _check_names(self) -> None:
         if len(self.label.encode()) > 255:
             raise ValueError(f"label has {len(self.label.encode())} bytes: use at most 255")
-        if len(self.model_hash) != MODEL_HASH_BYTES:
-            raise ValueError(f"model_hash has {len(self.model_hash)} bytes: give a SHA-256")
         if self.suite not in KEY_BYTES:
             raise ValueError(f"suite {self.suite!r} is unknown: use one of {', '.join(KEY_BYTES)}")
         if self.mode not in MODES:
@@ -261,7 +256,7 @@ class RoundParameters:
             writer.count(getattr(self, name))
         # Adding 0.0 turns -0.0 into 0.0.
         writer.number("d", self.clipping_norm).number("d", self.noise_multiplier + 0.0)
-        writer.fixed(self.model_hash, MODEL_HASH_BYTES).short(self.suite.encode())
+        writer.short(self.suite.encode())
         return writer.short(self.mode.encode()).frame()
 
     @classmethod
@@ -280,7 +275,6 @@ class RoundParameters:
                 **counts,
                 clipping_norm=reader.real(),
                 noise_multiplier=reader.real(),
-                model_hash=reader.fixed(MODEL_HASH_BYTES),
                 suite=reader.short().decode(),
                 mode=reader.short().decode(),
             )

@@ -13,6 +13,7 @@ from secagg.errors import (
     SecAggError,
     ThresholdNotMet,
 )
+from secagg.keys import CONTEXT_BYTES
 from secagg.messages import AdvertiseRequest, CheckRequest, MaskRequest, ShareRequest, UnmaskRequest
 from secagg.noise_removal import remove_noise
 from secagg.parameters import ACTIVE, RoundParameters
@@ -114,6 +115,24 @@ class ServerSession:
     def pending(self) -> frozenset[int]:
         """The clients whose answer in this stage is still awaited."""
         return frozenset(self._pending)
+
+    def bind(self, context: bytes) -> None:
+        """Name, in 32 bytes, what the members make their vectors from, before the first is received.
+
+        It is bound into the masks (`ClientSession.mask`); a vector made from something else is refused.
+
+        Raises:
+            ValueError: not 32 bytes.
+            LocalProtocolError: the members have their masks already.
+        """
+        if len(context) != CONTEXT_BYTES:
+            raise ValueError(f"a context of {len(context)} bytes: give {CONTEXT_BYTES}")
+        if self._stage not in (Stage.ADVERTISE, Stage.SHARE, Stage.MASK) or self._answered_masks():
+            raise LocalProtocolError(f"bind on a sum that is {self._stage}: bind before masked vectors come")
+        self._state.context = context
+
+    def _answered_masks(self) -> bool:
+        return self._stage is Stage.MASK and bool(self._answered)
 
     def requests(self) -> dict[int, bytes]:
         """Client id -> the message to send it in this stage, for each client still awaited.
@@ -230,6 +249,7 @@ class ServerSession:
             state.lost,
             state.graph,
             state.noise_commitments,
+            state.context,
         )
         recovery = ShareRecovery(self.parameters.threshold)
         remove_masks(state.total, masked, recovery, state.unmask_replies)

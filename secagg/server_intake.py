@@ -36,6 +36,8 @@ def take_reply(state: ServerState, stage: Stage, client_id: int, data: bytes) ->
     elif stage is Stage.MASK:
         reply = MaskReply.decode(data, parameters.dimension, parameters.modulus_bits)
         _check_bound(state, stage, client_id, reply)
+        if reply.context != state.context:
+            _refuse(stage, client_id, "its vector was made from something else, such as another model")
         state.total += reply.vector
     elif stage is Stage.CHECK:
         _take_signature(state, client_id, CheckReply.decode(data))

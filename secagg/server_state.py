@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.graph import Graph, graph_of
-from secagg.keys import session_id
+from secagg.keys import NO_CONTEXT, session_id
 from secagg.messages import UnmaskReply
 from secagg.parameters import RoundParameters
 
@@ -28,6 +28,7 @@ class ServerState:
         contributors, survivors: U2 and U3, ascending.
         survivor_signatures: id -> signature of U3.
         unmask_replies: id -> the shares it revealed.
+        context: names what the members make their vectors from.
         total: uint32[d], the sum of the masked vectors so far.
     """
 
@@ -44,6 +45,7 @@ class ServerState:
     survivors: tuple[int, ...] = ()
     survivor_signatures: dict[int, bytes] = field(default_factory=dict)
     unmask_replies: dict[int, UnmaskReply] = field(default_factory=dict)
+    context: bytes = NO_CONTEXT
     total: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, dtype=np.uint32))
 
     @property

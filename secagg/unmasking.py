@@ -31,6 +31,7 @@ class MaskedRound:
         lost: who shared keys but is not in the sum (U2 less U3).
         graph: who is whose neighbour among the members.
         noise_commitments: id -> commitment to its noise seeds.
+        context: names what the members' vectors were made from.
     """
 
     parameters: RoundParameters
@@ -40,6 +41,7 @@ class MaskedRound:
     lost: tuple[int, ...]
     graph: Graph
     noise_commitments: dict[int, bytes]
+    context: bytes
 
     def keys_of(self, client_id: int) -> PublicKeys:
         return PublicKeys.from_bytes(self.members[client_id])
@@ -107,5 +109,5 @@ def _remaining_masks(
         private_key = PrivateKey(private_bytes)
         for survivor in masked.graph.neighbours(lost) & survivors:
             ends, peer_key = (survivor, lost), peer_keys[survivor]
-            key = pair_mask_key(suite, masked.sid, private_key, peer_key, ends)
+            key = pair_mask_key(suite, masked.sid, private_key, peer_key, ends, masked.context)
             yield key, -1 if survivor < lost else 1

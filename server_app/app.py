@@ -7,8 +7,8 @@ from conf.load import load, split
 from conf.schema import ConfigError
 from gdpfed.learning.errors import LearningError
 from gdpfed.privacy.errors import PrivacyError
-from server_app.errors import RunError
-from server_app.run import train
+from gdpfed.rounds.errors import RunError
+from server_app.train import train
 
 app = ServerApp()
 

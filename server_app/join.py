@@ -8,7 +8,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from gdpfed.exchange import CLIENT_RECORD, JOIN
-from server_app.errors import RunError
+from gdpfed.rounds.errors import RunError
 
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2

@@ -20,6 +20,7 @@ from gdpfed.exchange import (
     UPDATE_RECORD,
 )
 from gdpfed.methods.base import ClientSum
+from gdpfed.rounds.fleet import Jobs
 from secagg import (
     RemoteProtocolError,
     RoundParameters,
@@ -37,20 +38,25 @@ MESSAGE_TYPES = {
     Stage.UNMASK: UNMASK,
 }
 
-Jobs = Mapping[str, tuple[RoundParameters, Sequence[int]]]
-
 
 def sum_pairwise(
-    exchanger: Exchanger, jobs: Jobs, training: RecordDict, roster: Mapping[int, bytes]
+    exchanger: Exchanger,
+    jobs: Jobs,
+    training: RecordDict,
+    context: bytes,
+    roster: Mapping[int, bytes],
 ) -> dict[str, ClientSum]:
     """Sum every job under secure aggregation, all jobs in the same exchanges.
 
     Args:
         jobs: parameters and cohort by name; no client occurs twice.
         training: what clients need to train, sent with the masked-input request.
+        context: names the training, see `TrainingOrder.context`.
         roster: the public identity key of every client, in active mode.
     """
     sessions = {name: ServerSession(parameters, ids, roster) for name, (parameters, ids) in jobs.items()}
+    for session in sessions.values():
+        session.bind(context)
     extras = {Stage.MASK: training, Stage.ADVERTISE: roster_content(roster)}
     failures: dict[str, str] = {}
     while running := {n: s for n, s in sessions.items() if n not in failures and not s.done}:

@@ -1,9 +1,15 @@
 """What the server asks a client to train in one round, as flat values that any message can carry."""
 
+import json
 from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 
 Scalar = str | int | float
@@ -29,6 +35,11 @@ class TrainingOrder:
         flat = asdict(self.task) | asdict(self.training)
         flat["path"] = flat["path"] or ""
         return flat | {"round_index": self.round_index, "device": self.device, "noise": self.noise}
+
+    def context(self, theta: npt.NDArray[np.float32]) -> bytes:
+        """A hash of this order and the model: the same for clients that are to train the same."""
+        scalars = json.dumps(self.to_scalars(), sort_keys=True)
+        return sha256(scalars.encode() + fingerprint(theta)).digest()
 
     @classmethod
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:

@@ -18,7 +18,7 @@ from secagg import (
     keystream,
     threshold_for,
 )
-from secagg.keys import noise_key, noise_seeds
+from secagg.keys import NO_CONTEXT, noise_key, noise_seeds
 
 POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
 IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502, *range(1000, 1200))
@@ -36,7 +36,6 @@ def make_parameters(num_clients: int = 6, **changes: Any) -> RoundParameters:
         "dimension": 50,
         "clipping_norm": 1.0,
         "noise_multiplier": 1.0,
-        "model_hash": sha256(b"model").digest(),
     }
     return RoundParameters(**(values | changes))
 
@@ -57,6 +56,7 @@ class Joined:
             i: generator.integers(0, 2**32, parameters.dimension, dtype=np.uint32) for i in ids
         }
         self.serialise = serialise
+        self.contexts: dict[int, bytes] = {}
         self.masked: dict[int, bytes] = {}
         self.noise_parts: dict[int, list[NDArray[np.int64]]] = {}
 
@@ -95,7 +95,7 @@ class Joined:
             noise = client.noise_steps()
             assert np.array_equal(noise, sum(self.noise_parts[client.client_id]))
             vector = vector + noise.astype(np.uint32)
-        return client.mask(vector)
+        return client.mask(vector, self.contexts.get(client.client_id, NO_CONTEXT))
 
     def exchange(
         self,

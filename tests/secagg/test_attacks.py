@@ -7,11 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 from joined_sessions import IDS, POLICY, Joined, make_parameters
+from numpy.typing import NDArray
 
-from secagg import ClientPolicy, ClientSession, ClientStage, RemoteProtocolError, Stage
+from secagg import (
+    ClientPolicy,
+    ClientSession,
+    ClientStage,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Stage,
+)
 from secagg.messages import (
     AdvertiseReply,
     AdvertiseRequest,
+    MaskReply,
     MaskRequest,
     ShareReply,
     ShareRequest,
@@ -20,6 +29,7 @@ from secagg.messages import (
 )
 
 VICTIM, OTHER = IDS[0], IDS[1]
+MODEL = b"model".ljust(32)
 
 
 def joined_at(stage: Stage, **changes: Any) -> tuple[Joined, ClientSession, bytes]:
@@ -205,9 +215,9 @@ def test_reflected_share_does_not_open() -> None:
     assert_refused(client.accept_shares, lie, Stage.MASK, "does not open")
 
 
-@pytest.mark.parametrize("change", [{"model_hash": bytes(32)}, {"noise_multiplier": 0.5}])
+@pytest.mark.parametrize("change", [{"label": "run/round 2/group 0"}, {"noise_multiplier": 0.5}])
 def test_clients_told_different_things_do_not_share(change: dict[str, Any]) -> None:
-    """VICTIM got another model (or less noise): its answer does not fit the server's sum."""
+    """VICTIM got another label (or less noise): its answer does not fit the server's sum."""
     joined = Joined(make_parameters())
     lie = AdvertiseRequest(make_parameters(**change)).encode()
     with pytest.raises(RemoteProtocolError, match="other parameters"):
@@ -217,7 +227,7 @@ def test_clients_told_different_things_do_not_share(change: dict[str, Any]) -> N
 def test_clients_with_other_parameters_derive_another_sid() -> None:
     """Forging the hash lets VICTIM through stage 1, but then its sid differs from the others'."""
     joined = Joined(make_parameters())
-    lie = AdvertiseRequest(make_parameters(model_hash=bytes(32))).encode()
+    lie = AdvertiseRequest(make_parameters(noise_multiplier=0.5)).encode()
     truth = AdvertiseReply.decode(
         joined.clients[OTHER].advertise(joined.server.requests()[OTHER])
     ).parameters_hash
@@ -232,6 +242,60 @@ def test_clients_with_other_parameters_derive_another_sid() -> None:
     with pytest.raises(RemoteProtocolError, match="sid"):
         joined.server.receive(VICTIM, joined.answer(VICTIM, requests[VICTIM]))
     joined.server.receive(OTHER, joined.answer(OTHER, requests[OTHER]))
+
+
+@pytest.mark.parametrize("lost", [(), (IDS[5],)])
+def test_a_member_shown_another_model_stays_masked(lost: tuple[int, ...]) -> None:
+    """Pasquini et al., CCS 2022: a model made for VICTIM alone would tell its update from the others'.
+
+    All vectors are zero, so a mask that cancelled would show; of 20,000 uniform words none is zero. An
+    honest server leaves VICTIM out; this one pretends that all was well.
+    """
+
+    def total(victims_model: bytes) -> NDArray[np.uint32]:
+        joined = Joined(make_parameters(dimension=20_000))
+        joined.vectors = {i: np.zeros(20_000, dtype=np.uint32) for i in joined.vectors}
+        joined.server.bind(MODEL)
+        joined.contexts = dict.fromkeys(joined.clients, MODEL) | {VICTIM: victims_model}
+        joined.exchange_until(Stage.MASK)
+
+        def pretend(_: int, reply: bytes) -> bytes:
+            return replace(MaskReply.decode(reply, 20_000), context=MODEL).encode()
+
+        joined.exchange(lost, pretend)
+        return joined.run().total
+
+    assert np.count_nonzero(total(b"another model".ljust(32))) > 19_990
+    assert not total(MODEL).any()
+
+
+def test_a_vector_made_from_another_model_is_left_out() -> None:
+    joined = Joined(make_parameters())
+    joined.server.bind(MODEL)
+    joined.contexts = dict.fromkeys(joined.clients, MODEL) | {VICTIM: bytes(32)}
+    joined.exchange_until(Stage.MASK)
+    requests = joined.server.requests()
+    with pytest.raises(RemoteProtocolError, match="something else") as caught:
+        joined.server.receive(VICTIM, joined.answer(VICTIM, requests.pop(VICTIM)))
+    assert (caught.value.stage, caught.value.sender) == (Stage.MASK, VICTIM)
+    for client_id, request in requests.items():
+        joined.server.receive(client_id, joined.answer(client_id, request))
+    with pytest.raises(LocalProtocolError, match="bind"):
+        joined.server.bind(MODEL)
+    joined.server.close_stage()
+    result = joined.run()
+    assert np.array_equal(result.total, joined.expected(set(joined.clients) - {VICTIM}))
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_a_context_of_another_length_is_refused(length: int) -> None:
+    joined = Joined(make_parameters())
+    with pytest.raises(ValueError, match="32"):
+        joined.server.bind(bytes(length))
+    joined.contexts = {VICTIM: bytes(length)}
+    joined.exchange_until(Stage.MASK)
+    with pytest.raises(LocalProtocolError, match="32"):
+        joined.answer(VICTIM, joined.server.requests()[VICTIM])
 
 
 def test_reply_of_an_earlier_round_is_refused() -> None:

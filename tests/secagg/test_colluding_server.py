@@ -9,7 +9,7 @@ from joined_sessions import IDS, Joined, make_parameters
 
 from secagg import RemoteProtocolError, Stage
 from secagg.client_keys import mask_keys
-from secagg.keys import SECRET_BYTES, commitment, noise_commitment
+from secagg.keys import NO_CONTEXT, SECRET_BYTES, commitment, noise_commitment
 from secagg.messages import SHARE_BYTES, MaskReply, UnmaskReply, UnmaskRequest
 from secagg.prg import add_masks
 from secagg.shamir import recover
@@ -119,8 +119,10 @@ def test_the_masked_vector_with_every_colluders_mask_removed_is_still_masked() -
     for client_id, request in joined.server.requests().items():
         joined.clients[client_id].accept_shares(request)
         if client_id in colluders:
-            known |= {key for key, _ in mask_keys(joined.clients[client_id]._state)}
-    shared = [(key, sign) for key, sign in mask_keys(joined.clients[VICTIM]._state) if key in known]
+            known |= {key for key, _ in mask_keys(joined.clients[client_id]._state, NO_CONTEXT)}
+    shared = [
+        (key, sign) for key, sign in mask_keys(joined.clients[VICTIM]._state, NO_CONTEXT) if key in known
+    ]
     assert len(shared) == len(colluders)
     reply = joined.clients[VICTIM].mask(joined.vectors[VICTIM])
     left = np.array(MaskReply.decode(reply, 20_000).vector)

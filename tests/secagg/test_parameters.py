@@ -29,7 +29,6 @@ from secagg import ClientPolicy, DecodeError, RoundParameters, threshold_for
         ({"clipping_norm": math.inf}, "finite clipping_norm"),
         ({"noise_multiplier": -0.1}, "noise_multiplier is -0.1"),
         ({"noise_multiplier": math.inf}, "noise_multiplier is inf"),
-        ({"model_hash": b"short"}, "5 bytes"),
         ({"suite": "rot13"}, "rot13"),
         ({"label": "x" * 256}, "256 bytes"),
     ],

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from conf.load import load
 from gdpfed.report.records import RoundRecord, read_rounds
-from server_app.run import train
+from server_app.train import train
 
 NUM_CLIENTS = 24
 SMALL = (

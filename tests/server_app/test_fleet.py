@@ -1,4 +1,4 @@
-"""From sum requests to exchanges: waves, tolerances, and what is refused."""
+"""From sum requests to exchanges: tolerances, and what is refused."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ from local_grid import FIRST_NODE_ID, LocalGrid
 from conf.load import load
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import NoiseAt, SumRequest
+from gdpfed.rounds.errors import RunError
+from gdpfed.rounds.run import order_of, task_of
 from secagg import threshold_for
-from server_app.errors import RunError
 from server_app.exchange import Exchanger
-from server_app.fleet import GridFleet, disjoint_waves
-from server_app.run import order_of, task_of
+from server_app.fleet import GridFleet
 
 NUM_CLIENTS = 12
 
@@ -27,12 +27,6 @@ def small_fleet(*overrides):
     task = task_of(config)
     fleet = GridFleet(Exchanger(grid, nodes, 60.0), config.secagg, "test")
     return fleet, grid, order_of(config, task), flatten(task.build_model())
-
-
-def test_waves_keep_the_order_and_never_share_a_client():
-    requests = [request(str(k), ids) for k, ids in enumerate([[0, 1], [2, 3], [3, 4], [0], [4, 5]])]
-    waves = [[each.name for each in wave] for wave in disjoint_waves(requests)]
-    assert waves == [["0", "1"], ["2", "3"], ["4"]]
 
 
 def test_requests_that_share_clients_are_all_summed():

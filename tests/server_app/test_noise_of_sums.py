@@ -9,9 +9,9 @@ from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods import make_method
+from gdpfed.rounds.run import task_of
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
-from server_app.run import task_of
 
 NUM_CLIENTS = 36
 REPEATS = 6

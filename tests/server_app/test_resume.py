@@ -8,7 +8,7 @@ from local_grid import LocalGrid
 from small_runs import NUM_CLIENTS, final_model, run
 
 from gdpfed.privacy.errors import PrivacyError
-from server_app.errors import RunError
+from gdpfed.rounds.errors import RunError
 
 
 class Crash(BaseException):

@@ -22,7 +22,6 @@ def round_parameters(
     dimension: int,
     clipping_norm: float,
     noise_multiplier: float,
-    model_hash: bytes,
 ) -> RoundParameters:
     """The parameters of a sum over ``num_clients`` clients.
 
@@ -47,7 +46,6 @@ def round_parameters(
         dimension=dimension,
         clipping_norm=clipping_norm,
         noise_multiplier=noise_multiplier,
-        model_hash=model_hash,
         suite=secagg.suite,
         num_neighbours=neighbours,
         noise_levels=0 if secagg.mode == "off" else levels,

@@ -28,8 +28,8 @@ from gdpfed.report.records import (
     RoundRecord,
     read_rounds,
 )
-from server_app.checkpoint import CHECKPOINT_FILE, PRIVATE_MODE, write_whole
-from server_app.errors import RunError
+from gdpfed.rounds.checkpoint import CHECKPOINT_FILE, PRIVATE_MODE, write_whole
+from gdpfed.rounds.errors import RunError
 
 # How a run is carried out may change when it is resumed; what it computes may not.
 RESUMABLE_CHANGES = {"directory", "resume", "stop_after_round", "timeout_seconds", "device"}

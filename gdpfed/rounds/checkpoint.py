@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from server_app.errors import RunError
+from gdpfed.rounds.errors import RunError
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 PRIVATE_MODE = 0o600

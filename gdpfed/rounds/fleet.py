@@ -1,0 +1,104 @@
+"""A fleet: the clients of a run, whoever carries their messages, as one who sums their updates."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from conf.schema import SecAggConfig
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.methods.base import ClientSum, NoiseAt, SumRequest, Theta
+from gdpfed.rounds.errors import RunError
+from gdpfed.rounds.parameters import round_parameters
+from secagg import EncodingError, RoundParameters
+
+Jobs = Mapping[str, tuple[RoundParameters, Sequence[int]]]
+"""Parameters and cohort of every sum, by its name; no client occurs twice."""
+
+
+class Fleet(ABC):
+    """Turns a method's sum requests into sums.
+
+    Requests over disjoint cohorts form a wave, which is summed at once; requests that share clients go
+    one after the other.
+
+    Attributes:
+        secagg: how cohorts are summed.
+        run_label: names the run in every sum.
+        seconds: time spent in each phase of summing; the round loop clears it.
+    """
+
+    def __init__(self, secagg: SecAggConfig, run_label: str) -> None:
+        self.secagg = secagg
+        self.run_label = run_label
+        self.seconds: dict[str, float] = {}
+
+    @abstractmethod
+    def sum_jobs(self, order: TrainingOrder, theta: Theta, jobs: Jobs) -> dict[str, ClientSum]:
+        """The sum of every job, by name, of updates that start from ``theta``."""
+
+    def sum_updates(
+        self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]
+    ) -> list[ClientSum]:
+        """One sum for each request, of updates that start from ``theta``, in the requests' order."""
+        sums: dict[str, ClientSum] = {}
+        for wave in disjoint_waves(requests):
+            sums |= self._sum_wave(order, theta, wave)
+        return [sums[request.name] for request in requests]
+
+    def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
+        """Refuse sums whose cohorts would not fit the integers that are summed.
+
+        Raises:
+            RunError: names the sum and why.
+        """
+        for request in requests:
+            parameters = self._parameters(order, theta, request)
+            try:
+                parameters.encoding(parameters.num_clients)
+            except EncodingError as error:
+                raise RunError(f"{request.name}: {error}") from None
+
+    def _sum_wave(
+        self, order: TrainingOrder, theta: Theta, wave: Sequence[SumRequest]
+    ) -> dict[str, ClientSum]:
+        sums, jobs = {}, {}
+        for request in wave:
+            if len(request.clients) < self.secagg.minimum_cohort:
+                sums[request.name] = ClientSum(
+                    request.name,
+                    None,
+                    0,
+                    f"cohort of {len(request.clients)} is below secagg.minimum_cohort="
+                    f"{self.secagg.minimum_cohort}",
+                )
+            else:
+                jobs[request.name] = (
+                    self._parameters(order, theta, request),
+                    request.clients.tolist(),
+                )
+        return sums | self.sum_jobs(order, theta, jobs)
+
+    def _parameters(self, order: TrainingOrder, theta: Theta, request: SumRequest) -> RoundParameters:
+        if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
+            raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
+        return round_parameters(
+            self.secagg,
+            label=f"{self.run_label}/round {order.round_index}/{request.name}",
+            num_clients=len(request.clients),
+            dimension=len(theta),
+            clipping_norm=request.clipping_norm,
+            noise_multiplier=request.noise_multiplier,
+        )
+
+
+def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:
+    """Split requests, in order, into runs in which no client occurs twice."""
+    waves: list[list[SumRequest]] = []
+    busy: set[int] = set()
+    for request in requests:
+        clients = set(request.clients.tolist())
+        if not waves or busy & clients:
+            waves.append([])
+            busy = set()
+        waves[-1].append(request)
+        busy |= clients
+    return waves

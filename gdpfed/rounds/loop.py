@@ -1,0 +1,128 @@
+"""The round loop: charge, sum, step, evaluate, record, checkpoint."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.learning.evaluate import Evaluation
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.methods.base import ClientSum, Method, Theta
+from gdpfed.privacy.errors import BudgetExhausted
+from gdpfed.report.records import RoundRecord, finite
+from gdpfed.rounds.checkpoint import Checkpoint
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.run_directory import RunDirectory
+from gdpfed.rounds.state import RunState
+
+INTERRUPTED = "interrupted before its end: charged, and not repeated"
+Announce = Callable[[str], None]
+EvaluateModel = Callable[[Theta], Evaluation]
+
+
+@dataclass(kw_only=True)
+class RoundLoop:
+    """Runs a method's rounds on a fleet.
+
+    Attributes:
+        method: plan, cohorts and step.
+        fleet: the clients.
+        order: what clients train; learning rate and round are set for every round.
+        learning_rate_decay: eta_t = eta * decay**t.
+        state: where to begin.
+        files: where to write.
+        evaluate_model: accuracy and loss of parameters on the test split.
+        announce: is told in one line what happens.
+    """
+
+    method: Method
+    fleet: Fleet
+    order: TrainingOrder
+    learning_rate_decay: float
+    state: RunState
+    files: RunDirectory
+    evaluate_model: EvaluateModel
+    announce: Announce
+
+    def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundRecord]]:
+        """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each."""
+        first = self.state.completed_rounds
+        self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
+        for index in range(first, min(num_rounds, last_round)):
+            try:
+                theta, record = self._round(index, theta)
+            except BudgetExhausted as error:
+                self.announce(f"training ends before round {index + 1}: {error}")
+                return
+            self.announce(_line(record, num_rounds))
+            yield theta, record
+
+    def _round(self, index: int, theta: Theta) -> tuple[Theta, RoundRecord]:
+        """One round, charged first; a round that an earlier process had charged is not run again."""
+        started = perf_counter()
+        cohorts = self.method.cohorts(index, self.state.sampling_key)
+        self.fleet.seconds.clear()
+        sums: list[ClientSum] = []
+        interrupted = self.state.ledger.charged_rounds > index
+        if not interrupted:
+            self.state.ledger.charge(index, cohorts)
+            self.files.save_ledger(self.state.ledger)
+            sum_updates = partial(self.fleet.sum_updates, self._order_for(index))
+            theta, sums = self.method.round(theta, cohorts, sum_updates)
+        trained = perf_counter()
+        evaluation = self.evaluate_model(theta)
+        seconds = self.fleet.seconds | {
+            "evaluate": perf_counter() - trained,
+            "total": perf_counter() - started,
+        }
+        record = self._record(index, evaluation, cohorts, sums, seconds)
+        if interrupted:
+            record = replace(record, failures={"round": INTERRUPTED})
+        self._keep(index, theta, record)
+        return theta, record
+
+    def _keep(self, index: int, theta: Theta, record: RoundRecord) -> None:
+        self.files.append_round(record)
+        self.state.completed_rounds = index + 1
+        Checkpoint(theta, index + 1, self.state.sampling_key).save(self.files.path)
+
+    def _order_for(self, index: int) -> TrainingOrder:
+        training = replace(
+            self.order.training,
+            learning_rate=self.order.training.learning_rate * self.learning_rate_decay**index,
+        )
+        return replace(self.order, training=training, round_index=index)
+
+    def _record(
+        self,
+        index: int,
+        evaluation: Evaluation,
+        cohorts: list[npt.NDArray[np.int64]],
+        sums: list[ClientSum],
+        seconds: dict[str, float],
+    ) -> RoundRecord:
+        return RoundRecord(
+            round=index + 1,
+            accuracy=evaluation.accuracy,
+            loss=evaluation.loss,
+            cohort_sizes=[len(cohort) for cohort in cohorts],
+            survivors=[each.survivors for each in sums],
+            failures={each.name: each.failure for each in sums if each.failure is not None},
+            spent_epsilon=finite(self.state.ledger.spent()),
+            epsilon_against_server=finite(self.state.ledger.against_server()),
+            upload_bytes=[each.upload_bytes for each in sums],
+            seconds={name: round(value, 4) for name, value in seconds.items()},
+        )
+
+
+def _line(record: RoundRecord, num_rounds: int) -> str:
+    spent = ", ".join("none" if e is None else f"{e:.2f}" for e in record.spent_epsilon)
+    failed = "".join(f"; {name}: {reason}" for name, reason in record.failures.items())
+    return (
+        f"round {record.round}/{num_rounds}: accuracy {100 * record.accuracy:.1f} %, "
+        f"clients {sum(record.survivors)}, epsilon spent {spent}, "
+        f"{record.seconds['total']:.1f} s{failed}"
+    )

@@ -1,0 +1,169 @@
+"""One run from a checked configuration to its files: prepare, begin or resume, train, conclude."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, sqrt
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.models import flatten
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.learning.task import Task
+from gdpfed.methods import Method, make_method
+from gdpfed.methods.base import Theta
+from gdpfed.report.plan_table import plan_lines
+from gdpfed.report.records import RoundRecord, run_path
+from gdpfed.rounds.evaluate import central_evaluation
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
+from gdpfed.rounds.run_directory import RunDirectory
+from gdpfed.rounds.state import RunState, begin, restore
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRun:
+    """A run of which everything but its clients is known and checked, and nothing written.
+
+    Attributes:
+        path: where its files go.
+        order: what clients train in round 0.
+        resumed: the files and the state of the run that is continued; None for a new one.
+    """
+
+    config: Config
+    method: Method
+    task: Task
+    order: TrainingOrder
+    path: Path
+    evaluate_model: EvaluateModel
+    resumed: tuple[RunDirectory, tuple[RunState, Theta]] | None
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Plan, load the data, and read the run to continue if there is one.
+
+        Raises:
+            ConfigError, PrivacyError, LearningError, RunError: input that cannot be used.
+        """
+        method = make_method(config)
+        task = task_of(config)
+        evaluate_model = central_evaluation(task, config.run.device)
+        path = path_of(config)
+        files = RunDirectory.resume(path, config) if config.run.resume else None
+        return cls(
+            config=config,
+            method=method,
+            task=task,
+            order=order_of(config, task),
+            path=path,
+            evaluate_model=evaluate_model,
+            resumed=None if files is None else (files, restore(files, method)),
+        )
+
+    @property
+    def last_round(self) -> int:
+        """The round after which this process stops."""
+        num_rounds = self.config.run.num_rounds
+        return min(num_rounds, self.config.run.stop_after_round or num_rounds)
+
+    def open(self, fleet: Fleet, announce: Announce) -> "OpenRun":
+        """Check the fleet's sums, then make or continue the run directory.
+
+        Raises:
+            RunError: sums that do not fit, or a directory that cannot be used.
+        """
+        method = self.method
+        fleet.check(self.order, flatten(self.task.build_model()), method.requests(largest_cohorts(method)))
+        for line in plan_lines(method.plan, method.name):
+            announce(line)
+        if self.resumed is None:
+            files = RunDirectory.create(self.path, self.config, method.plan)
+            state, theta = begin(files, method, self.task)
+        else:
+            files, (state, theta) = self.resumed
+        files.keep_rounds(state.completed_rounds)
+        loop = RoundLoop(
+            method=method,
+            fleet=fleet,
+            order=self.order,
+            learning_rate_decay=self.config.dataset.learning_rate_decay,
+            state=state,
+            files=files,
+            evaluate_model=self.evaluate_model,
+            announce=announce,
+        )
+        return OpenRun(self, loop, theta)
+
+
+@dataclass
+class OpenRun:
+    """A run with its clients and its files.
+
+    Attributes:
+        theta: the model as of the last round, shape (d,).
+    """
+
+    prepared: PreparedRun
+    loop: RoundLoop
+    theta: Theta
+
+    def rounds(self) -> Iterator[RoundRecord]:
+        """Run the rounds that are left, and yield the record of each."""
+        num_rounds = self.prepared.config.run.num_rounds
+        for theta, record in self.loop.rounds(self.theta, num_rounds, self.prepared.last_round):
+            self.theta = theta
+            yield record
+
+    def conclude(self) -> None:
+        """Draw the curves; write the final model unless the run is to go on later."""
+        files, method, task = self.loop.files, self.prepared.method, self.prepared.task
+        files.draw(method.plan, f"{method.name} on {task.dataset}")
+        if self.prepared.last_round < self.prepared.config.run.num_rounds:
+            self.loop.announce(f"paused; continue with run.resume={files.path}")
+        else:
+            files.finish(task, self.theta.astype(np.float32))
+            self.loop.announce(f"done; the run's files are in {files.path}")
+
+
+def largest_cohorts(method: Method) -> list[npt.NDArray[np.int64]]:
+    """For every group some of its clients, as many as sampling draws once in a million rounds or more."""
+    sizes = (group.expected_cohort_size for group in method.plan.groups)
+    largest = (ceil(size + 5 * sqrt(size) + 5) for size in sizes)
+    return [
+        np.asarray(group.clients[:size], dtype=np.int64)
+        for group, size in zip(method.plan.groups, largest, strict=True)
+    ]
+
+
+def path_of(config: Config) -> Path:
+    """Where the run's files go."""
+    chosen = config.run.resume or config.run.directory
+    return run_path(chosen, config.dataset.name, config.method.name)
+
+
+def task_of(config: Config) -> Task:
+    """The learning task that the configuration describes."""
+    return Task(
+        dataset=config.dataset.name,
+        path=config.dataset.path,
+        model=config.dataset.model,
+        partition=config.dataset.partition,
+        num_clients=config.dataset.num_clients,
+        seed=config.run.seed,
+    )
+
+
+def order_of(config: Config, task: Task) -> TrainingOrder:
+    """The training order of round 0."""
+    training = LocalTraining(
+        local_steps=config.dataset.local_steps,
+        batch_size=config.dataset.batch_size,
+        learning_rate=config.dataset.learning_rate,
+        momentum=config.dataset.momentum,
+    )
+    return TrainingOrder(task, training, round_index=0, device=config.run.device, noise=config.privacy.noise)

@@ -1,0 +1,58 @@
+"""Where a run stands: begun anew, or restored from its files."""
+
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task
+from gdpfed.methods.base import Method, Theta
+from gdpfed.privacy.ledger import Ledger
+from gdpfed.rounds.checkpoint import Checkpoint
+from gdpfed.rounds.errors import RunError
+from gdpfed.rounds.run_directory import RunDirectory
+
+
+@dataclass
+class RunState:
+    """Where a run stands, and what carries it on from there.
+
+    Attributes:
+        completed_rounds: rounds behind it.
+        sampling_key: draws the cohorts; secret.
+        ledger: what has been charged; at most one round ahead of ``completed_rounds``.
+    """
+
+    completed_rounds: int
+    sampling_key: bytes
+    ledger: Ledger
+
+
+def begin(files: RunDirectory, method: Method, task: Task) -> tuple[RunState, Theta]:
+    """A new run's state, written down before its first round.
+
+    The cohorts of a private run are drawn with a key from the operating system, since amplification
+    holds only while nobody can know who was sampled. Without privacy the seed draws them, so that the
+    run can be repeated.
+    """
+    public_key = sha256(f"gdpfed cohorts {task.seed}".encode()).digest()
+    key = os.urandom(32) if method.plan.private else public_key
+    state = RunState(completed_rounds=0, sampling_key=key, ledger=Ledger(method.plan))
+    theta = flatten(task.build_model())
+    files.save_ledger(state.ledger)
+    Checkpoint(theta, 0, key).save(files.path)
+    return state, theta
+
+
+def restore(files: RunDirectory, method: Method) -> tuple[RunState, Theta]:
+    """The state of a run that was stopped; only reads."""
+    checkpoint = Checkpoint.load(files.path)
+    ledger = files.load_ledger(method.plan)
+    if not 0 <= ledger.charged_rounds - checkpoint.completed_rounds <= 1:
+        raise RunError(
+            f"run.resume={files.path}: the ledger has {ledger.charged_rounds} rounds and the checkpoint "
+            f"{checkpoint.completed_rounds}: they are not of one run, restore both from one copy"
+        )
+    files.completed_records(checkpoint.completed_rounds)
+    state = RunState(checkpoint.completed_rounds, checkpoint.sampling_key, ledger)
+    return state, checkpoint.theta
