@@ -24,7 +24,7 @@ from gdpfed.launch import Launch
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.report.records import read_rounds
-from gdpfed.rounds.run import task_of
+from gdpfed.tasks import task_of
 
 ECHO_APP = Path(__file__).parent / "echo_app"
 ECHO_LINE = "echo seconds "

@@ -2,6 +2,7 @@
 
 import os
 from functools import lru_cache
+from math import isinf
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +54,10 @@ def encoded_update(
 ) -> npt.NDArray[np.uint32]:
     """One client's clipped and noised update as residues, shape (d,).
 
-    The update is clipped to ``clip_bound``, a hair below C, so that after rounding to the grid its L2
-    norm is at most C. The noise is the client's share C sigma / sqrt(n2 - D - c): a rounded Gaussian
-    drawn on the training device, or a discrete one drawn in integers by the session.
+    The update is clipped to ``clip_bound``, a hair below C_i, so that after rounding to the grid its L2
+    norm is at most C_i: the order's clipping norm, which may not be above the sum's. The noise is the
+    client's share C sigma / sqrt(n2 - D - c): a rounded Gaussian drawn on the training device, or a
+    discrete one drawn in integers by the session.
     """
     device = choose_device(order.device)
     encoding = parameters.encoding(num_contributors)
@@ -67,7 +69,8 @@ def encoded_update(
         rng=np.random.default_rng([order.task.seed, client_id, order.round_index]),
         device=device,
     )
-    steps = encoding.encode(clip(update, encoding.clip_bound).cpu().numpy())
+    own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
+    steps = own.encode(clip(update, own.clip_bound).cpu().numpy())
     if order.noise == "discrete_gaussian" and parameters.noise_multiplier > 0:
         noise = _discrete_noise(encoding, session)
     else:

@@ -4,6 +4,7 @@ import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from conf.extensions import OWN_DIRECTORY, method_configs, option_directories
 from conf.schema import (
-    METHODS,
     Config,
     ConfigError,
     DatasetConfig,
@@ -23,8 +24,6 @@ from conf.schema import (
     RunConfig,
     SecAggConfig,
 )
-
-CONFIG_DIRECTORY = Path(__file__).resolve().parent
 
 
 def _register_schema() -> None:
@@ -37,19 +36,29 @@ def _register_schema() -> None:
         ("run", RunConfig),
     ):
         store.store(group=group, name="schema", node=node)
-    for name, method in METHODS.items():
+    for name, method in method_configs().items():
         store.store(group="method", name=f"schema_{name}", node=method)
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
     GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(CONFIG_DIRECTORY), version_base="1.3"):
-        return compose("config", overrides=list(overrides))
+    others = ",".join(f"'file://{directory}'" for directory in option_directories()[1:])
+    with initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3"):
+        return compose("config", overrides=[f"hydra.searchpath=[{others}]", *overrides])
 
 
 def options(group: str) -> list[str]:
-    """The option files of a configuration group, as in ``dataset=<option>``."""
-    return sorted(path.stem for path in (CONFIG_DIRECTORY / group).glob("*.yaml"))
+    """The option files of a configuration group, as in ``dataset=<option>``, of all packages.
+
+    Raises:
+        ConfigError: two files for one option.
+    """
+    found: dict[str, Path] = {}
+    for path in chain(*((directory / group).glob("*.yaml") for directory in option_directories())):
+        if path.stem in found:
+            raise ConfigError(f"{group}={path.stem} is {found[path.stem]} and {path}: rename one of them")
+        found[path.stem] = path
+    return sorted(found)
 
 
 def _known_keys(overrides: Sequence[str]) -> list[str]:
@@ -62,7 +71,7 @@ def _known_keys(overrides: Sequence[str]) -> list[str]:
 
 
 def _groups() -> list[str]:
-    return sorted(path.name for path in CONFIG_DIRECTORY.iterdir() if any(path.glob("*.yaml")))
+    return sorted(path.name for path in OWN_DIRECTORY.iterdir() if any(path.glob("*.yaml")))
 
 
 def _is_choice(override: str) -> bool:
@@ -92,7 +101,7 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
 
 
 def _suggestion(key: str, known: Sequence[str], overrides: Sequence[str]) -> str:
-    owners = [name for name in METHODS if key in _known_keys([*overrides, f"method={name}"])]
+    owners = [name for name in method_configs() if key in _known_keys([*overrides, f"method={name}"])]
     if owners:
         return f" for this method; it belongs to method={' or method='.join(owners)}"
     near = difflib.get_close_matches(key, known, n=1)
@@ -115,8 +124,16 @@ def load(overrides: Sequence[str] = ()) -> Config:
         config = cast("Config", OmegaConf.to_object(_compose(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(overrides, error)) from None
+    _check_method(config)
     config.validate()
     return config
+
+
+def _check_method(config: Config) -> None:
+    """Refuse a name that was changed apart from the options that belong to it."""
+    name = config.method.name
+    if method_configs().get(name) is not type(config.method):
+        raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
 
 
 def split(overrides: str) -> list[str]:

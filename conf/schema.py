@@ -15,7 +15,7 @@ RENYI_ORDERS = ("auto", "fine", "whole")
 SECAGG_MODES = ("curious", "active", "off")
 NOISES = ("gaussian", "discrete_gaussian")
 DEVICES = ("auto", "cpu", "cuda")
-PARTITIONS = ("iid", "natural")
+PARTITIONS = ("iid", "dirichlet", "natural")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 
 
@@ -31,12 +31,24 @@ def require(holds: bool, message: str) -> None:
 
 @dataclass
 class DatasetConfig:
-    """One data set with the evaluation setting that belongs to it (the privacy group refers to it)."""
+    """One data set with the evaluation setting that belongs to it (the privacy group refers to it).
+
+    From ``image_size`` to ``test_stride``, what is null does not belong to the data set or has its default
+    (:class:`gdpfed.learning.datasets.DataSource` says what each is).
+    """
 
     name: str = MISSING
     path: str | None = None
+    image_size: int | None = None
+    channels: int | None = None
+    test_fraction: float | None = None
+    sequence_length: int | None = None
+    min_characters: int | None = None
+    test_stride: int | None = None
     model: str = MISSING
+    model_options: Any = None
     partition: str = "iid"
+    dirichlet_alpha: float | None = None
     num_clients: int = MISSING
     num_rounds: int = MISSING
     sampling_rate: float = MISSING
@@ -61,20 +73,58 @@ class DatasetConfig:
             f"dataset.partition={self.partition} is none of {', '.join(PARTITIONS)}",
         )
         require(0 <= self.momentum < 1, f"dataset.momentum={self.momentum} must be in [0, 1)")
+        self._validate_partition()
+        self._validate_source()
+        self._validate_model_options()
+
+    def _validate_partition(self) -> None:
+        alpha = self.dirichlet_alpha
+        if self.partition == "dirichlet":
+            require(
+                alpha is not None and 0 < alpha < float("inf"),
+                f"dataset.partition=dirichlet needs a positive concentration, not dataset.dirichlet_alpha="
+                f"{alpha}: set for instance dataset.dirichlet_alpha=0.5",
+            )
+        else:
+            require(
+                alpha is None,
+                f"dataset.dirichlet_alpha={alpha} has no meaning with dataset.partition={self.partition}: "
+                "choose dataset.partition=dirichlet, or leave it out",
+            )
+
+    def _validate_model_options(self) -> None:
+        options = self.model_options
+        numbers = isinstance(options, dict) and all(type(value) in (int, float) for value in options.values())
+        require(
+            options is None or numbers,
+            f"dataset.model_options={options} must be numbers by name, as in "
+            "'dataset.model_options={hidden_units:32}'",
+        )
+
+    def _validate_source(self) -> None:
+        for key in ("image_size", "sequence_length", "min_characters", "test_stride"):
+            value = getattr(self, key)
+            require(value is None or value >= 1, f"dataset.{key}={value} must be at least 1")
+        require(
+            self.channels in (None, 1, 3), f"dataset.channels={self.channels} must be 1 (grey) or 3 (RGB)"
+        )
+        fraction = self.test_fraction
+        require(fraction is None or 0 < fraction < 1, f"dataset.test_fraction={fraction} must be in (0, 1)")
 
 
 @dataclass
 class MethodConfig:
-    """What every method has; a method's own options are in its own class below."""
+    """What every method has; a method's own options are in a class of its own."""
 
     name: str = MISSING
     server_learning_rate: float = 1.0
 
     def validate(self) -> None:
-        require(
-            METHODS.get(self.name) is type(self),
-            f"method.name={self.name} cannot be changed by itself: choose method={self.name}",
-        )
+        """Check the options; a class that adds some extends this.
+
+        Raises:
+            ConfigError: one line that names the value and the remedy.
+        """
         require(
             self.server_learning_rate > 0,
             f"method.server_learning_rate={self.server_learning_rate} must be positive",
@@ -111,6 +161,34 @@ class GDPFedPlusConfig(MethodConfig):
 
     reweighting: str = "squared_participation"
     keep_fraction: list[float] = MISSING
+
+
+@dataclass
+class IDPFedAvgScaleConfig(MethodConfig):
+    """One noise for all, clipping norms by group."""
+
+
+@dataclass
+class IDPFedAvgSampleConfig(MethodConfig):
+    """One noise and one clipping norm for all, rates by group."""
+
+
+@dataclass
+class PFAConfig(MethodConfig):
+    """As gdpfed, and the smallest budget's sum is projected on the largest budget's."""
+
+    reweighting: str = "squared_participation"
+    history: int = MISSING
+    subspace_dimension: int = MISSING
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.history >= 1, f"method.history={self.history} must be at least 1")
+        require(
+            1 <= self.subspace_dimension <= self.history,
+            f"method.subspace_dimension={self.subspace_dimension} must be from 1 to method.history="
+            f"{self.history}: so many sums span no more directions",
+        )
 
 
 @dataclass
@@ -250,4 +328,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "gdpfed": GDPFedConfig,
     "gdpfed_op": GDPFedOpConfig,
     "gdpfed_plus": GDPFedPlusConfig,
+    "idp_fedavg_scale": IDPFedAvgScaleConfig,
+    "idp_fedavg_sample": IDPFedAvgSampleConfig,
+    "pfa": PFAConfig,
 }
+"""The options of the project's own methods; those of others are found by :mod:`conf.extensions`."""

@@ -181,13 +181,13 @@ def superlink(place: Placement) -> Service:
 
 
 def server_superexec(place: Placement) -> Service:
-    """Runs the ServerApp, and keeps what it writes."""
+    """Runs the ServerApp beside its test data, and keeps what it writes."""
     return Service(
         name=SERVER_SUPEREXEC,
         party=SERVER,
         command=_superexec(SERVER_SUPEREXEC, SUPERLINK, place),
         credentials=(CA_FILE, SECRET_FILE),
-        folders=(Folder(RUNS, writable=True),),
+        folders=(Folder(RUNS, writable=True), Folder(DATA, writable=False)),
         probe=_health_probe(SERVER_SUPEREXEC, place),
         needs=(SUPERLINK,),
         runs_app=True,

@@ -119,7 +119,7 @@ def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool
     if not resuming:
         require_unused(directory)
     key = "run.resume" if resuming else "run.directory"
-    return {"overrides": shlex.join([*overrides, f"{key}={_hydra_string(str(directory))}"])}
+    return {"overrides": shlex.join([*overrides, f"{key}={hydra_string(str(directory))}"])}
 
 
 def require_unused(directory: Path) -> None:
@@ -130,7 +130,7 @@ def require_unused(directory: Path) -> None:
         )
 
 
-def _hydra_string(text: str) -> str:
+def hydra_string(text: str) -> str:
     """A quoted value in Hydra's override grammar."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

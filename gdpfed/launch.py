@@ -20,6 +20,7 @@ from gdpfed.flower_run import (
     POLL_SECONDS,
     FlowerRun,
     LaunchError,
+    hydra_string,
     run_command,
     training_config,
     write_connection,
@@ -53,9 +54,24 @@ class Launch:
         self.log_directory = log_directory
 
     @classmethod
-    def training(cls, overrides: Sequence[str], *, num_clients: int, directory: Path, resuming: bool) -> Self:
-        """A training of this project with its files in ``directory``, a new one or one to continue."""
-        run_config = training_config(overrides, directory=directory, resuming=resuming)
+    def training(
+        cls,
+        overrides: Sequence[str],
+        *,
+        num_clients: int,
+        directory: Path,
+        resuming: bool,
+        dataset_path: str | None = None,
+    ) -> Self:
+        """A training of this project with its files in ``directory``, a new one or one to continue.
+
+        ``dataset_path`` is relative to the caller's working directory, which is not that of the run.
+        """
+        words = list(overrides)
+        if dataset_path is not None:
+            absolute = Path(dataset_path).expanduser().absolute()
+            words.append(f"dataset.path={hydra_string(str(absolute))}")
+        run_config = training_config(words, directory=directory, resuming=resuming)
         return cls(PROJECT, run_config, num_supernodes=num_clients, log_directory=directory)
 
     def __enter__(self) -> Self:

@@ -6,7 +6,7 @@ the noise the plan asks for.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -108,12 +108,33 @@ class Encoding:
             modulus_bits=modulus_bits,
             levels=levels,
         )
-        if not encoding.clip_bound > 0:
-            raise EncodingError(
-                f"rounding {dimension} coordinates to steps of {grid:.3g} takes more than the "
-                f"clipping norm {clipping_norm}: use more contributors or less noise"
-            )
+        encoding._check_clip_bound()
         return encoding
+
+    def clipped_to(self, clipping_norm: float) -> "Encoding":
+        """The same grid for a member whose updates are held to a norm of its own, C_i <= C.
+
+        Its `clip_bound`, and the exact check of what it encodes, are those of C_i; range, noise and
+        decoding are those of the sum.
+
+        Raises:
+            EncodingError: C_i is not in (0, C], or rounding would use it up.
+        """
+        if not 0 < clipping_norm <= self.clipping_norm:
+            raise EncodingError(
+                f"a clipping norm of {clipping_norm} in a sum with {self.clipping_norm}: use a positive "
+                "one, at most the sum's"
+            )
+        own = replace(self, clipping_norm=clipping_norm)
+        own._check_clip_bound()
+        return own
+
+    def _check_clip_bound(self) -> None:
+        if not self.clip_bound > 0:
+            raise EncodingError(
+                f"rounding {self.dimension} coordinates to steps of {self.grid:.3g} takes more than the "
+                f"clipping norm {self.clipping_norm}: use more contributors or less noise"
+            )
 
     @property
     def clip_bound(self) -> float:

@@ -4,6 +4,9 @@ All jobs of a wave share their exchanges, so a round costs four of them however 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+from math import inf
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -36,19 +39,28 @@ class GridFleet(Fleet):
         self.seconds = exchanger.seconds
         self.roster = dict(roster or {})
 
-    def sum_jobs(self, order: TrainingOrder, theta: Theta, jobs: Jobs) -> dict[str, ClientSum]:
+    def sum_jobs(
+        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+    ) -> dict[str, ClientSum]:
         """Exchange the messages of all jobs, with masks or without."""
-        training = training_content(order, theta)
+        clients = chain(*(client_ids for _, client_ids in jobs.values()))
+        norms = {client_id: clipping_norms.get(client_id, inf) for client_id in clients}
+        training = training_contents(order, theta, norms)
         if self.secagg.mode == "off":
             return sum_plain(self.exchanger, jobs, training)
         return sum_pairwise(self.exchanger, jobs, training, order.context(theta), self.roster)
 
 
-def training_content(order: TrainingOrder, theta: Theta) -> RecordDict:
-    """The order and the model as records, shared by the messages of a wave."""
-    return RecordDict(
-        {
-            ORDER_RECORD: ConfigRecord(dict(order.to_scalars())),
-            THETA_RECORD: ArrayRecord({THETA_RECORD: Array(theta)}),
-        }
-    )
+def training_contents(
+    order: TrainingOrder, theta: Theta, clipping_norms: Mapping[int, float]
+) -> dict[int, RecordDict]:
+    """Order and model as records for every client; all share the model's, those of one norm the order's."""
+    model = ArrayRecord({THETA_RECORD: Array(theta)})
+    orders = {
+        norm: ConfigRecord(dict(replace(order, clipping_norm=norm).to_scalars()))
+        for norm in set(clipping_norms.values())
+    }
+    return {
+        client_id: RecordDict({ORDER_RECORD: orders[norm], THETA_RECORD: model})
+        for client_id, norm in clipping_norms.items()
+    }

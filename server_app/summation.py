@@ -38,11 +38,14 @@ MESSAGE_TYPES = {
     Stage.UNMASK: UNMASK,
 }
 
+Contents = Mapping[int, RecordDict]
+"""What a message holds beside the session's bytes, by client."""
+
 
 def sum_pairwise(
     exchanger: Exchanger,
     jobs: Jobs,
-    training: RecordDict,
+    training: Contents,
     context: bytes,
     roster: Mapping[int, bytes],
 ) -> dict[str, ClientSum]:
@@ -50,18 +53,18 @@ def sum_pairwise(
 
     Args:
         jobs: parameters and cohort by name; no client occurs twice.
-        training: what clients need to train, sent with the masked-input request.
+        training: what each client needs to train, sent with the masked-input request.
         context: names the training, see `TrainingOrder.context`.
         roster: the public identity key of every client, in active mode.
     """
     sessions = {name: ServerSession(parameters, ids, roster) for name, (parameters, ids) in jobs.items()}
     for session in sessions.values():
         session.bind(context)
-    extras = {Stage.MASK: training, Stage.ADVERTISE: roster_content(roster)}
+    extras = {Stage.MASK: training, Stage.ADVERTISE: dict.fromkeys(training, roster_content(roster))}
     failures: dict[str, str] = {}
     while running := {n: s for n, s in sessions.items() if n not in failures and not s.done}:
         stage = next(iter(running.values())).stage
-        _run_stage(exchanger, stage, running, extras.get(stage, RecordDict()))
+        _run_stage(exchanger, stage, running, extras.get(stage, {}))
         for name, session in running.items():
             try:
                 session.close_stage()
@@ -85,7 +88,7 @@ def roster_content(roster: Mapping[int, bytes]) -> RecordDict:
 
 
 def _run_stage(
-    exchanger: Exchanger, stage: Stage, sessions: Mapping[str, ServerSession], extra: RecordDict
+    exchanger: Exchanger, stage: Stage, sessions: Mapping[str, ServerSession], extra: Contents
 ) -> None:
     """Send each session's requests and hand it the answers; a bad answer loses its sender only."""
     owner: dict[int, str] = {}
@@ -93,7 +96,8 @@ def _run_stage(
     for name, session in sessions.items():
         for client_id, data in session.requests().items():
             owner[client_id] = name
-            contents[client_id] = RecordDict({SESSION_RECORD: ConfigRecord({"data": data}), **extra})
+            record = ConfigRecord({"data": data})
+            contents[client_id] = RecordDict({SESSION_RECORD: record, **extra.get(client_id, {})})
     for client_id, answer in exchanger.exchange(MESSAGE_TYPES[stage], contents).items():
         try:
             sessions[owner[client_id]].receive(client_id, _session_bytes(answer))
@@ -114,14 +118,14 @@ def _decoded(name: str, parameters: RoundParameters, session: ServerSession) -> 
     return ClientSum(name, total, len(result.survivors), upload_bytes=parameters.upload_bytes_per_coordinate)
 
 
-def sum_plain(exchanger: Exchanger, jobs: Jobs, training: RecordDict) -> dict[str, ClientSum]:
+def sum_plain(exchanger: Exchanger, jobs: Jobs, training: Contents) -> dict[str, ClientSum]:
     """Sum every job without masks in one exchange: the same encoding, noise and tolerance of dropouts."""
     owner, contents = {}, {}
     for name, (parameters, client_ids) in jobs.items():
         record = ConfigRecord({"data": parameters.to_bytes()})
         for client_id in client_ids:
             owner[client_id] = name
-            contents[client_id] = RecordDict({SESSION_RECORD: record, **training})
+            contents[client_id] = RecordDict({SESSION_RECORD: record, **training[client_id]})
     answers = exchanger.exchange(PLAIN, contents) if contents else {}
     updates: dict[str, list[npt.NDArray[np.uint32]]] = {name: [] for name in jobs}
     for client_id, answer in answers.items():

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Sequence
 
 from conf.schema import ConfigError
-from gdpfed.cli import plan, run
+from gdpfed.cli import partition, plan, run
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
 from gdpfed.flower_run import LaunchError
+from gdpfed.learning.errors import LearningError
 from gdpfed.privacy.errors import PrivacyError
 
-COMMANDS = (plan.COMMAND, run.COMMAND)
-BAD_INPUT = (ConfigError, PrivacyError)
+COMMANDS = (plan.COMMAND, partition.COMMAND, run.COMMAND)
+BAD_INPUT = (ConfigError, LearningError, PrivacyError)
 FAILURES = (LaunchError,)
 
 

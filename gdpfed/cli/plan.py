@@ -58,7 +58,7 @@ def _comparison(overrides: Sequence[str]) -> list[tuple[str, str, PrivacyPlan | 
             accountant,
             _plan_or_reason([*common, f"method={name}", f"privacy.accountant={accountant}"]),
         )
-        for name in METHODS
+        for name in METHODS.names()
         for accountant in (ACCOUNTANTS if name != "fedavg" else ("pld",))
     ]
 

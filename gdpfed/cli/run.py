@@ -28,7 +28,11 @@ def _execute(options: argparse.Namespace) -> int:
     chosen = config.run.resume or config.run.directory
     directory = run_path(chosen, config.dataset.name, config.method.name)
     launch = Launch.training(
-        options.overrides, num_clients=config.dataset.num_clients, directory=directory, resuming=resuming
+        options.overrides,
+        num_clients=config.dataset.num_clients,
+        directory=directory,
+        resuming=resuming,
+        dataset_path=config.dataset.path,
     )
     budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
     with launch, RunProgress(console, config.run.num_rounds, budgets) as progress:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from gdpfed.learning.datasets import Split
+from gdpfed.learning.datasets import Examples
 from gdpfed.learning.models import assign
 
 BATCH_SIZE = 1024
@@ -23,7 +23,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: nn.Module, theta: npt.NDArray[np.float32], data: Split, *, device: torch.device
+    model: nn.Module, theta: npt.NDArray[np.float32], data: Examples, *, device: torch.device
 ) -> Evaluation:
     """Evaluate the parameters ``theta`` of shape (d,) on ``data``."""
     model.to(device).eval()
@@ -31,8 +31,8 @@ def evaluate(
     right, loss = 0, 0.0
     with torch.no_grad():
         for start in range(0, len(data), BATCH_SIZE):
-            x = torch.from_numpy(data.x[start : start + BATCH_SIZE]).to(device)
-            y = torch.from_numpy(data.y[start : start + BATCH_SIZE]).to(device)
+            batch = data.take(np.arange(start, min(start + BATCH_SIZE, len(data))))
+            x, y = torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device)
             logits = model(x)
             right += int((logits.argmax(dim=1) == y).sum())
             loss += float(cross_entropy(logits, y, reduction="sum"))

@@ -1,8 +1,9 @@
 """What the server asks a client to train in one round, as flat values that any message can carry."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,8 @@ from gdpfed.learning.task import Task
 
 Scalar = str | int | float
 
+ROUND_FIELDS = ("round_index", "device", "noise", "clipping_norm")
+
 
 @dataclass(frozen=True)
 class TrainingOrder:
@@ -22,6 +25,7 @@ class TrainingOrder:
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
         noise: the law of the noise that the client adds, gaussian or discrete_gaussian.
+        clipping_norm: C_i, this client's own L2 bound; infinite where it is that of the sum.
     """
 
     task: Task
@@ -29,16 +33,19 @@ class TrainingOrder:
     round_index: int
     device: str
     noise: str = "gaussian"
+    clipping_norm: float = inf
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """One flat mapping; a missing path travels as an empty string."""
-        flat = asdict(self.task) | asdict(self.training)
-        flat["path"] = flat["path"] or ""
-        return flat | {"round_index": self.round_index, "device": self.device, "noise": self.noise}
+        """One flat mapping; the task, which is nested, travels as JSON."""
+        flat = {"task": self.task.to_json()} | asdict(self.training)
+        return flat | {name: getattr(self, name) for name in ROUND_FIELDS}
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
-        """A hash of this order and the model: the same for clients that are to train the same."""
-        scalars = json.dumps(self.to_scalars(), sort_keys=True)
+        """A hash of this order and the model: the same for clients that are to train the same.
+
+        The clipping norm is left out, as clients of one sum may have their own.
+        """
+        scalars = json.dumps(replace(self, clipping_norm=inf).to_scalars(), sort_keys=True)
         return sha256(scalars.encode() + fingerprint(theta)).digest()
 
     @classmethod
@@ -46,14 +53,11 @@ class TrainingOrder:
         """Inverse of :meth:`to_scalars`.
 
         Raises:
-            KeyError: a value is missing.
+            KeyError, ValueError, TypeError: a value is missing or of another form.
         """
-        task = {field.name: scalars[field.name] for field in fields(Task)}
         training = {field.name: scalars[field.name] for field in fields(LocalTraining)}
         return cls(
-            task=Task(**task | {"path": task["path"] or None}),
+            task=Task.from_json(scalars["task"]),
             training=LocalTraining(**training),
-            round_index=scalars["round_index"],
-            device=scalars["device"],
-            noise=scalars["noise"],
+            **{name: scalars[name] for name in ROUND_FIELDS},
         )

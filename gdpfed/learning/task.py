@@ -1,49 +1,76 @@
 """What is learned: data set, model, and how the examples are shared out. Small enough for every message."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
-from gdpfed.learning.datasets import Dataset, Split, load_dataset
+from gdpfed.learning.datasets import Dataset, DataSource, Split, load_dataset
 from gdpfed.learning.errors import LearningError
-from gdpfed.learning.models import build_model
-from gdpfed.learning.partition import iid_indices
+from gdpfed.learning.models import Options, build_model
+from gdpfed.learning.partition import Partition
 
 
 @dataclass(frozen=True)
 class Task:
     """One learning task, the same for server and clients; ``seed`` fixes model and partition."""
 
-    dataset: str
-    path: str | None
+    source: DataSource
     model: str
     partition: str
     num_clients: int
     seed: int
+    dirichlet_alpha: float | None = None
+    model_options: Options = ()
+
+    def to_json(self) -> str:
+        """One line that :meth:`from_json` makes the task of again."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError, TypeError: the text is no task.
+        """
+        settings = json.loads(text)
+        source = DataSource(**settings.pop("source"))
+        options = tuple((str(key), value) for key, value in settings.pop("model_options"))
+        return cls(source=source, model_options=options, **settings)
 
     def load(self) -> Dataset:
         """The data set, loaded once a process."""
-        return load_dataset(self.dataset, self.path)
+        return load_dataset(self.source)
 
     def build_model(self) -> nn.Module:
         """The model at its initial parameters."""
         data = self.load()
-        return build_model(self.model, data.input_shape, data.num_classes, seed=self.seed)
+        return build_model(
+            self.model,
+            data.input_shape,
+            data.num_classes,
+            seed=self.seed,
+            input_dtype=data.input_dtype,
+            options=self.model_options,
+        )
 
     def client_data(self, client_id: int) -> Split:
-        """The examples that one client holds; possibly none."""
-        train = self.load().train
-        return train.take(self._indices(len(train), client_id))
+        """The examples that one client holds; possibly none.
 
-    def _indices(self, num_examples: int, client_id: int) -> npt.NDArray[np.int64]:
-        if self.partition != "iid":
-            raise LearningError(
-                f"dataset.partition={self.partition} does not fit data set '{self.dataset}': use iid"
-            )
-        return iid_indices(num_examples, self.num_clients, client_id, self.seed)
+        Raises:
+            LearningError: no such client, or a partition that does not fit the data.
+        """
+        return self.load().train.take(self.client_indices(client_id))
+
+    def client_indices(self, client_id: int) -> npt.NDArray[np.int64]:
+        """Their positions in the training split."""
+        split = Partition(self.partition, self.num_clients, self.seed, self.dirichlet_alpha)
+        return split.indices(self.load(), client_id)
 
 
 def choose_device(name: str) -> torch.device:

@@ -5,14 +5,14 @@ from gdpfed.methods.base import ClientSum, Method, SumRequest
 from gdpfed.methods.dp_fedavg import DPFedAvg
 from gdpfed.methods.fedavg import FedAvg
 from gdpfed.methods.gdpfed import GDPFed, GDPFedOp, GDPFedPlus
+from gdpfed.methods.idp_fedavg_sample import IDPFedAvgSample
+from gdpfed.methods.idp_fedavg_scale import IDPFedAvgScale
+from gdpfed.methods.pfa import PFA
+from gdpfed.registry import Registry
 
-METHODS: dict[str, type[Method]] = {
-    "fedavg": FedAvg,
-    "dp_fedavg": DPFedAvg,
-    "gdpfed": GDPFed,
-    "gdpfed_op": GDPFedOp,
-    "gdpfed_plus": GDPFedPlus,
-}
+METHODS: Registry[type[Method]] = Registry("method", "gdpfed.methods", error=ConfigError)
+for _method in (FedAvg, DPFedAvg, GDPFed, GDPFedOp, GDPFedPlus, IDPFedAvgScale, IDPFedAvgSample, PFA):
+    METHODS.register(_method.name, _method)
 
 
 def make_method(config: Config) -> Method:
@@ -22,10 +22,7 @@ def make_method(config: Config) -> Method:
         ConfigError: an unknown method, or options of another one.
         PrivacyError: a plan that has no valid accounting or that no noise can reach.
     """
-    name = config.method.name
-    if name not in METHODS:
-        raise ConfigError(f"method={name} is not one of {', '.join(METHODS)}")
-    return METHODS[name].from_config(config)
+    return METHODS.get(config.method.name).from_config(config)
 
 
 __all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method"]

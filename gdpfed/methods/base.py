@@ -6,7 +6,7 @@ them to the ledger, and calls :meth:`Method.round`, which asks for as many sums 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Self
@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import Config
+from conf.schema import Config, MethodConfig
 from gdpfed.privacy.groups import Group, groups_from_shares
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampler import draw_cohorts
@@ -40,6 +40,11 @@ class SumRequest:
         clipping_norm: C, the L2 bound on every update; infinite for none.
         noise_multiplier: sigma; the sum carries noise of variance at least C^2 sigma^2 a coordinate.
         noise_at: who adds it.
+        client_clipping_norms: C_i <= C of every client, in the order of ``clients``, where the clients
+            of one sum have bounds of their own; the noise multiplier is C sigma / C_i for them.
+
+    Raises:
+        ValueError: bounds that are not one a client in (0, C].
     """
 
     name: str
@@ -47,6 +52,17 @@ class SumRequest:
     clipping_norm: float
     noise_multiplier: float
     noise_at: NoiseAt
+    client_clipping_norms: Vector | None = None
+
+    def __post_init__(self) -> None:
+        norms = self.client_clipping_norms
+        if norms is None:
+            return
+        if norms.shape != self.clients.shape or not np.all((norms > 0) & (norms <= self.clipping_norm)):
+            raise ValueError(
+                f"{self.name}: client_clipping_norms must be {len(self.clients)} numbers above 0 and "
+                f"at most the sum's {self.clipping_norm}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +87,16 @@ SumUpdates = Callable[[Theta, Sequence[SumRequest]], list[ClientSum]]
 
 
 class Method(ABC):
-    """A federated method under a privacy plan."""
+    """A federated method under a privacy plan.
+
+    Attributes:
+        name: what it is chosen by, as in ``method=<name>``.
+        config_class: of a method that another package brings along, the dataclass of its options; those
+            of the project's own methods are in :data:`conf.schema.METHODS`.
+    """
 
     name: ClassVar[str]
+    config_class: ClassVar[type[MethodConfig]] = MethodConfig
 
     def __init__(self, plan: PrivacyPlan, *, server_learning_rate: float) -> None:
         self.plan = plan
@@ -123,15 +146,36 @@ class Method(ABC):
         A group whose sum is missing contributes nothing; with all of them missing theta stays as it is.
         """
         update = np.zeros(len(theta))
-        for index, (group, each) in enumerate(zip(self.plan.groups, sums, strict=True)):
+        for index, (weight, each) in enumerate(zip(self.sum_weights, sums, strict=True)):
             if each.total is not None:
-                update += group.group_weight * self.transform(index, each.total)
+                update += weight * self.transform(index, each.total)
         return (theta + self.server_learning_rate * update).astype(np.float32)
+
+    @property
+    def sum_weights(self) -> list[float]:
+        """omega of every sum of a round, in the order of the requests."""
+        return [group.group_weight for group in self.plan.groups]
 
     def transform(self, group_index: int, total: Vector) -> Vector:
         """Post-processing of one group's released sum; costs no privacy."""
         del group_index
         return total
+
+    def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
+        """What the method carries from round to round, made of released sums only; by default nothing.
+
+        It is part of every checkpoint, so that a resumed run goes on as if it had never stopped.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Go on from what :meth:`state_dict` returned.
+
+        Raises:
+            ValueError: the state is not one of this method.
+        """
+        if state:
+            raise ValueError(f"{self.name} keeps no state, but got {', '.join(sorted(state))}")
 
 
 def configured_groups(config: Config) -> tuple[Group, ...]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from conf.schema import Config
 from gdpfed.methods.base import Method, Vector, configured_groups
-from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates
+from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.top_k import keep_largest
 from gdpfed.privacy.plan import PrivacyPlan
 
@@ -20,13 +20,7 @@ class GDPFed(Method):
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
-        groups = configured_groups(config)
-        return private_plan(
-            config,
-            groups=groups,
-            group_sampling_rates=(config.privacy.sampling_rate,) * len(groups),
-            reweighting=config.method.reweighting,
-        )
+        return uniform_rate_plan(config, configured_groups(config), config.method.reweighting)
 
 
 class GDPFedOp(Method):

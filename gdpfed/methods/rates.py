@@ -13,7 +13,7 @@ from gdpfed.privacy.sampling_rates import optimal_sampling_rates
 
 
 def refuse_given_rates(config: Config) -> None:
-    """Refuse rates by group where the method samples all groups alike.
+    """Refuse rates by group where the method has its own.
 
     Raises:
         ConfigError: names the method and the setting.
@@ -21,7 +21,7 @@ def refuse_given_rates(config: Config) -> None:
     if config.privacy.sampling_rates != "auto":
         raise ConfigError(
             f"privacy.sampling_rates={config.privacy.sampling_rates} does not go with "
-            f"method={config.method.name}, which samples everybody at privacy.sampling_rate: "
+            f"method={config.method.name}, whose rates follow from privacy.sampling_rate: "
             "use method=gdpfed_op or method=gdpfed_plus"
         )
 
@@ -78,6 +78,16 @@ def renyi_orders(config: Config) -> RenyiOrders:
     return cast("RenyiOrders", config.privacy.renyi_orders)
 
 
+def uniform_rate_plan(config: Config, groups: Sequence[Group], reweighting: str) -> PrivacyPlan:
+    """The plan of one sum a group, every group sampled at the overall rate q (GDPFed's)."""
+    return private_plan(
+        config,
+        groups=groups,
+        group_sampling_rates=(config.privacy.sampling_rate,) * len(groups),
+        reweighting=reweighting,
+    )
+
+
 def private_plan(
     config: Config,
     *,
@@ -85,6 +95,8 @@ def private_plan(
     group_sampling_rates: Sequence[float],
     reweighting: str,
     keep_fractions: tuple[float, ...] | None = None,
+    group_clipping_norms: Sequence[float] | None = None,
+    one_sum: bool = False,
 ) -> PrivacyPlan:
     """The plan with what is the same in every private method taken from the configuration."""
     return make_plan(
@@ -101,5 +113,7 @@ def private_plan(
         group_sampling_rates=tuple(group_sampling_rates),
         reweighting=cast("Reweighting", reweighting),
         keep_fractions=keep_fractions or (1.0,) * len(groups),
+        group_clipping_norms=group_clipping_norms,
+        one_sum=one_sum,
         sums_hidden=config.secagg.mode != "off",
     )

@@ -1,8 +1,7 @@
 """The least noise that keeps a group within its budget, found on the safe side."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import dp_accounting as dp
@@ -10,24 +9,14 @@ import dp_accounting as dp
 from gdpfed.privacy.accounting import Accountant, make_accountant, pld_epsilon
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.mechanism import Adjacency, SampledGaussian, Sampling
+from gdpfed.privacy.safe_search import Start, UnreachableError, solve_falling
 from gdpfed.privacy.theorem1 import check_theorem1, theorem1_variance
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
-RELATIVE_TOLERANCE = 1e-3
 MIN_NOISE_MULTIPLIER = 1e-2
 MAX_NOISE_MULTIPLIER = 1e7
-MAX_EVALUATIONS = 100
 TYPICAL_LOG_SLOPE = -1.3
 SEARCH_COARSENESS = 8.0
-LONGEST_LOG_STEP = 2.0
-
-
-@dataclass(frozen=True)
-class _Start:
-    """Where a search begins or has ended: sigma and d log epsilon / d log sigma there."""
-
-    sigma: float
-    log_slope: float
 
 
 def calibrate_noise_multiplier(
@@ -72,25 +61,31 @@ def _calibrate_by_search(
     accountant: Accountant, unit_noise: SampledGaussian, target: float, num_rounds: int, delta: float
 ) -> float:
     accountant.epsilon(unit_noise, 1, delta)  # refuses a combination before any search
-    start = _Start(_guess(unit_noise, target, num_rounds, delta), TYPICAL_LOG_SLOPE)
-    if accountant.name == "pld":
-        _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
-        start = _solve(
-            lambda sigma: pld_epsilon(
-                replace(unit_noise, noise_stddev=sigma),
-                num_rounds,
-                delta,
-                coarseness=SEARCH_COARSENESS,
-            ),
+    start = Start(_guess(unit_noise, target, num_rounds, delta), TYPICAL_LOG_SLOPE)
+    bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
+    try:
+        if accountant.name == "pld":
+            _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
+            start = solve_falling(
+                lambda sigma: pld_epsilon(
+                    replace(unit_noise, noise_stddev=sigma),
+                    num_rounds,
+                    delta,
+                    coarseness=SEARCH_COARSENESS,
+                ),
+                target,
+                start,
+                bounds,
+            )
+        solution = solve_falling(
+            lambda sigma: accountant.epsilon(replace(unit_noise, noise_stddev=sigma), num_rounds, delta),
             target,
             start,
+            bounds,
         )
-    solution = _solve(
-        lambda sigma: accountant.epsilon(replace(unit_noise, noise_stddev=sigma), num_rounds, delta),
-        target,
-        start,
-    )
-    return solution.sigma
+    except UnreachableError as error:
+        raise PrivacyError(_why_unreachable(target, error.low, error.high)) from None
+    return solution.position
 
 
 def _calibrate_theorem1(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:
@@ -137,48 +132,15 @@ def _guess(mechanism: SampledGaussian, target: float, num_rounds: int, delta: fl
     return min(max(sigma, MIN_NOISE_MULTIPLIER), MAX_NOISE_MULTIPLIER)
 
 
-def _solve(epsilon: Callable[[float], float], target: float, start: _Start) -> _Start:
-    """Return sigma with epsilon(sigma) in (target (1 - 1e-3), target], epsilon falling in sigma.
-
-    Secant steps on log epsilon against log sigma, kept within the bracket found so far.
-    """
-    aim = target * (1 - RELATIVE_TOLERANCE / 2)
-    # In log sigma: the largest known to be too little noise, the smallest known to be enough.
-    low, high = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
-    position, slope = math.log(start.sigma), start.log_slope
-    previous: tuple[float, float] | None = None
-    for _ in range(MAX_EVALUATIONS):
-        value = epsilon(math.exp(position))
-        if target * (1 - RELATIVE_TOLERANCE) < value <= target:
-            return _Start(math.exp(position), slope)
-        low, high = (position, high) if value > target else (low, position)
-        if high - low < 1e-9:
-            break
-        height = math.log(value / aim) if 0 < value < math.inf else math.copysign(9, value - aim)
-        if previous is not None and position != previous[0]:
-            slope = (height - previous[1]) / (position - previous[0])
-        previous = (position, height)
-        position = _next_position(position, height, slope, low, high)
-    raise PrivacyError(_why_unreachable(target, low, high))
-
-
-def _next_position(position: float, height: float, slope: float, low: float, high: float) -> float:
-    step = -height / min(slope, -0.05)
-    candidate = position + math.copysign(min(abs(step), LONGEST_LOG_STEP), height)
-    if low < candidate < high:
-        return candidate
-    return (low + high) / 2
-
-
 def _why_unreachable(target: float, low: float, high: float) -> str:
-    if low > math.log(MAX_NOISE_MULTIPLIER) - 1:
+    if low > MAX_NOISE_MULTIPLIER / math.e:
         return (
             f"epsilon {target:g} cannot be reached by any noise under this accountant; "
             "raise the budget, lower the rate or the rounds, or use the pld accountant"
         )
-    if high < math.log(MIN_NOISE_MULTIPLIER) + 1:
+    if high < MIN_NOISE_MULTIPLIER * math.e:
         return f"epsilon {target:g} needs practically no noise; lower the budget to one that protects"
     return (
         f"epsilon {target:g} lies in a gap of this accountant's bound at noise multiplier "
-        f"{math.exp(high):.4g}; use the pld accountant or a larger budget"
+        f"{high:.4g}; use the pld accountant or a larger budget"
     )

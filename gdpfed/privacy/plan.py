@@ -44,7 +44,6 @@ class _Terms:
     adjacency: Adjacency
     num_rounds: int
     delta: float
-    clipping_norm: float
     sums_hidden: bool
 
 
@@ -63,14 +62,18 @@ def make_plan(
     group_sampling_rates: Sequence[float] | None = None,
     reweighting: Reweighting = "uniform",
     keep_fractions: Sequence[float] | None = None,
+    group_clipping_norms: Sequence[float] | None = None,
+    one_sum: bool = False,
     sums_hidden: bool = True,
 ) -> PrivacyPlan:
     """Return the plan that calibrates every group's noise to its own budget.
 
     `delta` None means n**-1.1; `group_sampling_rates` None means `sampling_rate` in each group,
-    and given ones are used as they are; `keep_fractions` None keeps everything. Under fixed_size
-    sampling a group's rate becomes that of the whole cohort it draws. `sums_hidden` False says
-    that the server sees single updates, against which no epsilon holds.
+    and given ones are used as they are; `keep_fractions` None keeps everything;
+    `group_clipping_norms` None means `clipping_norm` in each group. Under fixed_size sampling a
+    group's rate becomes that of the whole cohort it draws. With `one_sum` all cohorts are one sum
+    under one noise, the largest sigma_m C_m that a group needs. `sums_hidden` False says that the
+    server sees single updates, against which no epsilon holds.
 
     Raises PrivacyError for input that is out of range, and where no valid accounting exists.
     """
@@ -84,11 +87,17 @@ def make_plan(
         adjacency=adjacency,
         num_rounds=num_rounds,
         delta=delta,
-        clipping_norm=require_positive("clipping_norm", clipping_norm),
         sums_hidden=sums_hidden,
     )
+    clipping_norm = require_positive("clipping_norm", clipping_norm)
+    norms = _checked_clipping_norms(group_clipping_norms, clipping_norm, len(groups))
     keep = _checked_keep_fractions(keep_fractions, len(groups))
-    planned = tuple(map(lambda *each: _private_group(terms, *each), groups, rates, keep, weights))
+    if one_sum:
+        _check_one_sum(reweighting, keep)
+    sigmas = _calibrated(terms, groups, rates, norms, one_sum)
+    planned = tuple(
+        map(lambda *each: _private_group(terms, *each), groups, rates, norms, sigmas, keep, weights)
+    )
     return PrivacyPlan(
         groups=planned,
         num_rounds=num_rounds,
@@ -96,13 +105,14 @@ def make_plan(
         accountant=terms.accountant.name,
         sampling=sampling,
         adjacency=adjacency,
-        clipping_norm=terms.clipping_norm,
-        noise_magnitude=noise_magnitude(planned, clipping_norm, reweighting),
+        clipping_norm=clipping_norm,
+        noise_magnitude=noise_magnitude(planned, reweighting),
         sampling_rate=float(sampling_rate),
         reweighting=reweighting,
         renyi_orders=terms.accountant.renyi_orders,
         noise=noise,
         sums_hidden=sums_hidden,
+        one_sum=one_sum,
     )
 
 
@@ -130,6 +140,7 @@ def plain_plan(
             clients=group.clients,
             sampling_rate=rate,
             expected_cohort_size=rate * group.size,
+            clipping_norm=math.inf,
             noise_multiplier=0.0,
             keep_fraction=1.0,
             group_weight=weight,
@@ -166,26 +177,44 @@ def group_weights(
     return tuple(size**2 / (mean_cohort_size * squares) for size in expected_cohort_sizes)
 
 
-def noise_magnitude(groups: Sequence[GroupPlan], clipping_norm: float, reweighting: Reweighting) -> float:
-    """Return Lambda = (C^2 / M) sum_m (k_m / d) v_m sigma_m^2, per parameter (paper, Table 5).
+def noise_magnitude(groups: Sequence[GroupPlan], reweighting: Reweighting) -> float:
+    """Return Lambda = (1 / M) sum_m (k_m / d) v_m C_m^2 sigma_m^2, per parameter (paper, Table 5).
 
-    v_m = 1 under `uniform`, v_m = r_m^2 / sum_j r_j^2 under `squared_participation`.
+    v_m = 1 under `uniform`, v_m = r_m^2 / sum_j r_j^2 under `squared_participation`. The paper has
+    C_m = C. Where all groups are one sum, every term is the variance of its noise, and so is Lambda,
+    which is how the paper counts DP-FedAvg.
     """
     squares = math.fsum(group.expected_cohort_size**2 for group in groups)
     total = math.fsum(
         group.keep_fraction
         * (1.0 if reweighting == "uniform" else group.expected_cohort_size**2 / squares)
-        * group.noise_variance_multiplier
+        * group.noise_stddev**2
         for group in groups
     )
-    return clipping_norm**2 * total / len(groups)
+    return total / len(groups)
 
 
-def _private_group(
-    terms: _Terms, group: Group, rate: float, keep_fraction: float, weight: float
-) -> GroupPlan:
+def _calibrated(
+    terms: _Terms,
+    groups: Sequence[Group],
+    rates: Sequence[float],
+    clipping_norms: Sequence[float],
+    one_sum: bool,
+) -> tuple[float, ...]:
+    """Return sigma_m of every group; where they share one noise, what it is in units of their C_m."""
+    sigmas = [
+        _calibrated_group(terms, group, rate, norm)
+        for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)
+    ]
+    if not one_sum:
+        return tuple(sigmas)
+    stddev = max(sigma * norm for sigma, norm in zip(sigmas, clipping_norms, strict=True))
+    return tuple(max(sigma, stddev / norm) for sigma, norm in zip(sigmas, clipping_norms, strict=True))
+
+
+def _calibrated_group(terms: _Terms, group: Group, rate: float, clipping_norm: float) -> float:
     refuse_unaccountable(terms.noise, group.epsilon)
-    sigma = calibrate_noise_multiplier(
+    return calibrate_noise_multiplier(
         terms.accountant,
         sampling=terms.sampling,
         sampling_rate=rate,
@@ -194,14 +223,25 @@ def _private_group(
         num_rounds=terms.num_rounds,
         delta=terms.delta,
         adjacency=terms.adjacency,
-        clipping_norm=terms.clipping_norm,
+        clipping_norm=clipping_norm,
     )
+
+
+def _private_group(
+    terms: _Terms,
+    group: Group,
+    rate: float,
+    clipping_norm: float,
+    sigma: float,
+    keep_fraction: float,
+    weight: float,
+) -> GroupPlan:
     mechanism = SampledGaussian(
         sampling=terms.sampling,
         sampling_rate=rate,
         group_size=group.size,
-        noise_stddev=sigma * terms.clipping_norm,
-        clipping_norm=terms.clipping_norm,
+        noise_stddev=sigma * clipping_norm,
+        clipping_norm=clipping_norm,
         adjacency=terms.adjacency,
     )
     participations = participations_quantile(terms.num_rounds, rate)
@@ -214,6 +254,7 @@ def _private_group(
         clients=group.clients,
         sampling_rate=rate,
         expected_cohort_size=rate * group.size,
+        clipping_norm=clipping_norm,
         noise_multiplier=sigma,
         keep_fraction=keep_fraction,
         group_weight=weight,
@@ -260,6 +301,24 @@ def _weights(
 ) -> tuple[float, ...]:
     expected = [rate * group.size for rate, group in zip(rates, groups, strict=True)]
     return group_weights(expected, sampling_rate * _num_clients(groups), reweighting)
+
+
+def _check_one_sum(reweighting: Reweighting, keep_fractions: Sequence[float]) -> None:
+    """Refuse what would need the groups' sums one by one."""
+    if reweighting != "uniform" or len(set(keep_fractions)) > 1:
+        raise PrivacyError(
+            f"reweighting {reweighting} and keep_fractions {tuple(keep_fractions)} treat groups apart; "
+            "one sum of all groups has one weight, uniform, and one keep_fraction"
+        )
+
+
+def _checked_clipping_norms(
+    clipping_norms: Sequence[float] | None, clipping_norm: float, num_groups: int
+) -> tuple[float, ...]:
+    if clipping_norms is None:
+        return (clipping_norm,) * num_groups
+    require_length("group_clipping_norms", clipping_norms, num_groups)
+    return tuple(require_positive("a group's clipping_norm", norm) for norm in clipping_norms)
 
 
 def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: int) -> tuple[float, ...]:

@@ -31,9 +31,9 @@ class GroupPlan:
     `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
     who does not know who was sampled, `epsilon_against_server` what it costs against the server
     a client that takes part in `participations_p99` rounds (inf: no bound). `sampling_rate` is
-    q_m as it is drawn, `expected_cohort_size` r_m = q_m |G_m|, `noise_multiplier` sigma_m: the
-    sum's noise has standard deviation sigma_m C. `keep_fraction` is k_m / d, `group_weight`
-    omega_m.
+    q_m as it is drawn, `expected_cohort_size` r_m = q_m |G_m|, `clipping_norm` C_m the L2 bound on
+    an update, `noise_multiplier` sigma_m: the noise of the sum that the update is in has standard
+    deviation sigma_m C_m. `keep_fraction` is k_m / d, `group_weight` omega_m.
     """
 
     epsilon: float
@@ -43,6 +43,7 @@ class GroupPlan:
     clients: Sequence[int]
     sampling_rate: float
     expected_cohort_size: float
+    clipping_norm: float
     noise_multiplier: float
     keep_fraction: float
     group_weight: float
@@ -56,12 +57,22 @@ class GroupPlan:
 
     @property
     def noise_variance_multiplier(self) -> float:
-        """sigma_m^2: the sum's noise has variance sigma_m^2 C^2 per coordinate."""
+        """sigma_m^2: the sum's noise has variance sigma_m^2 C_m^2 per coordinate."""
         return self.noise_multiplier**2
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form: `clients` is their number, an infinite figure is null."""
+    @property
+    def noise_stddev(self) -> float:
+        """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update."""
+        return self.noise_multiplier * self.clipping_norm
+
+    def to_dict(self, plan_clipping_norm: float) -> dict[str, Any]:
+        """Return the JSON form: `clients` is their number, an infinite figure is null.
+
+        `clipping_norm` is there where it is another than the plan's.
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.clipping_norm == plan_clipping_norm:
+            del values["clipping_norm"]
         values["clients"] = len(self.clients)
         values["noise_variance_multiplier"] = self.noise_variance_multiplier
         return _finite(values)
@@ -72,6 +83,8 @@ class PrivacyPlan:
     """The plan of a training of `num_rounds` rounds; build it with `make_plan` or `plain_plan`.
 
     `delta` belongs to every epsilon. `sampling_rate` is the overall q, `noise_magnitude` Lambda.
+    `clipping_norm` is C, the mean of C_m over all clients. `one_sum` says that a round releases one
+    sum of all groups' cohorts with one noise, in place of one sum a group.
     `private` is False for training without clipping and noise: then every epsilon and
     `clipping_norm` are inf and `accountant` is "none". `sums_hidden` is False where single
     updates, which carry only a share of the noise, reach the server.
@@ -91,6 +104,7 @@ class PrivacyPlan:
     noise: NoiseLaw = "gaussian"
     private: bool = True
     sums_hidden: bool = True
+    one_sum: bool = False
 
     @property
     def num_clients(self) -> int:
@@ -100,7 +114,7 @@ class PrivacyPlan:
     def mechanism(self, group_index: int) -> SampledGaussian:
         """Return what one round of a group releases, as an accountant sees it."""
         group = self.groups[group_index]
-        clipping_norm = self.clipping_norm if self.private else 1.0
+        clipping_norm = group.clipping_norm if self.private else 1.0
         return SampledGaussian(
             sampling=self.sampling,
             sampling_rate=group.sampling_rate,
@@ -132,7 +146,7 @@ class PrivacyPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; an infinite figure is null."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["groups"] = [group.to_dict() for group in self.groups]
+        values["groups"] = [group.to_dict(self.clipping_norm) for group in self.groups]
         return _finite(values)
 
     def fingerprint(self) -> str:

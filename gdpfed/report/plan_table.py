@@ -65,10 +65,20 @@ def _caption(plan: PrivacyPlan) -> str:
     orders = " (whole orders)" if (plan.accountant, plan.renyi_orders) == ("rdp", "whole") else ""
     return (
         f"delta {plan.delta:.3g}, accountant {plan.accountant}{orders}, {plan.sampling} sampling, "
-        f"{plan.adjacency} adjacency, clipping norm {plan.clipping_norm:g}, "
+        f"{plan.adjacency} adjacency, {_clipping(plan)}, "
         f"{plan.noise} noise, Lambda {plan.noise_magnitude:.3f}\n"
         "* against the server, which draws the cohorts: a client that takes part K times, the 99th "
         f"percentile.{hidden}"
+    )
+
+
+def _clipping(plan: PrivacyPlan) -> str:
+    norms = [group.clipping_norm for group in plan.groups]
+    shared = f", one sum with noise of standard deviation {plan.groups[0].noise_stddev:.3f}"
+    apart = f" on average, by group {', '.join(f'{norm:.3f}' for norm in norms)}"
+    return (
+        f"clipping norm {plan.clipping_norm:g}"
+        f"{apart if len(set(norms)) > 1 else ''}{shared if plan.one_sum else ''}"
     )
 
 

@@ -2,7 +2,8 @@
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gdpfed.rounds.errors import RunError
 CHECKPOINT_FILE = "checkpoint.safetensors"
 PRIVATE_MODE = 0o600
 PUBLIC_MODE = 0o644
+STATE_PREFIX = "method."
 _HEADER_LENGTH_BYTES = 8
 
 
@@ -47,11 +49,13 @@ class Checkpoint:
         theta: the model, shape (d,).
         completed_rounds: how many rounds have changed or tried to change it.
         sampling_key: draws the cohorts of all rounds; secret, since amplification rests on it.
+        method_state: what the method carries from round to round.
     """
 
     theta: npt.NDArray[np.float32]
     completed_rounds: int
     sampling_key: bytes
+    method_state: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
         """Write to the run directory, readable by its owner only."""
@@ -59,7 +63,8 @@ class Checkpoint:
             "completed_rounds": str(self.completed_rounds),
             "sampling_key": self.sampling_key.hex(),
         }
-        data = save_tensors({"theta": self.theta}, metadata)
+        state = {f"{STATE_PREFIX}{name}": array for name, array in self.method_state.items()}
+        data = save_tensors({"theta": self.theta, **state}, metadata)
         write_whole(directory / CHECKPOINT_FILE, data, mode=PRIVATE_MODE)
 
     @classmethod
@@ -78,12 +83,13 @@ class Checkpoint:
                 "a finished run keeps none and has nothing to resume"
             ) from None
         try:
-            theta = load_tensors(data)["theta"]
+            tensors = load_tensors(data)
             metadata = _metadata(data)
             return cls(
-                theta=theta,
+                theta=tensors.pop("theta"),
                 completed_rounds=int(metadata["completed_rounds"]),
                 sampling_key=bytes.fromhex(metadata["sampling_key"]),
+                method_state={name.removeprefix(STATE_PREFIX): array for name, array in tensors.items()},
             )
         except (SafetensorError, KeyError, ValueError) as error:
             raise RunError(

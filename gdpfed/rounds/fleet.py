@@ -32,8 +32,14 @@ class Fleet(ABC):
         self.seconds: dict[str, float] = {}
 
     @abstractmethod
-    def sum_jobs(self, order: TrainingOrder, theta: Theta, jobs: Jobs) -> dict[str, ClientSum]:
-        """The sum of every job, by name, of updates that start from ``theta``."""
+    def sum_jobs(
+        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+    ) -> dict[str, ClientSum]:
+        """The sum of every job, by name, of updates that start from ``theta``.
+
+        ``clipping_norms`` is C_i of the clients that have a bound of their own, which their order must
+        carry; the others have that of their sum.
+        """
 
     def sum_updates(
         self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]
@@ -53,7 +59,9 @@ class Fleet(ABC):
         for request in requests:
             parameters = self._parameters(order, theta, request)
             try:
-                parameters.encoding(parameters.num_clients)
+                encoding = parameters.encoding(parameters.num_clients)
+                for norm in set(own_clipping_norms([request]).values()):
+                    encoding.clipped_to(norm)
             except EncodingError as error:
                 raise RunError(f"{request.name}: {error}") from None
 
@@ -75,7 +83,7 @@ class Fleet(ABC):
                     self._parameters(order, theta, request),
                     request.clients.tolist(),
                 )
-        return sums | self.sum_jobs(order, theta, jobs)
+        return sums | self.sum_jobs(order, theta, jobs, own_clipping_norms(wave))
 
     def _parameters(self, order: TrainingOrder, theta: Theta, request: SumRequest) -> RoundParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
@@ -88,6 +96,16 @@ class Fleet(ABC):
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier,
         )
+
+
+def own_clipping_norms(requests: Sequence[SumRequest]) -> dict[int, float]:
+    """C_i of every client that has a bound of its own."""
+    norms: dict[int, float] = {}
+    for request in requests:
+        if request.client_clipping_norms is not None:
+            pairs = zip(request.clients.tolist(), request.client_clipping_norms.tolist(), strict=True)
+            norms |= dict(pairs)
+    return norms
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

@@ -87,7 +87,8 @@ class RoundLoop:
     def _keep(self, index: int, theta: Theta, record: RoundRecord) -> None:
         self.files.append_round(record)
         self.state.completed_rounds = index + 1
-        Checkpoint(theta, index + 1, self.state.sampling_key).save(self.files.path)
+        key, method_state = self.state.sampling_key, self.method.state_dict()
+        Checkpoint(theta, index + 1, key, method_state).save(self.files.path)
 
     def _order_for(self, index: int) -> TrainingOrder:
         training = replace(

@@ -23,6 +23,7 @@ from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
 from gdpfed.rounds.run_directory import RunDirectory
 from gdpfed.rounds.state import RunState, begin, restore
+from gdpfed.tasks import task_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ class OpenRun:
     def conclude(self) -> None:
         """Draw the curves; write the final model unless the run is to go on later."""
         files, method, task = self.loop.files, self.prepared.method, self.prepared.task
-        files.draw(method.plan, f"{method.name} on {task.dataset}")
+        files.draw(method.plan, f"{method.name} on {task.source.name}")
         if self.prepared.last_round < self.prepared.config.run.num_rounds:
             self.loop.announce(f"paused; continue with run.resume={files.path}")
         else:
@@ -144,18 +145,6 @@ def path_of(config: Config) -> Path:
     """Where the run's files go."""
     chosen = config.run.resume or config.run.directory
     return run_path(chosen, config.dataset.name, config.method.name)
-
-
-def task_of(config: Config) -> Task:
-    """The learning task that the configuration describes."""
-    return Task(
-        dataset=config.dataset.name,
-        path=config.dataset.path,
-        model=config.dataset.model,
-        partition=config.dataset.partition,
-        num_clients=config.dataset.num_clients,
-        seed=config.run.seed,
-    )
 
 
 def order_of(config: Config, task: Task) -> TrainingOrder:

@@ -45,7 +45,7 @@ def begin(files: RunDirectory, method: Method, task: Task) -> tuple[RunState, Th
 
 
 def restore(files: RunDirectory, method: Method) -> tuple[RunState, Theta]:
-    """The state of a run that was stopped; only reads."""
+    """The state of a run that was stopped, the method's own included; writes no file."""
     checkpoint = Checkpoint.load(files.path)
     ledger = files.load_ledger(method.plan)
     if not 0 <= ledger.charged_rounds - checkpoint.completed_rounds <= 1:
@@ -54,5 +54,9 @@ def restore(files: RunDirectory, method: Method) -> tuple[RunState, Theta]:
             f"{checkpoint.completed_rounds}: they are not of one run, restore both from one copy"
         )
     files.completed_records(checkpoint.completed_rounds)
+    try:
+        method.load_state_dict(checkpoint.method_state)
+    except ValueError as error:
+        raise RunError(f"run.resume={files.path}: {error}; restore the checkpoint from a copy") from None
     state = RunState(checkpoint.completed_rounds, checkpoint.sampling_key, ledger)
     return state, checkpoint.theta

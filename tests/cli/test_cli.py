@@ -87,3 +87,20 @@ def test_help_teaches_by_example(capsys, command):
         for example in command.examples.splitlines():
             assert example.startswith(f"gdpfed {command.name}")
             assert example in shown
+
+
+def test_partition_is_counted_and_drawn(capsys, tmp_path):
+    picture = tmp_path / "labels.png"
+    overrides = ["dataset.partition=dirichlet", "dataset.dirichlet_alpha=0.3"]
+    assert main(["partition", *overrides, "--output", str(picture)]) == 0
+    out = capsys.readouterr().out
+    for words in ("digits, dirichlet(0.3), 360 clients", "examples", "classes", "1,437", str(picture.name)):
+        assert words in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_partition_refuses_in_one_line(capsys, tmp_path):
+    assert main(["partition", "dataset.partition=natural"]) == 2
+    assert capsys.readouterr().err.startswith("gdpfed: dataset.partition=natural needs data")
+    assert main(["partition", "--output", str(tmp_path / "labels.jpg")]) == 2
+    assert "must be a .png file" in capsys.readouterr().err

@@ -9,13 +9,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from client_app.update import OrderError, encoded_update, order_and_model
 from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
+from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining, clip, local_update
 from gdpfed.learning.models import flatten
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.learning.task import Task
-from secagg import RoundParameters
+from secagg import EncodingError, RoundParameters
 
-TASK = Task("digits", None, "linear", "iid", 40, seed=0)
+TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
 ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")
 THETA = flatten(TASK.build_model())
 
@@ -57,8 +58,21 @@ def test_decoded_sum_is_the_sum_of_the_clipped_updates(clipping_norm):
     assert np.abs(expected).max() > 0.1
 
 
+def test_a_client_is_held_to_its_own_norm_exactly():
+    numbers = parameters(clipping_norm=1.0)
+    order = replace(ORDER, clipping_norm=0.3)
+    sent = numbers.encoding(10).decode(encoded_update(order, THETA, numbers, 10, 0))
+    assert 0.299 < np.linalg.norm(sent) <= 0.3
+
+
+@pytest.mark.parametrize("clipping_norm", [1.1, 0.0, -1.0, float("nan")])
+def test_a_norm_beyond_the_sums_is_refused(clipping_norm):
+    with pytest.raises(EncodingError, match="use a positive one, at most the sum's"):
+        encoded_update(replace(ORDER, clipping_norm=clipping_norm), THETA, parameters(), 10, 0)
+
+
 def test_a_client_with_no_data_sends_noise_alone():
-    task = Task("digits", None, "linear", "iid", 3000, seed=0)
+    task = Task(DataSource("digits"), "linear", "iid", 3000, seed=0)
     empty = next(k for k in range(3000) if len(task.client_data(k)) == 0)
     order = TrainingOrder(task, ORDER.training, 0, "cpu")
     numbers = parameters(noise_multiplier=1.0)

@@ -53,6 +53,13 @@ def test_every_option_file_composes():
     assert options("method") == sorted(METHODS)
 
 
+def test_models_take_options_of_their_own():
+    assert load(["dataset.model_options={hidden_units:8,rate:0.5}"]).dataset.model_options == {
+        "hidden_units": 8,
+        "rate": 0.5,
+    }
+
+
 def test_off_is_a_mode_and_not_a_boolean():
     assert load(["secagg=off"]).secagg.mode == "off"
 
@@ -68,7 +75,10 @@ def test_yaml_says_everything_and_reads_back():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("dataset=mnist", "dataset=mnist is not one of cifar10, digits, fmnist, npz, shakespeare, svhn"),
+        (
+            "dataset=mnist",
+            "dataset=mnist is not one of cifar10, digits, fmnist, image_folder, npz, shakespeare, svhn",
+        ),
         ("privacy.budget=[1]", "there is no setting 'privacy.budget'; did you mean 'privacy.budgets'?"),
         ("foo.bar=1", "there is no setting 'foo.bar'; there are dataset, method, privacy, run, secagg"),
         ("privacy.delta=x", "privacy.delta=x: Value 'x' of type 'str' could not be converted to Float"),
@@ -95,7 +105,18 @@ def test_yaml_says_everything_and_reads_back():
         ("run.resume=a run.directory=b", "leave out run.directory"),
         ("dataset.momentum=1", "dataset.momentum=1.0 must be in [0, 1)"),
         ("dataset.learning_rate=-1", "dataset.learning_rate=-1.0 must be in (0, 1e+06]"),
-        ("dataset.partition=even", "dataset.partition=even is none of iid, natural"),
+        ("dataset.partition=even", "dataset.partition=even is none of iid, dirichlet, natural"),
+        ("dataset.partition=dirichlet", "needs a positive concentration, not dataset.dirichlet_alpha=None"),
+        ("dataset.partition=dirichlet dataset.dirichlet_alpha=0", "not dataset.dirichlet_alpha=0.0"),
+        ("dataset.dirichlet_alpha=0.3", "dirichlet_alpha=0.3 has no meaning with dataset.partition=iid"),
+        ("dataset.channels=2", "dataset.channels=2 must be 1 (grey) or 3 (RGB)"),
+        ("dataset.image_size=0", "dataset.image_size=0 must be at least 1"),
+        ("dataset.test_fraction=1", "dataset.test_fraction=1.0 must be in (0, 1)"),
+        ("dataset.model_options=8", "dataset.model_options=8 must be numbers by name"),
+        (
+            "dataset.model_options={width:wide}",
+            "dataset.model_options={'width': 'wide'} must be numbers by name",
+        ),
         ("privacy.renyi_orders=odd", "privacy.renyi_orders=odd is none of auto, fine, whole"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from conf.load import load
 from conf.schema import ConfigError
-from gdpfed.methods import ClientSum, make_method
+from gdpfed.methods import METHODS, ClientSum, make_method
 from gdpfed.methods.base import NoiseAt
 from gdpfed.methods.top_k import keep_largest
 from gdpfed.privacy.errors import PrivacyError
@@ -87,6 +87,20 @@ def test_step_is_the_weighted_sum(name):
         expected += rate * weight[m] / (0.2 * 360) * kept
     sums = [ClientSum(f"group {m}", total, 5) for m, total in enumerate(totals)]
     np.testing.assert_allclose(method.step(theta, sums), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_has_a_server_learning_rate(name):
+    """Twice the rate, twice the step, whatever the method does with its sums."""
+    moved = []
+    for rate in (0.5, 1.0):
+        overrides = [f"method={name}", "privacy.accountant=rdp", f"method.server_learning_rate={rate}"]
+        method = make_method(load(overrides))
+        totals = np.random.default_rng(0).normal(size=(len(method.sum_weights), 10))
+        sums = [ClientSum(f"sum {m}", total, 5) for m, total in enumerate(totals)]
+        moved.append(method.step(np.zeros(10, dtype=np.float32), sums))
+    np.testing.assert_allclose(moved[1], 2 * moved[0], rtol=1e-6)
+    assert np.abs(moved[0]).min() > 0 or name == "gdpfed_plus"
 
 
 def test_a_missing_sum_leaves_out_its_group_only():

@@ -209,6 +209,7 @@ def test_a_group_plan_above_its_budget_cannot_exist():
             clients=range(3),
             sampling_rate=0.5,
             expected_cohort_size=1.5,
+            clipping_norm=1.0,
             noise_multiplier=1.0,
             keep_fraction=1.0,
             group_weight=1.0,

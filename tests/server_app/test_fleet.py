@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+import torch
 from local_grid import FIRST_NODE_ID, LocalGrid
 
 from conf.load import load
+from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import NoiseAt, SumRequest
 from gdpfed.rounds.errors import RunError
-from gdpfed.rounds.run import order_of, task_of
+from gdpfed.rounds.run import order_of
+from gdpfed.tasks import task_of
 from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
@@ -16,8 +19,8 @@ from server_app.fleet import GridFleet
 NUM_CLIENTS = 12
 
 
-def request(name, clients, *, noise_multiplier=1.0, noise_at=NoiseAt.CLIENT):
-    return SumRequest(name, np.asarray(clients), 1.0, noise_multiplier, noise_at)
+def request(name, clients, *, noise_multiplier=1.0, noise_at=NoiseAt.CLIENT, norms=None):
+    return SumRequest(name, np.asarray(clients), 1.0, noise_multiplier, noise_at, norms)
 
 
 def small_fleet(*overrides):
@@ -47,6 +50,29 @@ def test_noise_that_nobody_would_add_is_refused():
     fleet, _, order, theta = small_fleet()
     with pytest.raises(RunError, match="a asks for noise of 1.0 from nobody"):
         fleet.sum_updates(order, theta, [request("a", range(6), noise_at=NoiseAt.NOWHERE)])
+
+
+@pytest.mark.parametrize("mode", ["pairwise", "off"])
+def test_every_client_is_clipped_to_its_own_norm(mode):
+    fleet, _, order, theta = small_fleet(f"secagg={mode}")
+    norms = np.linspace(0.01, 0.12, NUM_CLIENTS)
+    silent = {"noise_multiplier": 0.0, "noise_at": NoiseAt.NOWHERE}
+    (together,) = fleet.sum_updates(order, theta, [request("a", range(12), norms=norms, **silent)])
+    expected = np.zeros(len(theta))
+    for client_id, norm in enumerate(norms):
+        rng = np.random.default_rng([order.task.seed, client_id, order.round_index])
+        data, device = order.task.client_data(client_id), torch.device("cpu")
+        update = local_update(order.task.build_model(), theta, data, order.training, rng=rng, device=device)
+        assert float(update.norm()) > norm
+        expected += clip(update, norm).numpy()
+    np.testing.assert_allclose(together.total, expected, atol=1e-6)
+
+
+def test_a_norm_that_rounding_would_use_up_is_refused():
+    fleet, _, order, theta = small_fleet()
+    norms = np.array([1e-9] + [1.0] * 11)
+    with pytest.raises(RunError, match="a: rounding .* takes more than the clipping norm 1e-09"):
+        fleet.check(order, theta, [request("a", range(12), norms=norms)])
 
 
 @pytest.mark.parametrize("size", range(3, 13))

@@ -9,7 +9,7 @@ from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods import make_method
-from gdpfed.rounds.run import task_of
+from gdpfed.tasks import task_of
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 
@@ -19,13 +19,13 @@ REPEATS = 6
 SIGMAS = 5.0
 
 
-def noise_samples(overrides, vanishes=lambda kind, client: False):
-    """The sums of every group of one plan, of updates that are zero but for 1e-12, REPEATS times."""
+def noise_samples(overrides, vanishes=lambda kind, client: False, method="gdpfed"):
+    """All sums of one plan, of updates that are zero but for 1e-12, REPEATS times."""
     config = load(
         [
             f"dataset.num_clients={NUM_CLIENTS}",
             "dataset.model=mlp",
-            "method=gdpfed",
+            f"method={method}",
             "privacy.sampling_rate=1",
             "privacy.delta=1e-3",
             "privacy.accountant=rdp",
@@ -89,3 +89,14 @@ def test_discrete_noise_in_levels_is_the_plans_at_every_accepted_dropout(lost):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
         # Three levels for at most three dropouts: each count has a level of its own, so nothing is in excess.
         assert samples.var() / stated == pytest.approx(1, rel=SIGMAS * np.sqrt(2 / samples.size))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "discrete_gaussian"])
+def test_a_shared_noise_is_added_once_whatever_the_clipping_norms(noise):
+    overrides = [f"privacy.noise={noise}", "secagg.dropout_tolerance=0"]
+    plan, (samples,) = noise_samples(overrides, method="idp_fedavg_scale")
+    assert samples.size == REPEATS * 4810
+    for group in plan.groups:
+        stated = (group.clipping_norm * group.noise_multiplier) ** 2
+        assert samples.var() / stated == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / samples.size))
+    assert abs(samples.mean()) < SIGMAS * np.sqrt(samples.var() / samples.size)

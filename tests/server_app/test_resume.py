@@ -1,14 +1,18 @@
 """A stopped run goes on to where an uninterrupted one ends, and nothing is charged twice."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from local_grid import LocalGrid
 from small_runs import NUM_CLIENTS, final_model, run
 
+from gdpfed.methods import ClientSum
 from gdpfed.privacy.errors import PrivacyError
+from gdpfed.rounds.checkpoint import Checkpoint
 from gdpfed.rounds.errors import RunError
+from server_app.fleet import GridFleet
 
 
 class Crash(BaseException):
@@ -139,3 +143,32 @@ def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
     (directory / "checkpoint.safetensors").write_bytes(old)
     with pytest.raises(RunError, match="the ledger has 3 rounds and the checkpoint 1"):
         run(directory, resume=True)
+
+
+def scripted_sums(fleet, order, theta, requests):
+    """Sums that depend on the round, the model and the group only, in place of noised ones."""
+    del fleet
+    rng = np.random.default_rng(order.round_index)
+    return [
+        ClientSum(each.name, rng.normal(size=len(theta)) - 0.1 * theta, len(each.clients))
+        for each in requests
+    ]
+
+
+def test_a_methods_state_survives_a_pause(tmp_path, monkeypatch):
+    monkeypatch.setattr(GridFleet, "sum_updates", scripted_sums)
+    overrides = ["method=pfa", "method.history=3", "method.subspace_dimension=2"]
+    run(tmp_path / "whole", overrides)
+    run(tmp_path / "parts", [*overrides, "run.stop_after_round=2"])
+    history = Checkpoint.load(tmp_path / "parts").method_state["public_sums"]
+    assert history.shape[0] == 2
+    run(tmp_path / "parts", overrides, resume=True)
+    np.testing.assert_array_equal(final_model(tmp_path / "whole"), final_model(tmp_path / "parts"))
+
+
+def test_a_state_of_another_method_is_refused(tmp_path):
+    directory = paused(tmp_path / "run", ["method=gdpfed"])
+    checkpoint = Checkpoint.load(directory)
+    replace(checkpoint, method_state={"alien": np.ones(3, np.float32)}).save(directory)
+    with pytest.raises(RunError, match="gdpfed keeps no state, but got alien; restore the checkpoint"):
+        run(directory, ["method=gdpfed"], resume=True)

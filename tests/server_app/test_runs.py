@@ -11,12 +11,11 @@ from local_grid import FIRST_NODE_ID, LocalGrid
 from small_runs import NUM_CLIENTS, final_model, run
 
 from conf.schema import ConfigError
+from gdpfed.methods import METHODS
 from gdpfed.rounds.errors import RunError
 
-METHODS = ("fedavg", "dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus")
 
-
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS.names())
 def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
     records = run(tmp_path / "run", [f"method={method}"])
     assert [record.round for record in records] == [1, 2, 3]

@@ -1,0 +1,34 @@
+"""Data sets by name, one loader a file.
+
+A loader is a function ``DataSource -> Dataset``. Another package adds one as an entry point of the group
+``gdpfed.datasets``, which every process sees, or for one process with :func:`register`.
+"""
+
+from gdpfed.learning.datasets import cifar10, digits, fmnist, image_folder, npz, shakespeare, svhn
+from gdpfed.learning.datasets.dataset import Dataset, Examples, Pictures, Split
+from gdpfed.learning.datasets.loading import DATASETS, Loader, load_dataset
+from gdpfed.learning.datasets.source import DataSource
+from gdpfed.learning.datasets.text import Windows
+
+register = DATASETS.register
+
+register("cifar10", cifar10.load)
+register("digits", digits.load)
+register("fmnist", fmnist.load)
+register("image_folder", image_folder.load)
+register("npz", npz.load)
+register("shakespeare", shakespeare.load)
+register("svhn", svhn.load)
+
+__all__ = [
+    "DATASETS",
+    "DataSource",
+    "Dataset",
+    "Examples",
+    "Loader",
+    "Pictures",
+    "Split",
+    "Windows",
+    "load_dataset",
+    "register",
+]

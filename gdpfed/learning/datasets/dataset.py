@@ -1,0 +1,95 @@
+"""A data set: a training split that clients share out and a test split that no client has."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Inputs = npt.NDArray[np.float32] | npt.NDArray[np.int64]
+
+
+class Examples(Protocol):
+    """Examples in whatever form takes little memory; :meth:`take` makes model inputs of some of them."""
+
+    @property
+    def y(self) -> npt.NDArray[np.int64]:
+        """Labels of all examples, shape (N,)."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: npt.NDArray[np.int64]) -> "Split":
+        """The examples at these positions, as a model takes them."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples as a model takes them.
+
+    Attributes:
+        x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.
+        y: their labels of shape (N,), int64.
+    """
+
+    x: Inputs
+    y: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> "Split":
+        """The examples at these positions."""
+        return Split(self.x[indices], self.y[indices])
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures as bytes, a quarter of what float32 takes.
+
+    Attributes:
+        pixels: shape (N, channels, height, width), uint8.
+        y: shape (N,), int64.
+    """
+
+    pixels: npt.NDArray[np.uint8]
+    y: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Split:
+        """The pictures at these positions, scaled to [-1, 1].
+
+        The scale is x = pixel / 127.5 - 1 for every picture of every data set: a mean and a deviation
+        taken from the training pictures would be a statistic of the clients' data.
+        """
+        return Split(self.pixels[indices].astype(np.float32) / np.float32(127.5) - 1, self.y[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """What clients train on, what the server evaluates on.
+
+    Attributes:
+        owners: where the data has clients of its own, which of them (0, 1, ...) holds each training
+            example; shape (N,), int64. The numbers must say nothing about the clients, since groups of
+            equal budget are ranges of them.
+    """
+
+    train: Examples
+    test: Examples
+    num_classes: int
+    owners: npt.NDArray[np.int64] | None = None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return self._no_examples().x.shape[1:]
+
+    @property
+    def input_dtype(self) -> np.dtype[np.float32] | np.dtype[np.int64]:
+        """What an input is made of."""
+        return self._no_examples().x.dtype
+
+    def _no_examples(self) -> Split:
+        return self.train.take(np.zeros(0, dtype=np.int64))

@@ -1,0 +1,23 @@
+"""Data sets by name, each loaded once a process."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from gdpfed.learning.datasets.dataset import Dataset
+from gdpfed.learning.datasets.source import DataSource
+from gdpfed.learning.errors import LearningError
+from gdpfed.registry import Registry
+
+Loader = Callable[[DataSource], Dataset]
+
+DATASETS: Registry[Loader] = Registry("data set", "gdpfed.datasets", error=LearningError)
+
+
+@lru_cache(maxsize=4)
+def load_dataset(source: DataSource) -> Dataset:
+    """Load a data set by the name of its loader, once a process.
+
+    Raises:
+        LearningError: no loader of that name, or data that cannot be used.
+    """
+    return DATASETS.get(source.name)(source)

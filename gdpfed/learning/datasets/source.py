@@ -1,0 +1,43 @@
+"""Which data set, and what its loader must know: small enough to travel in every message."""
+
+from dataclasses import dataclass, fields
+
+from gdpfed.learning.errors import LearningError
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """The settings of a data set; None where one does not belong to it or has its default.
+
+    Attributes:
+        name: of the loader.
+        path: file or directory with the data.
+        image_size: edge in pixels that pictures are resized to.
+        channels: 1 for grey, 3 for colour.
+        test_fraction: share that is held out for testing where the data has no test split of its own.
+        sequence_length: characters that the next one is predicted from.
+        min_characters: a role with fewer is left out.
+        test_stride: characters from one test window to the next.
+    """
+
+    name: str
+    path: str | None = None
+    image_size: int | None = None
+    channels: int | None = None
+    test_fraction: float | None = None
+    sequence_length: int | None = None
+    min_characters: int | None = None
+    test_stride: int | None = None
+
+    def allow(self, *settings: str) -> None:
+        """Refuse every setting that the loader has no use for.
+
+        Raises:
+            LearningError: names the setting.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name not in ("name", *settings) and value is not None:
+                raise LearningError(
+                    f"dataset.{field.name}={value} has no meaning for data set '{self.name}': leave it out"
+                )

@@ -1,0 +1,37 @@
+"""Models by name, one family a file, and their parameters as one flat vector.
+
+A builder is a function ``(input_shape, num_classes, *, options...) -> torch.nn.Module``. Another package adds
+one as an entry point of the group ``gdpfed.models``, which every process sees, or for one process with
+:func:`register`.
+"""
+
+from gdpfed.learning.models.build import MODELS, Builder, Options, build_model, refuse_changing_buffers
+from gdpfed.learning.models.cnn2 import cnn2
+from gdpfed.learning.models.cnn3 import cnn3
+from gdpfed.learning.models.linear import linear
+from gdpfed.learning.models.lstm import lstm
+from gdpfed.learning.models.mlp import mlp
+from gdpfed.learning.models.resnet18 import resnet18
+from gdpfed.learning.models.vector import assign, fingerprint, flatten, state_dict_of
+
+register = MODELS.register
+
+register("cnn2", cnn2)
+register("cnn3", cnn3)
+register("linear", linear)
+register("lstm", lstm)
+register("mlp", mlp)
+register("resnet18", resnet18)
+
+__all__ = [
+    "MODELS",
+    "Builder",
+    "Options",
+    "assign",
+    "build_model",
+    "fingerprint",
+    "flatten",
+    "refuse_changing_buffers",
+    "register",
+    "state_dict_of",
+]

@@ -1,0 +1,105 @@
+"""Models by name, built for the shape of the data and with options of their own."""
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from gdpfed.learning.errors import LearningError
+from gdpfed.registry import Registry
+
+# A builder takes (input_shape, num_classes) and options of its own as keyword-only numbers.
+Builder = Callable[..., nn.Module]
+# Pairs and no mapping, since a task is hashed.
+Options = tuple[tuple[str, int | float], ...]
+
+MODELS: Registry[Builder] = Registry("model", "gdpfed.models", error=LearningError)
+
+
+def build_model(
+    name: str,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    seed: int,
+    input_dtype: npt.DTypeLike = np.float32,
+    options: Options = (),
+) -> nn.Module:
+    """Build a model whose initial parameters depend on ``seed`` alone.
+
+    Raises:
+        LearningError: no model of that name, an option that it does not have, examples that it cannot
+            take, or buffers that change in training.
+    """
+    builder = MODELS.get(name)
+    _check_options(name, builder, options)
+    example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model = builder(input_shape, num_classes, **dict(options))
+            with torch.no_grad():
+                model(example)
+        except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise LearningError(
+                f"dataset.model={name} cannot take examples of shape {input_shape} and type "
+                f"{np.dtype(input_dtype)}{_in_words(options)}: {' '.join(str(error).split())}"
+            ) from None
+        refuse_changing_buffers(model, example)
+    return model
+
+
+def _check_options(name: str, builder: Builder, options: Options) -> None:
+    """Refuse an option that the builder does not have, or a value of another kind than its default."""
+    own = {
+        key: p.default for key, p in signature(builder).parameters.items() if p.kind is Parameter.KEYWORD_ONLY
+    }
+    for key, value in options:
+        if key not in own:
+            raise LearningError(
+                f"dataset.model_options.{key}={value} is no option of model '{name}': "
+                f"it has {', '.join(own) or 'none'}"
+            )
+        if value <= 0 or (isinstance(own[key], int) and not isinstance(value, int)):
+            kind = "whole" if isinstance(own[key], int) else ""
+            raise LearningError(f"dataset.model_options.{key}={value} must be a positive {kind} number")
+
+
+def _in_words(options: Options) -> str:
+    return "".join(f", {key}={value}" for key, value in options)
+
+
+def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
+    """Refuse a model whose buffers change in a training step, as BatchNorm's running statistics do.
+
+    Buffers are no trainable parameters: they are neither clipped nor covered by the noise, so a client
+    that sent them would break the guarantee, and one that did not would train another model than the
+    one evaluated.
+
+    Args:
+        model: any module; its buffers are restored afterwards.
+        example: a small batch to run through it.
+
+    Raises:
+        LearningError: names the buffers.
+    """
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    if not before:
+        return
+    was_training = model.training
+    model.train()
+    with torch.no_grad():
+        model(example)
+    model.train(was_training)
+    changed = [name for name, b in model.named_buffers() if not torch.equal(b, before[name])]
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
+    if changed:
+        raise LearningError(
+            f"the model's buffers {', '.join(changed)} change in training and are covered neither by "
+            "clipping nor by noise: use a layer without running statistics, such as GroupNorm"
+        )

@@ -1,0 +1,46 @@
+"""The configured partition."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.learning.datasets import Dataset
+from gdpfed.learning.errors import LearningError
+from gdpfed.learning.partition.dirichlet import dirichlet_indices
+from gdpfed.learning.partition.iid import iid_indices
+from gdpfed.learning.partition.natural import natural_indices
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How the training split is shared out.
+
+    Attributes:
+        name: iid, dirichlet or natural.
+        dirichlet_alpha: concentration, for dirichlet: the smaller, the fewer classes a client has.
+    """
+
+    name: str
+    num_clients: int
+    seed: int
+    dirichlet_alpha: float | None = None
+
+    def indices(self, data: Dataset, client_id: int) -> npt.NDArray[np.int64]:
+        """Positions of one client's examples in ``data.train``; possibly none.
+
+        Raises:
+            LearningError: a client outside ``range(num_clients)``, or a partition that does not fit.
+        """
+        if not 0 <= client_id < self.num_clients:
+            raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
+        if self.name == "iid":
+            return iid_indices(len(data.train), self.num_clients, client_id, self.seed)
+        if self.name == "natural":
+            return natural_indices(data, self.num_clients, client_id)
+        if self.name == "dirichlet" and self.dirichlet_alpha is not None:
+            return dirichlet_indices(data, self.num_clients, client_id, self.seed, self.dirichlet_alpha)
+        raise LearningError(
+            f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is none of "
+            "iid, natural, or dirichlet with an alpha"
+        )

@@ -1,0 +1,40 @@
+"""IDP-FedAvg by sampling: who has more budget is asked more often, under one noise.
+
+Source: Boenisch et al., "Have it your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023,
+arXiv:2303.17046, Sample, with clients in place of examples.
+"""
+
+from typing import ClassVar, cast
+
+from conf.schema import Config
+from gdpfed.methods.base import configured_groups
+from gdpfed.methods.rates import configured_delta, private_plan, refuse_given_rates, renyi_orders
+from gdpfed.methods.shared_noise import SharedNoise
+from gdpfed.privacy.mechanism import Adjacency, Sampling
+from gdpfed.privacy.noise_law import NoiseLaw, accountant_for
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.shared_noise import shared_noise_sampling_rates
+
+
+class IDPFedAvgSample(SharedNoise):
+    """One C and one sigma for all; the rates q_m, with mean q, at which sigma meets every eps_m."""
+
+    name: ClassVar[str] = "idp_fedavg_sample"
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        refuse_given_rates(config)
+        groups = configured_groups(config)
+        privacy = config.privacy
+        rates = shared_noise_sampling_rates(
+            accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config)),
+            groups,
+            sampling=cast("Sampling", privacy.sampling),
+            sampling_rate=privacy.sampling_rate,
+            num_rounds=config.run.num_rounds,
+            delta=configured_delta(config),
+            adjacency=cast("Adjacency", privacy.adjacency),
+        )
+        return private_plan(
+            config, groups=groups, group_sampling_rates=rates, reweighting="uniform", one_sum=True
+        )

@@ -1,0 +1,39 @@
+"""IDP-FedAvg by clipping: who has more budget is clipped less, under one noise.
+
+Source: Boenisch et al., "Have it your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023,
+arXiv:2303.17046, Scale, with clients in place of examples.
+"""
+
+from typing import ClassVar
+
+from conf.schema import Config
+from gdpfed.methods.base import configured_groups
+from gdpfed.methods.rates import private_plan, refuse_given_rates, uniform_rate_plan
+from gdpfed.methods.shared_noise import SharedNoise
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.shared_noise import scaled_clipping_norms
+
+
+class IDPFedAvgScale(SharedNoise):
+    """Rate q for all; C_m proportional to 1 / sigma_m with mean C, sigma_m being gdpfed's."""
+
+    name: ClassVar[str] = "idp_fedavg_scale"
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        refuse_given_rates(config)
+        groups = configured_groups(config)
+        calibrated = uniform_rate_plan(config, groups, "uniform")
+        norms = scaled_clipping_norms(
+            [group.noise_multiplier for group in calibrated.groups],
+            [group.size for group in groups],
+            config.privacy.clipping_norm,
+        )
+        return private_plan(
+            config,
+            groups=groups,
+            group_sampling_rates=(config.privacy.sampling_rate,) * len(groups),
+            reweighting="uniform",
+            group_clipping_norms=norms,
+            one_sum=True,
+        )

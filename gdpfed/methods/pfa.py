@@ -1,0 +1,95 @@
+"""PFA: the noisiest sum is projected on the subspace of the least noisy ones.
+
+Source: Liu, Lou, Xiong, Liu, Meng, "Projected Federated Averaging with Heterogeneous Differential
+Privacy", PVLDB 15(4), 2021, with sums in place of single updates, which secure aggregation hides.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config, ConfigError
+from gdpfed.methods.base import ClientSum, Method, Theta, Vector, configured_groups
+from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
+from gdpfed.methods.subspace import project_on_principal_subspace
+from gdpfed.privacy.plan import PrivacyPlan
+
+HISTORY_KEY = "public_sums"
+
+
+class PFA(Method):
+    """Groups and noise as in gdpfed; the group with the largest budget is called public.
+
+    Of the last ``history`` public sums, this round's among them, the principal subspace of
+    ``subspace_dimension`` directions is taken, and the sum of the group with the smallest budget is
+    projected on it. Groups in between count as they are. As long as there are fewer public sums than
+    directions, nothing is projected. Public sums carry their own noise and are released like any other, so
+    all of this is post-processing.
+
+    The history is state: ``history * d`` numbers in float32, kept in memory and in every checkpoint.
+    """
+
+    name: ClassVar[str] = "pfa"
+
+    def __init__(
+        self, plan: PrivacyPlan, *, server_learning_rate: float, history: int, subspace_dimension: int
+    ) -> None:
+        super().__init__(plan, server_learning_rate=server_learning_rate)
+        self.history = history
+        self.subspace_dimension = subspace_dimension
+        self._public_sums: npt.NDArray[np.float32] | None = None
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Plan the configured run."""
+        return cls(
+            cls.make_plan(config),
+            server_learning_rate=config.method.server_learning_rate,
+            history=config.method.history,
+            subspace_dimension=config.method.subspace_dimension,
+        )
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        refuse_given_rates(config)
+        groups = configured_groups(config)
+        if len(groups) < 2:
+            raise ConfigError(
+                f"privacy.budgets={config.privacy.budgets} is one group, but method=pfa projects one on "
+                "another: give two budgets, or use method=dp_fedavg"
+            )
+        return uniform_rate_plan(config, groups, config.method.reweighting)
+
+    def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
+        """As every method's, after this round's public sum has joined the history."""
+        public = sums[-1].total
+        if public is not None:
+            newest = public.astype(np.float32)[None, :]
+            earlier = newest[:0] if self._public_sums is None else self._public_sums
+            self._public_sums = np.concatenate([earlier, newest])[-self.history :]
+        return super().step(theta, sums)
+
+    def transform(self, group_index: int, total: Vector) -> Vector:
+        """V V^T y of the smallest budget's sum; the others as they are."""
+        history = self._public_sums
+        if group_index > 0 or history is None or len(history) < self.subspace_dimension:
+            return total
+        return project_on_principal_subspace(total, history, self.subspace_dimension)
+
+    def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
+        """The history, shape (at most ``history``, d) in float32; nothing before the first public sum."""
+        return {} if self._public_sums is None else {HISTORY_KEY: self._public_sums}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        history = state.get(HISTORY_KEY)
+        if state and (
+            set(state) != {HISTORY_KEY}
+            or history is None
+            or history.dtype != np.float32
+            or history.ndim != 2
+            or not 1 <= len(history) <= self.history
+        ):
+            raise ValueError(f"pfa keeps up to {self.history} public sums, but got {sorted(state)}")
+        self._public_sums = None if history is None else history.astype(np.float32)

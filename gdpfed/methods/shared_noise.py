@@ -1,0 +1,43 @@
+"""What the two IDP-FedAvg methods have in common: one sum of all clients under one noise."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.methods.base import Method, NoiseAt, SumRequest
+
+
+class SharedNoise(Method):
+    """All cohorts are one sum whose noise has one standard deviation s; group m is clipped to C_m.
+
+    Groups are drawn independently, and a client moves the sum by at most its own C_m. So for a client of
+    group m a round is the sampled Gaussian mechanism of q_m, C_m and s, of multiplier sigma_m = s / C_m,
+    whatever the other groups do.
+
+    One sum has one weight, omega = 1 / (q n): it is squared_participation and uniform alike, since
+    r^2 / sum_j r_j^2 is 1 where there is one sum. Weights by group would need one noised sum a group, and
+    of those any weights add more noise for the same step: sum_m omega_m^2 s^2 / (sum_m omega_m r_m)^2 is at
+    least s^2 / sum_m r_m^2 (Cauchy and Schwarz), above the s^2 / (sum_m r_m)^2 of the one sum.
+    """
+
+    def requests(self, cohorts: Sequence[npt.NDArray[np.int64]]) -> list[SumRequest]:
+        """One sum over the cohorts of all groups, bounded and noised as the largest C_m needs."""
+        groups = self.plan.groups
+        largest = max(group.clipping_norm for group in groups)
+        norms = [
+            np.full(len(cohort), group.clipping_norm) for group, cohort in zip(groups, cohorts, strict=True)
+        ]
+        request = SumRequest(
+            name="all groups",
+            clients=np.concatenate(cohorts),
+            clipping_norm=largest,
+            noise_multiplier=max(group.noise_stddev for group in groups) / largest,
+            noise_at=NoiseAt.CLIENT,
+            client_clipping_norms=np.concatenate(norms),
+        )
+        return [request]
+
+    @property
+    def sum_weights(self) -> list[float]:
+        return [self.plan.groups[0].group_weight]

@@ -1,0 +1,78 @@
+"""What can be chosen by name in the configuration, and the door through which other packages add to it."""
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Items of one kind by name: those of the project, and those that installed packages bring along.
+
+    An item that is registered exists in the process that registered it. One that a package declares as an
+    entry point exists in every process of the environment, so also in Flower's nodes and Ray's workers::
+
+        [project.entry-points."gdpfed.datasets"]
+        mine = "my_package.my_module:load"
+
+    Args:
+        kind: what an item is called in an error, as in "data set".
+        entry_point_group: the group whose entry points belong here, as in "gdpfed.datasets".
+        error: the exception that a name that cannot be used is answered with.
+    """
+
+    def __init__(self, kind: str, entry_point_group: str, *, error: type[Exception] = ValueError) -> None:
+        self.kind = kind
+        self.entry_point_group = entry_point_group
+        self._error = error
+        self._items: dict[str, T] = {}
+
+    def register(self, name: str, item: T) -> T:
+        """Add an item under a name that is free; returns the item.
+
+        Raises:
+            error: the name is taken by another item.
+        """
+        if self._items.get(name, item) is not item:
+            raise self._error(f"there is a {self.kind} '{name}' already: register yours under another name")
+        self._items[name] = item
+        return item
+
+    def get(self, name: str) -> T:
+        """The item of that name; an entry point is loaded when it is asked for.
+
+        Raises:
+            error: no item of that name, two of them, or an entry point that cannot be imported.
+        """
+        declared = self._declared(name)
+        if len(declared) + (name in self._items) > 1:
+            owners = ", ".join(_owner(point) for point in declared)
+            raise self._error(f"{self.kind} '{name}' is there more than once ({owners}): keep one of them")
+        if name in self._items:
+            return self._items[name]
+        if not declared:
+            raise self._error(f"there is no {self.kind} '{name}': choose one of {', '.join(self.names())}")
+        return self._load(declared[0])
+
+    def names(self) -> list[str]:
+        """All names in alphabetical order; loads nothing."""
+        declared = entry_points(group=self.entry_point_group).names
+        return sorted(self._items.keys() | declared)
+
+    def _declared(self, name: str) -> list[EntryPoint]:
+        """The entry points of that name; one that is found twice on the path is one."""
+        return list(dict.fromkeys(entry_points(group=self.entry_point_group, name=name)))
+
+    def _load(self, point: EntryPoint) -> T:
+        try:
+            item: T = point.load()
+        except Exception as error:
+            raise self._error(
+                f"{self.kind} '{point.name}' of {_owner(point)} cannot be loaded from {point.value}: "
+                f"{type(error).__name__}: {' '.join(str(error).split())}"
+            ) from error
+        return item
+
+
+def _owner(point: EntryPoint) -> str:
+    return "an unnamed package" if point.dist is None else f"package {point.dist.name}"

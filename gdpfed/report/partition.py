@@ -1,0 +1,122 @@
+"""Who holds what in a partition: a short table and a picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import numpy as np
+import numpy.typing as npt
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from rich.table import Table
+
+from gdpfed.learning.datasets import Windows
+from gdpfed.learning.task import Task
+
+CLIENTS_DRAWN = 50
+# One hue from light to dark: readable by the colour-blind and in grey.
+COLOUR_MAP = "Blues"
+BAR_COLOUR = "0.35"
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What the clients of a task hold of its training split.
+
+    Attributes:
+        title: data set and partition in words.
+        counts: examples by client and class, shape (num_clients, num_classes), int64.
+        characters: of each client's text, shape (num_clients,), int64; None where the data is no text.
+    """
+
+    title: str
+    counts: npt.NDArray[np.int64]
+    characters: npt.NDArray[np.int64] | None
+
+    @property
+    def examples(self) -> npt.NDArray[np.int64]:
+        """Examples of each client, shape (num_clients,)."""
+        totals: npt.NDArray[np.int64] = self.counts.sum(axis=1)
+        return totals
+
+    @property
+    def classes(self) -> npt.NDArray[np.int64]:
+        """Classes that each client has an example of, shape (num_clients,)."""
+        present: npt.NDArray[np.int64] = (self.counts > 0).sum(axis=1)
+        return present
+
+
+def holdings(task: Task) -> Holdings:
+    """Share out the task's training split and count.
+
+    Raises:
+        LearningError: data that cannot be loaded, or a partition that does not fit it.
+    """
+    data = task.load()
+    labels = data.train.y
+    parts = [task.client_indices(client_id) for client_id in range(task.num_clients)]
+    counts = [np.bincount(labels[part], minlength=data.num_classes) for part in parts]
+    text = data.train if isinstance(data.train, Windows) else None
+    alpha = "" if task.dirichlet_alpha is None else f"({task.dirichlet_alpha:g})"
+    return Holdings(
+        title=f"{task.source.name}, {task.partition}{alpha}, {task.num_clients} clients",
+        counts=np.array(counts, dtype=np.int64),
+        characters=None if text is None else np.array([text.characters(part) for part in parts]),
+    )
+
+
+def partition_table(held: Holdings) -> Table:
+    """Least, median and most of what a client holds."""
+    table = Table(title=held.title)
+    table.add_column("a client has")
+    for heading in ("min", "median", "max", "sum"):
+        table.add_column(heading, justify="right")
+    rows = [("examples", held.examples), ("classes", held.classes)]
+    if held.characters is not None:
+        rows.append(("characters", held.characters))
+    for name, values in rows:
+        total = f"{values.sum():,}" if name != "classes" else ""
+        table.add_row(name, f"{values.min():,}", f"{np.median(values):,.0f}", f"{values.max():,}", total)
+    return table
+
+
+def draw_partition(held: Holdings, path: Path) -> None:
+    """Write a PNG: above, how much each client holds; below, the share of each class in it.
+
+    Of more than :data:`CLIENTS_DRAWN` clients the first are drawn.
+    """
+    shown = held.counts[:CLIENTS_DRAWN]
+    figure, (sizes, labels) = plt.subplots(
+        2, 1, figsize=(7.0, 4.6), sharex=True, height_ratios=(1, 2.2), layout="constrained"
+    )
+    _draw_sizes(sizes, held)
+    shares = shown / np.maximum(shown.sum(axis=1, keepdims=True), 1)
+    mesh = labels.pcolormesh(shares.T, cmap=COLOUR_MAP, vmin=0)
+    labels.set_xlabel(_x_label(len(shown), len(held.counts)))
+    labels.set_ylabel("class")
+    _ticks_between(labels, shown.shape)
+    figure.colorbar(mesh, ax=labels, label="share of the client's examples")
+    sizes.set_title(held.title)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _draw_sizes(axes: Axes, held: Holdings) -> None:
+    values = held.examples if held.characters is None else held.characters
+    shown = values[:CLIENTS_DRAWN]
+    axes.bar(np.arange(len(shown)) + 0.5, shown, color=BAR_COLOUR, width=0.8)
+    axes.set_ylabel("examples" if held.characters is None else "characters")
+
+
+def _x_label(shown: int, clients: int) -> str:
+    return "client" if shown == clients else f"client (the first {shown} of {clients})"
+
+
+def _ticks_between(axes: Axes, cells: Sequence[int]) -> None:
+    """Label whole clients and classes in the middle of their cells, about ten of each."""
+    for axis, count in zip((axes.xaxis, axes.yaxis), cells, strict=True):
+        positions = np.arange(0, count, max(1, count // 10))
+        axis.set_ticks(positions + 0.5, [str(position) for position in positions])

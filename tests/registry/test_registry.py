@@ -1,0 +1,66 @@
+"""The registry: names from this process and from installed packages, and one line for every other name."""
+
+import pytest
+
+from gdpfed.registry import Registry
+
+GROUP = "gdpfed.test_things"
+
+
+class ThingError(ValueError):
+    """A name that cannot be used."""
+
+
+@pytest.fixture
+def things():
+    registry = Registry("thing", GROUP, error=ThingError)
+    registry.register("one", 1)
+    return registry
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Put a package with these entry points on the path, as an installer would."""
+
+    def put(package, **points):
+        (tmp_path / f"{package}.py").write_text("two = 2\n")
+        metadata = tmp_path / f"{package}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        lines = [f"{name} = {value}\n" for name, value in points.items()]
+        (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{''.join(lines)}")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return put
+
+
+def test_what_is_registered_is_found(things):
+    assert things.register("ten", 10) == 10
+    assert (things.get("one"), things.get("ten"), things.names()) == (1, 10, ["one", "ten"])
+
+
+def test_an_installed_package_adds_names(things, install):
+    install("package_of_two", two="package_of_two:two")
+    assert things.names() == ["one", "two"]
+    assert things.get("two") == 2
+
+
+def test_unknown_name_lists_the_known_ones(things, install):
+    install("package_of_more", more="nowhere:nothing")
+    with pytest.raises(ThingError, match=r"^there is no thing 'tow': choose one of more, one$"):
+        things.get("tow")
+
+
+def test_a_name_is_given_once(things, install):
+    things.register("one", 1)
+    with pytest.raises(ThingError, match="there is a thing 'one' already"):
+        things.register("one", 3)
+    install("package_of_one", one="package_of_one:two")
+    with pytest.raises(ThingError, match=r"'one' is there more than once \(package package_of_one\)"):
+        things.get("one")
+
+
+def test_an_entry_point_that_cannot_be_loaded_names_its_package(things, install):
+    install("package_of_ruin", ruin="package_of_ruin:absent")
+    with pytest.raises(ThingError, match="'ruin' of package package_of_ruin cannot be loaded from .*absent"):
+        things.get("ruin")

@@ -1,0 +1,106 @@
+"""docs/extending.md, word for word: the package on that page plans, trains and resumes."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import final_model, run
+
+from conf.load import load, options
+from conf.schema import ConfigError
+from gdpfed.methods import METHODS, ClientSum, make_method
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
+FILE = re.compile(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MINE = ["dataset=rings", "method=server_momentum"]
+
+
+def install(directory, monkeypatch, entry_points):
+    """Put a directory on the path with the metadata that an installer writes."""
+    metadata = directory / "my_extension-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-extension\nVersion: 1.0\n")
+    lines = []
+    for group, points in entry_points.items():
+        lines += [f"[{group}]\n", *(f"{name} = {value}\n" for name, value in points.items())]
+    (metadata / "entry_points.txt").write_text("".join(lines))
+    monkeypatch.syspath_prepend(directory)
+
+
+@pytest.fixture
+def extension(tmp_path, monkeypatch):
+    """The package of the page, installed."""
+    directory = tmp_path / "site"
+    for name, text in FILE.findall(PAGE.read_text(encoding="utf-8")):
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    project = tomllib.loads((directory / "pyproject.toml").read_text())["project"]
+    install(directory, monkeypatch, project["entry-points"])
+    return directory
+
+
+def test_the_page_has_the_six_files(extension):
+    names = {str(path.relative_to(extension)) for path in extension.rglob("*") if path.is_file()}
+    assert {name for name in names if "dist-info" not in name} == {
+        "pyproject.toml",
+        "my_extension/__init__.py",
+        "my_extension/server_momentum.py",
+        "my_extension/rings.py",
+        "my_extension/conf/method/server_momentum.yaml",
+        "my_extension/conf/dataset/rings.yaml",
+    }
+
+
+@pytest.mark.usefixtures("extension")
+def test_it_is_among_the_options():
+    assert "server_momentum" in METHODS.names()
+    assert "server_momentum" in options("method")
+    assert "rings" in options("dataset")
+    with pytest.raises(ConfigError, match="dataset=mnist is not one of cifar10, .*npz, rings, shakespeare"):
+        load(["dataset=mnist"])
+    with pytest.raises(ConfigError, match="no setting 'method.server_momentum' .* method=server_momentum"):
+        load(["method=gdpfed", "method.server_momentum=0.5"])
+    with pytest.raises(ConfigError, match=r"method.server_momentum=2.0 must be in \[0, 1\)"):
+        load([*MINE, "method.server_momentum=2"])
+
+
+@pytest.mark.usefixtures("extension")
+def test_it_plans_and_steps():
+    method = make_method(load([*MINE, "privacy.accountant=rdp", "method.server_momentum=0.5"]))
+    assert [group.epsilon for group in method.plan.groups] == [1.0, 3.0, 6.0]
+    sums = [ClientSum(f"group {m}", np.ones(4), 5) for m in range(3)]
+    one_step = 3 / (0.2 * 200)
+    theta = np.zeros(4, dtype=np.float32)
+    for expected in (one_step, one_step * 2.5, one_step * 4.25):
+        theta = method.step(theta, sums)
+        np.testing.assert_allclose(theta, expected, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("extension")
+def test_it_trains_and_resumes(tmp_path):
+    run(tmp_path / "run", [*MINE, "run.num_rounds=2", "run.stop_after_round=1"])
+    records = run(tmp_path / "run", [*MINE, "run.num_rounds=2"], resume=True)
+    assert [record.round for record in records] == [1, 2]
+    assert not any(record.failures for record in records)
+    assert np.isfinite(final_model(tmp_path / "run")).all()
+
+
+@pytest.mark.parametrize(
+    ("entry_points", "overrides", "message"),
+    [
+        ({"gdpfed.methods": {"mine": "math:pi"}}, [], "method 'mine' has config_class None: make it a"),
+        ({"gdpfed.methods": {"mine": "nowhere:Mine"}}, [], "cannot be loaded from nowhere:Mine"),
+        ({"gdpfed.methods": {"pfa": "math:pi"}}, [], "names a method 'pfa' as well"),
+        ({"gdpfed.conf": {"mine": "math"}}, [], "not a package: name the package whose directory"),
+        ({"gdpfed.conf": {"mine": "conf"}}, ["method=pfa"], "rename one of them"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(tmp_path, monkeypatch, entry_points, overrides, message):
+    install(tmp_path, monkeypatch, entry_points)
+    with pytest.raises(ConfigError) as raised:
+        load(overrides)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
