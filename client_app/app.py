@@ -12,16 +12,19 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
+from client_app import budget
 from client_app.identity import accept_roster, make_identity
 from client_app.session import erase_session, keep_session, open_session, stored_session
-from client_app.settings import client_id_of, policy_of
+from client_app.settings import NodeConfigError, budget_of, check_data, client_id_of, data_of, policy_of
 from client_app.update import encoded_update, order_and_model
 from gdpfed.exchange import (
     ADVERTISE,
+    BEGIN,
     CHECK,
     CLIENT_RECORD,
     JOIN,
     MASKED,
+    OFFER,
     PLAIN,
     REFUSAL_RECORD,
     SESSION_RECORD,
@@ -29,11 +32,15 @@ from gdpfed.exchange import (
     UNMASK,
     UPDATE_RECORD,
 )
+from gdpfed.privacy.errors import PrivacyError
 from secagg import RoundParameters, SecAggError
 
 app = ClientApp()
 
 Handler = Callable[[Message, Context], RecordDict]
+
+# Their texts tell of the protocol, of the node's configuration, budgets and terms, and never of data.
+PUBLIC_ERRORS = (SecAggError, NodeConfigError, PrivacyError)
 
 
 def answering(handler: Handler) -> Callable[[Message, Context], Message]:
@@ -53,8 +60,8 @@ def answering(handler: Handler) -> Callable[[Message, Context], Message]:
 
 
 def _public(error: Exception) -> str:
-    """What the server may read: protocol errors depend on no data, of others only the kind is told."""
-    if isinstance(error, SecAggError):
+    """What the server may read; of errors that might depend on data only the kind is told."""
+    if isinstance(error, PUBLIC_ERRORS):
         return str(error)
     return f"{type(error).__name__}, see the log of the client"
 
@@ -62,12 +69,37 @@ def _public(error: Exception) -> str:
 @app.query(JOIN)
 @answering
 def join(message: Message, context: Context) -> RecordDict:
-    """Say which client of the plan this node is and, in active mode, by which key it signs."""
+    """Say which client this node is, what budget it has of its own and, in active mode, how it signs."""
     answer = ConfigRecord({"client_id": client_id_of(context)})
+    check_data(context)
+    own = budget_of(context)
+    if own is not None:
+        budget.check_ledger(own)
+        answer["epsilon"], answer["delta"] = own.epsilon, own.delta
     question = message.content.get(CLIENT_RECORD)
     if isinstance(question, ConfigRecord) and question.get("mode") == "active":
         answer["identity"] = make_identity(context).public_bytes()
     return RecordDict({CLIENT_RECORD: answer})
+
+
+@app.query(OFFER)
+@answering
+def offer(message: Message, context: Context) -> RecordDict:
+    """Say whether a run fits this client's own budget."""
+    own = budget_of(context)
+    if own is not None:
+        budget.consider(own, budget.terms_in(message.content))
+    return RecordDict()
+
+
+@app.query(BEGIN)
+@answering
+def begin(message: Message, context: Context) -> RecordDict:
+    """Charge a run to this client's own budget."""
+    own = budget_of(context)
+    if own is not None:
+        budget.begin(own, budget.terms_in(message.content))
+    return RecordDict()
 
 
 @app.train(ADVERTISE)
@@ -77,6 +109,9 @@ def advertise(message: Message, context: Context) -> RecordDict:
     accept_roster(context, message.content)
     session = open_session(context, client_id_of(context), policy_of(context))
     answer = session.advertise(_session_bytes(message))
+    own = budget_of(context)
+    if own is not None:
+        budget.check_sum(own, budget.round_in(message.content), session.parameters)
     keep_session(context, session)
     return _session_record(answer)
 
@@ -98,8 +133,17 @@ def masked(message: Message, context: Context) -> RecordDict:
     with stored_session(context, policy_of(context)) as session:
         num_contributors = session.accept_shares(_session_bytes(message))
         order, theta = order_and_model(message.content, session.parameters)
+        own = budget_of(context)
+        if own is not None:
+            budget.charge(own, budget.round_in(message.content), session.parameters, order)
         residues = encoded_update(
-            order, theta, session.parameters, num_contributors, client_id_of(context), session
+            order,
+            theta,
+            session.parameters,
+            num_contributors,
+            client_id_of(context),
+            session,
+            data_of(context),
         )
         answer = session.mask(residues, order.context(theta))
         keep_session(context, session)
@@ -128,10 +172,19 @@ def unmask(message: Message, context: Context) -> RecordDict:
 @answering
 def plain(message: Message, context: Context) -> RecordDict:
     """Secure aggregation switched off: the same update, without masks."""
+    if budget_of(context) is not None:
+        raise budget.BudgetRefusedError(budget.VISIBLE_UPDATES)
     parameters = RoundParameters.from_bytes(_session_bytes(message))
     policy_of(context).check(parameters)
     order, theta = order_and_model(message.content, parameters)
-    residues = encoded_update(order, theta, parameters, parameters.num_clients, client_id_of(context))
+    residues = encoded_update(
+        order,
+        theta,
+        parameters,
+        parameters.num_clients,
+        client_id_of(context),
+        own_data=data_of(context),
+    )
     return RecordDict({UPDATE_RECORD: ConfigRecord({"data": residues.tobytes()})})
 
 

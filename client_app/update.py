@@ -1,24 +1,15 @@
-"""From the server's order to the integers that are masked: train, clip, add noise, encode."""
+"""What a message orders: the model and the training, checked against what the client agreed to."""
 
-import os
-from functools import lru_cache
-from math import isinf
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from gdpfed.client_update import OrderError, noise_steps, update_steps
 from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
-from gdpfed.learning.local_update import clip, local_update
-from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.order import TrainingOrder
-from gdpfed.learning.task import Task, choose_device
-from secagg import ClientSession, Encoding, RoundParameters, keystream
-
-
-class OrderError(ValueError):
-    """A training order that does not fit what the client agreed to."""
+from secagg import ClientSession, RoundParameters
 
 
 def order_and_model(
@@ -40,10 +31,6 @@ def order_and_model(
     return TrainingOrder.from_scalars(dict(order)), theta
 
 
-# Where a process outlives a message, as in simulation, the architecture is built once.
-_model = lru_cache(maxsize=1)(Task.build_model)
-
-
 def encoded_update(
     order: TrainingOrder,
     theta: npt.NDArray[np.float32],
@@ -51,52 +38,12 @@ def encoded_update(
     num_contributors: int,
     client_id: int,
     session: ClientSession | None = None,
+    own_data: Path | None = None,
 ) -> npt.NDArray[np.uint32]:
     """One client's clipped and noised update as residues, shape (d,).
 
-    The update is clipped to ``clip_bound``, a hair below C_i, so that after rounding to the grid its L2
-    norm is at most C_i: the order's clipping norm, which may not be above the sum's. The noise is the
-    client's share C sigma / sqrt(n2 - D - c): a rounded Gaussian drawn on the training device, or a
-    discrete one drawn in integers by the session.
+    ``own_data`` is the file with this client's own examples; without one its part of the data set.
     """
-    device = choose_device(order.device)
     encoding = parameters.encoding(num_contributors)
-    update = local_update(
-        _model(order.task),
-        theta,
-        order.task.client_data(client_id),
-        order.training,
-        rng=np.random.default_rng([order.task.seed, client_id, order.round_index]),
-        device=device,
-    )
-    own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
-    steps = own.encode(clip(update, own.clip_bound).cpu().numpy())
-    if order.noise == "discrete_gaussian" and parameters.noise_multiplier > 0:
-        noise = _discrete_noise(encoding, session)
-    else:
-        noise = _rounded_gaussian(parameters, num_contributors, device)
-    return encoding.to_residues(steps + noise)
-
-
-def _discrete_noise(encoding: Encoding, session: ClientSession | None) -> npt.NDArray[np.int64]:
-    """The session's own noise, whose parts it can take back; without a session all of it at once."""
-    if session is not None:
-        return session.noise_steps()
-    if encoding.levels is None:
-        raise OrderError("discrete noise was ordered for a sum that carries none")
-    return encoding.levels.draw(0, encoding.dimension, os.urandom(32))
-
-
-def _rounded_gaussian(
-    parameters: RoundParameters, num_contributors: int, device: torch.device
-) -> npt.NDArray[np.int64]:
-    """Gaussian noise from a keystream under a fresh key of the operating system, rounded to the grid."""
-    if parameters.noise_levels:
-        raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
-    noise = gaussian_noise(
-        parameters.dimension,
-        parameters.client_noise_stddev(num_contributors),
-        keystream(os.urandom(32)),
-        device=device,
-    )
-    return parameters.encoding(num_contributors).encode_noise(noise.cpu().numpy())
+    steps = update_steps(order, theta, encoding, client_id, own_data)
+    return encoding.to_residues(steps + noise_steps(order, parameters, num_contributors, session))

@@ -3,7 +3,7 @@
 import difflib
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -23,6 +23,7 @@ from conf.schema import (
     PrivacyConfig,
     RunConfig,
     SecAggConfig,
+    SimulationConfig,
 )
 
 
@@ -34,6 +35,7 @@ def _register_schema() -> None:
         ("privacy", PrivacyConfig),
         ("secagg", SecAggConfig),
         ("run", RunConfig),
+        ("simulation", SimulationConfig),
     ):
         store.store(group=group, name="schema", node=node)
     for name, method in method_configs().items():
@@ -71,7 +73,7 @@ def _known_keys(overrides: Sequence[str]) -> list[str]:
 
 
 def _groups() -> list[str]:
-    return sorted(path.name for path in OWN_DIRECTORY.iterdir() if any(path.glob("*.yaml")))
+    return sorted(section.name for section in fields(Config))
 
 
 def _is_choice(override: str) -> bool:

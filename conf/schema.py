@@ -16,7 +16,11 @@ SECAGG_MODES = ("curious", "active", "off")
 NOISES = ("gaussian", "discrete_gaussian")
 DEVICES = ("auto", "cpu", "cuda")
 PARTITIONS = ("iid", "dirichlet", "natural")
+ENGINES = ("auto", "batched", "sequential")
+PRECISIONS = ("float32", "tf32", "bf16")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
+CLIENTS = "clients"
+"""privacy.budgets where every client says its own."""
 
 
 class ConfigError(ValueError):
@@ -27,6 +31,12 @@ def require(holds: bool, message: str) -> None:
     """Raise :class:`ConfigError` with ``message`` unless the condition holds."""
     if not holds:
         raise ConfigError(message)
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, int | float) and not isinstance(each, bool) for each in value
+    )
 
 
 @dataclass
@@ -199,8 +209,11 @@ class PrivacyConfig:
     renyi_orders: str = "auto"
     sampling: str = "poisson"
     adjacency: str = "zero_out"
-    budgets: list[float] = MISSING
+    budgets: Any = MISSING
     group_shares: list[float] | None = None
+    client_budgets: list[float] | None = None
+    num_groups: int = 3
+    group_edges: list[float] | None = None
     delta: float | None = None
     clipping_norm: float = MISSING
     noise: str = "gaussian"
@@ -215,11 +228,29 @@ class PrivacyConfig:
         )
         require(self.noise in NOISES, f"privacy.noise={self.noise} is none of {', '.join(NOISES)}")
         rates = self.sampling_rates
-        numbers = isinstance(rates, list) and all(isinstance(q, int | float) for q in rates)
         require(
-            numbers or rates in SAMPLING_RATE_CHOICES,
+            _are_numbers(rates) or rates in SAMPLING_RATE_CHOICES,
             f"privacy.sampling_rates={rates} is none of auto, paper or one number a group, "
             "as in privacy.sampling_rates=[0.01,0.02,0.03]",
+        )
+        self._validate_budgets()
+
+    def _validate_budgets(self) -> None:
+        require(
+            self.budgets == CLIENTS or _are_numbers(self.budgets),
+            f"privacy.budgets={self.budgets} is neither {CLIENTS} nor one number a group, "
+            "as in privacy.budgets=[1,3,6]",
+        )
+        for key in ("client_budgets", "group_edges"):
+            require(
+                self.budgets == CLIENTS or getattr(self, key) is None,
+                f"privacy.{key}={getattr(self, key)} goes with budgets of the clients' own: "
+                f"privacy.budgets={CLIENTS}",
+            )
+        require(
+            self.budgets != CLIENTS or self.group_shares is None,
+            f"privacy.group_shares={self.group_shares} does not go with privacy.budgets={CLIENTS}: the "
+            "clients' own budgets form the groups, by privacy.num_groups or privacy.group_edges",
         )
 
 
@@ -283,6 +314,7 @@ class RunConfig:
     stop_after_round: int | None = None
     timeout_seconds: float = 600.0
     device: str = "auto"
+    mlflow: str | None = None
 
     def validate(self) -> None:
         require(self.num_rounds >= 1, f"run.num_rounds={self.num_rounds} must be at least 1")
@@ -298,6 +330,34 @@ class RunConfig:
 
 
 @dataclass
+class SimulationConfig:
+    """How ``gdpfed simulate`` trains a cohort; runs over Flower have no use for it."""
+
+    engine: str = "auto"
+    workers: int | None = None
+    clients_at_once: int | None = None
+    precision: str = "float32"
+
+    def validate(self) -> None:
+        require(self.engine in ENGINES, f"simulation.engine={self.engine} is none of {', '.join(ENGINES)}")
+        for key in ("workers", "clients_at_once"):
+            value = getattr(self, key)
+            require(
+                value is None or value >= 1,
+                f"simulation.{key}={value} must be at least 1, or null to let the engine choose",
+            )
+        require(
+            self.precision in PRECISIONS,
+            f"simulation.precision={self.precision} is none of {', '.join(PRECISIONS)}",
+        )
+        require(
+            self.precision == "float32" or self.engine != "sequential",
+            f"simulation.precision={self.precision} needs simulation.engine=batched: one client after the "
+            "other trains as a node does, in float32",
+        )
+
+
+@dataclass
 class Config:
     """The whole configuration of a run."""
 
@@ -306,6 +366,7 @@ class Config:
     privacy: PrivacyConfig = MISSING
     secagg: SecAggConfig = MISSING
     run: RunConfig = MISSING
+    simulation: SimulationConfig = MISSING
 
     def validate(self) -> None:
         """Check every section.
@@ -313,7 +374,7 @@ class Config:
         Raises:
             ConfigError: one line that names the value and the remedy.
         """
-        for section in (self.dataset, self.method, self.privacy, self.secagg, self.run):
+        for section in (self.dataset, self.method, self.privacy, self.secagg, self.run, self.simulation):
             section.validate()
         require(
             self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",

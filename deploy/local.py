@@ -48,7 +48,8 @@ def train(options: argparse.Namespace, console: Console) -> None:
     console.print(f"starting the server and {len(federation.nodes)} nodes ...")
     with LoopbackFederation(federation) as running:
         console.print("every node is online, over TLS and under its own key")
-        with RunProgress(console, config.run.num_rounds, budgets) as progress:
+        waiting = "training ..."
+        with RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
             follow(running, overrides, kept, progress)
     console.print(f"The run's files are in {kept}", soft_wrap=True)
 

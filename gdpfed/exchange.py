@@ -4,7 +4,7 @@ Everything is either public (parameters, keys, the model), sealed for another cl
 a client computes from its data leaves it in clear: no loss, no example count, no data-dependent field.
 """
 
-JOIN = "join"
+JOIN, OFFER, BEGIN = "join", "offer", "begin"
 ADVERTISE, SHARE, MASKED, CHECK, UNMASK = "advertise", "share", "masked", "check", "unmask"
 PLAIN = "plain"
 
@@ -15,3 +15,5 @@ THETA_RECORD = "theta"
 ROSTER_RECORD = "roster"
 REFUSAL_RECORD = "refusal"
 UPDATE_RECORD = "update"
+TERMS_RECORD = "terms"
+ROUND_RECORD = "round"

@@ -20,9 +20,10 @@ from typing import Self
 
 import psutil
 
+from gdpfed import CACHE
+
 PROJECT = Path(__file__).resolve().parents[1]
 HOMES = PROJECT / ".flwr"
-CACHE = HOMES / "cache"
 END_SECONDS = 5.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _KEEP_OUT_OF_THE_USERS_HOME = {

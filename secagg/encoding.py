@@ -159,7 +159,7 @@ class Encoding:
         return (1 << self.modulus_bits - 1) - 1
 
     @cached_property
-    def _norm_limit_squared(self) -> int:
+    def norm_limit_squared(self) -> int:
         """floor((C / grid)**2), exact: |z|**2 at most this means grid |z| <= C in the reals."""
         return math.floor((Fraction(self.clipping_norm) / Fraction(self.grid)) ** 2)
 
@@ -232,10 +232,10 @@ class Encoding:
         squared = sum(
             int(np.dot(chunk, chunk)) for chunk in (steps[i : i + CHUNK] for i in range(0, len(steps), CHUNK))
         )
-        if squared > self._norm_limit_squared:
+        if squared > self.norm_limit_squared:
             raise EncodingError(
                 f"rounded, the update's squared norm is {squared} steps, above "
-                f"{self._norm_limit_squared}: clip to clip_bound {self.clip_bound:.9g}"
+                f"{self.norm_limit_squared}: clip to clip_bound {self.clip_bound:.9g}"
             )
 
 

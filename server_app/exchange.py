@@ -43,7 +43,7 @@ class Exchanger:
         answers: dict[int, RecordDict] = {}
         for reply in replies:
             client_id = clients[reply.metadata.reply_to_message_id]
-            reason = _failure(reply)
+            reason = failure_of(reply)
             if reason is None:
                 answers[client_id] = reply.content
             else:
@@ -55,7 +55,8 @@ class Exchanger:
         return answers
 
 
-def _failure(reply: Message) -> str | None:
+def failure_of(reply: Message) -> str | None:
+    """Why a reply is no answer, in one line; None if it is one."""
     if reply.has_error():
         return " ".join(str(reply.error.reason).split())
     refusal = reply.content.get(REFUSAL_RECORD)

@@ -11,12 +11,12 @@ from math import inf
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.schema import SecAggConfig
-from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
+from gdpfed.exchange import ORDER_RECORD, ROUND_RECORD, THETA_RECORD
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
 from server_app.exchange import Exchanger
-from server_app.summation import sum_pairwise, sum_plain
+from server_app.summation import sum_masked, sum_plain
 
 
 class GridFleet(Fleet):
@@ -24,6 +24,7 @@ class GridFleet(Fleet):
 
     Attributes:
         exchanger: sends and receives.
+        run_name: what clients know the run by in ledgers of their own.
         roster: the public identity key of every client, in active mode.
     """
 
@@ -33,8 +34,11 @@ class GridFleet(Fleet):
         secagg: SecAggConfig,
         run_label: str,
         roster: Mapping[int, bytes] | None = None,
+        *,
+        run_name: str = "",
     ) -> None:
         super().__init__(secagg, run_label)
+        self.run_name = run_name
         self.exchanger = exchanger
         self.seconds = exchanger.seconds
         self.roster = dict(roster or {})
@@ -48,7 +52,8 @@ class GridFleet(Fleet):
         training = training_contents(order, theta, norms)
         if self.secagg.mode == "off":
             return sum_plain(self.exchanger, jobs, training)
-        return sum_pairwise(self.exchanger, jobs, training, order.context(theta), self.roster)
+        which = RecordDict({ROUND_RECORD: ConfigRecord({"run": self.run_name, "index": order.round_index})})
+        return sum_masked(self.exchanger, jobs, training, order.context(theta), self.roster, which)
 
 
 def training_contents(

@@ -1,6 +1,8 @@
-"""Which node is which client: asked once, before anything is charged."""
+"""Which node is which client, and what budget it has of its own: asked once, before anything is charged."""
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from logging import INFO
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -9,47 +11,85 @@ from flwr.serverapp import Grid
 
 from gdpfed.exchange import CLIENT_RECORD, JOIN
 from gdpfed.rounds.errors import RunError
+from server_app.exchange import failure_of
 
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
 
 
-def join_clients(
-    grid: Grid, num_clients: int, mode: str, timeout_seconds: float
-) -> tuple[dict[int, int], dict[int, bytes]]:
-    """Wait for the nodes and ask each which client it is and, in active mode, by which key it signs.
+@dataclass(frozen=True)
+class OwnBudget:
+    """What a client says it may cost, and keeps a ledger of itself."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass
+class Joined:
+    """The nodes of a run.
+
+    Attributes:
+        nodes: the node id of every client.
+        roster: the public identity key of every client, empty but in active mode.
+        budgets: the budgets of clients that have one of their own.
+    """
+
+    nodes: dict[int, int] = field(default_factory=dict)
+    roster: dict[int, bytes] = field(default_factory=dict)
+    budgets: dict[int, OwnBudget] = field(default_factory=dict)
+
+    def add(self, reply: Message) -> None:
+        """Take in one node's answer.
+
+        Raises:
+            RunError: it refuses, or says it is a client that another node is.
+        """
+        node_id, record = reply.metadata.src_node_id, reply.content.get(CLIENT_RECORD)
+        refusal = failure_of(reply)
+        if refusal is not None:
+            raise RunError(f"SuperNode {node_id} does not join: {refusal}")
+        client_id = record.get("client_id") if isinstance(record, ConfigRecord) else None
+        if not isinstance(record, ConfigRecord) or not isinstance(client_id, int):
+            return
+        if client_id in self.nodes:
+            raise RunError(f"two SuperNodes say they are client {client_id}: set partition-id apart")
+        self.nodes[client_id] = node_id
+        identity, epsilon, delta = (record.get(key) for key in ("identity", "epsilon", "delta"))
+        if isinstance(identity, bytes):
+            self.roster[client_id] = identity
+        if isinstance(epsilon, float) and isinstance(delta, float):
+            self.budgets[client_id] = OwnBudget(epsilon, delta)
+
+
+def join_clients(grid: Grid, num_clients: int, mode: str, timeout_seconds: float) -> Joined:
+    """Wait for the nodes and ask each which client it is, its budget and, in active mode, its key.
 
     Returns:
-        The node id of every client id in ``range(num_clients)``, and the roster: the public identity
-        key of every client, empty but in active mode.
+        What they say, with a node for every client id in ``range(num_clients)``.
 
     Raises:
-        RunError: too few or too many nodes, a node that does not answer, or two that answer the same.
+        RunError: too few or too many nodes, one that refuses or does not answer, or two that are the same.
     """
     node_ids = _settled_nodes(grid, num_clients, timeout_seconds)
     log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
     question = RecordDict({CLIENT_RECORD: ConfigRecord({"mode": mode})})
     messages = [Message(question, node_id, f"query.{JOIN}") for node_id in node_ids]
-    nodes: dict[int, int] = {}
-    roster: dict[int, bytes] = {}
-    for reply in grid.send_and_receive(messages, timeout=timeout_seconds):
-        record = None if reply.has_error() else reply.content.get(CLIENT_RECORD)
-        client_id = record["client_id"] if isinstance(record, ConfigRecord) else None
-        if not isinstance(record, ConfigRecord) or not isinstance(client_id, int):
-            continue
-        if client_id in nodes:
-            raise RunError(f"two SuperNodes say they are client {client_id}: set partition-id apart")
-        nodes[client_id] = reply.metadata.src_node_id
-        identity = record.get("identity")
-        if isinstance(identity, bytes):
-            roster[client_id] = identity
-    missing = [client_id for client_id in range(num_clients) if client_id not in nodes]
+    joined = Joined()
+    for reply in _answers(grid.send_and_receive(messages, timeout=timeout_seconds)):
+        joined.add(reply)
+    missing = [client_id for client_id in range(num_clients) if client_id not in joined.nodes]
     if missing:
         raise RunError(
             f"no SuperNode says it is client {missing[0]} ({len(missing)} of {num_clients} clients are "
             "missing): partition-id must run from 0 to dataset.num_clients - 1"
         )
-    return nodes, roster
+    return joined
+
+
+def _answers(replies: Iterable[Message]) -> list[Message]:
+    """Those that a client gave; a node that could not be reached counts as missing."""
+    return [reply for reply in replies if not reply.has_error()]
 
 
 def _settled_nodes(grid: Grid, num_clients: int, timeout_seconds: float) -> list[int]:

@@ -1,6 +1,7 @@
 """The exchanges of one or more sums: four stages with masks (five against a lying server), or one without."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from logging import WARNING
 
 import numpy as np
@@ -21,13 +22,8 @@ from gdpfed.exchange import (
 )
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.fleet import Jobs
-from secagg import (
-    RemoteProtocolError,
-    RoundParameters,
-    ServerSession,
-    Stage,
-    ThresholdNotMet,
-)
+from gdpfed.rounds.sums import plain_sum, sum_pairwise
+from secagg import Stage
 from server_app.exchange import Exchanger
 
 MESSAGE_TYPES = {
@@ -42,40 +38,28 @@ Contents = Mapping[int, RecordDict]
 """What a message holds beside the session's bytes, by client."""
 
 
-def sum_pairwise(
+def sum_masked(
     exchanger: Exchanger,
     jobs: Jobs,
     training: Contents,
     context: bytes,
     roster: Mapping[int, bytes],
+    which_round: RecordDict,
 ) -> dict[str, ClientSum]:
-    """Sum every job under secure aggregation, all jobs in the same exchanges.
+    """Sum every job under secure aggregation.
 
     Args:
-        jobs: parameters and cohort by name; no client occurs twice.
         training: what each client needs to train, sent with the masked-input request.
         context: names the training, see `TrainingOrder.context`.
         roster: the public identity key of every client, in active mode.
+        which_round: run and round, for the ledgers that clients keep themselves.
     """
-    sessions = {name: ServerSession(parameters, ids, roster) for name, (parameters, ids) in jobs.items()}
-    for session in sessions.values():
-        session.bind(context)
-    extras = {Stage.MASK: training, Stage.ADVERTISE: dict.fromkeys(training, roster_content(roster))}
-    failures: dict[str, str] = {}
-    while running := {n: s for n, s in sessions.items() if n not in failures and not s.done}:
-        stage = next(iter(running.values())).stage
-        _run_stage(exchanger, stage, running, extras.get(stage, {}))
-        for name, session in running.items():
-            try:
-                session.close_stage()
-            except ThresholdNotMet as error:
-                failures[name] = str(error)
-    return {
-        name: ClientSum(name, None, 0, failures[name])
-        if name in failures
-        else _decoded(name, jobs[name][0], session)
-        for name, session in sessions.items()
+    announced = RecordDict({**roster_content(roster), **which_round})
+    extras = {
+        Stage.ADVERTISE: dict.fromkeys(training, announced),
+        Stage.MASK: {client: RecordDict({**each, **which_round}) for client, each in training.items()},
     }
+    return sum_pairwise(partial(_exchange_stage, exchanger, extras), jobs, context, roster)
 
 
 def roster_content(roster: Mapping[int, bytes]) -> RecordDict:
@@ -87,22 +71,16 @@ def roster_content(roster: Mapping[int, bytes]) -> RecordDict:
     return RecordDict({ROSTER_RECORD: record})
 
 
-def _run_stage(
-    exchanger: Exchanger, stage: Stage, sessions: Mapping[str, ServerSession], extra: Contents
-) -> None:
-    """Send each session's requests and hand it the answers; a bad answer loses its sender only."""
-    owner: dict[int, str] = {}
-    contents: dict[int, RecordDict] = {}
-    for name, session in sessions.items():
-        for client_id, data in session.requests().items():
-            owner[client_id] = name
-            record = ConfigRecord({"data": data})
-            contents[client_id] = RecordDict({SESSION_RECORD: record, **extra.get(client_id, {})})
-    for client_id, answer in exchanger.exchange(MESSAGE_TYPES[stage], contents).items():
-        try:
-            sessions[owner[client_id]].receive(client_id, _session_bytes(answer))
-        except RemoteProtocolError as error:
-            log(WARNING, "client %d left in stage %s: %s", client_id, stage, error)
+def _exchange_stage(
+    exchanger: Exchanger, extras: Mapping[Stage, Contents], stage: Stage, requests: Mapping[int, bytes]
+) -> dict[int, bytes]:
+    extra = extras.get(stage, {})
+    contents = {
+        client_id: RecordDict({SESSION_RECORD: ConfigRecord({"data": data}), **extra.get(client_id, {})})
+        for client_id, data in requests.items()
+    }
+    answers = exchanger.exchange(MESSAGE_TYPES[stage], contents)
+    return {client_id: _session_bytes(answer) for client_id, answer in answers.items()}
 
 
 def _session_bytes(answer: RecordDict) -> bytes:
@@ -110,12 +88,6 @@ def _session_bytes(answer: RecordDict) -> bytes:
     record = answer.get(SESSION_RECORD)
     data = record.get("data") if isinstance(record, ConfigRecord) else None
     return data if isinstance(data, bytes) else b""
-
-
-def _decoded(name: str, parameters: RoundParameters, session: ServerSession) -> ClientSum:
-    result = session.result()
-    total = parameters.encoding(result.num_contributors).decode(result.total)
-    return ClientSum(name, total, len(result.survivors), upload_bytes=parameters.upload_bytes_per_coordinate)
 
 
 def sum_plain(exchanger: Exchanger, jobs: Jobs, training: Contents) -> dict[str, ClientSum]:
@@ -127,15 +99,20 @@ def sum_plain(exchanger: Exchanger, jobs: Jobs, training: Contents) -> dict[str,
             owner[client_id] = name
             contents[client_id] = RecordDict({SESSION_RECORD: record, **training[client_id]})
     answers = exchanger.exchange(PLAIN, contents) if contents else {}
-    updates: dict[str, list[npt.NDArray[np.uint32]]] = {name: [] for name in jobs}
+    totals = {name: np.zeros(parameters.dimension, np.uint32) for name, (parameters, _) in jobs.items()}
+    arrived = dict.fromkeys(jobs, 0)
     for client_id, answer in answers.items():
         name = owner[client_id]
         residues = _residues(answer, jobs[name][0].dimension)
         if residues is None:
             log(WARNING, "client %d left in stage %s: no update of the right size", client_id, PLAIN)
         else:
-            updates[name].append(residues)
-    return {name: _plain_sum(name, jobs[name][0], updates[name]) for name in jobs}
+            totals[name] += residues
+            arrived[name] += 1
+    return {
+        name: plain_sum(name, parameters, totals[name], arrived[name])
+        for name, (parameters, _) in jobs.items()
+    }
 
 
 def _residues(answer: RecordDict, dimension: int) -> npt.NDArray[np.uint32] | None:
@@ -144,17 +121,3 @@ def _residues(answer: RecordDict, dimension: int) -> npt.NDArray[np.uint32] | No
     if not isinstance(data, bytes) or len(data) != 4 * dimension:
         return None
     return np.frombuffer(data, dtype="<u4")
-
-
-def _plain_sum(
-    name: str, parameters: RoundParameters, updates: Sequence[npt.NDArray[np.uint32]]
-) -> ClientSum:
-    need = parameters.num_clients - parameters.dropout_tolerance
-    if len(updates) < need:
-        return ClientSum(name, None, 0, f"{len(updates)} updates arrived, {need} are needed")
-    total = np.zeros(parameters.dimension, dtype=np.uint32)
-    for update in updates:
-        total += update
-    return ClientSum(
-        name, parameters.encoding(parameters.num_clients).decode(total), len(updates), upload_bytes=4.0
-    )

@@ -6,8 +6,15 @@ from logging import INFO
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from conf.schema import Config
+from conf.schema import Config, ConfigError
 from gdpfed.rounds.run import PreparedRun
+from server_app.budgets import (
+    begin_terms,
+    offer_terms,
+    plan_waits_for_clients,
+    terms_of_clients,
+    with_said_budgets,
+)
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 from server_app.join import join_clients
@@ -21,9 +28,31 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
             cannot be used; later only for a file system that refuses.
     """
-    prepared, waits = PreparedRun.of(config), config.run.timeout_seconds
-    nodes, roster = join_clients(grid, prepared.task.num_clients, config.secagg.mode, waits)
-    fleet = GridFleet(Exchanger(grid, nodes, waits), config.secagg, run_label, roster)
+    _refuse_simulated_precision(config)
+    waits = config.run.timeout_seconds
+    if plan_waits_for_clients(config):
+        joined = join_clients(grid, config.dataset.num_clients, config.secagg.mode, waits)
+        prepared = PreparedRun.of(with_said_budgets(config, joined))
+    else:
+        prepared = PreparedRun.of(config)
+        joined = join_clients(grid, config.dataset.num_clients, config.secagg.mode, waits)
+    terms = terms_of_clients(prepared, joined)
+    offer_terms(grid, joined, terms, waits)
+    fleet = GridFleet(
+        Exchanger(grid, joined.nodes, waits),
+        config.secagg,
+        f"{prepared.name}/{run_label}",
+        joined.roster,
+        run_name=prepared.name,
+    )
     run = prepared.open(fleet, partial(log, INFO, "%s"))
+    begin_terms(grid, joined, terms, waits)
     PrivateStrategy(run).start(grid, arrays_of(run), num_rounds=config.run.num_rounds)
     run.conclude()
+
+
+def _refuse_simulated_precision(config: Config) -> None:
+    """Nodes train in float32: the setting would be written down and not be true."""
+    precision = config.simulation.precision
+    if precision != "float32":
+        raise ConfigError(f"simulation.precision={precision} is for gdpfed simulate: leave it out here")

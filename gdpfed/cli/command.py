@@ -37,6 +37,7 @@ class Command:
 def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
     """Declare the trailing overrides of a configuration."""
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"for instance {example}")
+    parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
 def make_console() -> Console:

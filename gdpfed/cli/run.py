@@ -35,7 +35,8 @@ def _execute(options: argparse.Namespace) -> int:
         dataset_path=config.dataset.path,
     )
     budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
-    with launch, RunProgress(console, config.run.num_rounds, budgets) as progress:
+    waiting = "starting Flower and its workers ..."
+    with launch, RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
         while launch.running():
             progress.update(read_rounds(directory))
         launch.check()

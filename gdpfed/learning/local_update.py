@@ -52,7 +52,7 @@ def local_update(
     x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
     parameters = list(model.parameters())
     velocities = [torch.zeros_like(parameter) for parameter in parameters]
-    for batch in _batches(len(data), training, rng):
+    for batch in map(torch.from_numpy, draw_batches(len(data), training, rng)):
         gradients = torch.autograd.grad(cross_entropy(model(x[batch]), y[batch]), parameters)
         _descend(parameters, velocities, gradients, training)
     end = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
@@ -75,13 +75,15 @@ def _descend(
         parameter.sub_(velocity, alpha=training.learning_rate)
 
 
-def _batches(num_examples: int, training: LocalTraining, rng: np.random.Generator) -> list[torch.Tensor]:
-    """tau batches that walk through reshuffled passes over the data."""
+def draw_batches(
+    num_examples: int, training: LocalTraining, rng: np.random.Generator
+) -> list[npt.NDArray[np.int64]]:
+    """tau batches that walk through reshuffled passes over the data, as positions in it."""
     size = min(training.batch_size, num_examples)
     order: list[npt.NDArray[np.int64]] = []
     while sum(map(len, order)) < training.local_steps * size:
         order.append(rng.permutation(num_examples))
-    stream = torch.from_numpy(np.concatenate(order))
+    stream = np.concatenate(order)
     return [stream[step * size : (step + 1) * size] for step in range(training.local_steps)]
 
 

@@ -1,7 +1,7 @@
 """What is learned: data set, model, and how the examples are shared out. Small enough for every message."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gdpfed.learning.datasets import Dataset, DataSource, Split, load_dataset
+from gdpfed.learning.datasets.own import ExampleForm
 from gdpfed.learning.errors import LearningError
 from gdpfed.learning.models import Options, build_model
 from gdpfed.learning.partition import Partition
@@ -17,7 +18,11 @@ from gdpfed.learning.partition import Partition
 
 @dataclass(frozen=True)
 class Task:
-    """One learning task, the same for server and clients; ``seed`` fixes model and partition."""
+    """One learning task, the same for server and clients; ``seed`` fixes model and partition.
+
+    Attributes:
+        form: what its examples look like; None where the data set has to be asked.
+    """
 
     source: DataSource
     model: str
@@ -26,6 +31,7 @@ class Task:
     seed: int
     dirichlet_alpha: float | None = None
     model_options: Options = ()
+    form: ExampleForm | None = None
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the task of again."""
@@ -41,7 +47,14 @@ class Task:
         settings = json.loads(text)
         source = DataSource(**settings.pop("source"))
         options = tuple((str(key), value) for key, value in settings.pop("model_options"))
-        return cls(source=source, model_options=options, **settings)
+        form = settings.pop("form")
+        if form is not None:
+            form = ExampleForm(**form | {"input_shape": tuple(form["input_shape"])})
+        return cls(source=source, model_options=options, form=form, **settings)
+
+    def described(self) -> Self:
+        """The same task with the form of its examples, for those who have no part of the data set."""
+        return replace(self, form=ExampleForm.of(self.load()))
 
     def load(self) -> Dataset:
         """The data set, loaded once a process."""
@@ -49,13 +62,13 @@ class Task:
 
     def build_model(self) -> nn.Module:
         """The model at its initial parameters."""
-        data = self.load()
+        form = self.form or ExampleForm.of(self.load())
         return build_model(
             self.model,
-            data.input_shape,
-            data.num_classes,
+            form.input_shape,
+            form.num_classes,
             seed=self.seed,
-            input_dtype=data.input_dtype,
+            input_dtype=np.dtype(form.input_dtype),
             options=self.model_options,
         )
 

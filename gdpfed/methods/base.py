@@ -14,8 +14,8 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import Config, MethodConfig
-from gdpfed.privacy.groups import Group, groups_from_shares
+from conf.schema import CLIENTS, Config, ConfigError, MethodConfig
+from gdpfed.privacy.groups import Group, form_groups, groups_from_shares
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampler import draw_cohorts
 
@@ -64,6 +64,11 @@ class SumRequest:
                 f"at most the sum's {self.clipping_norm}"
             )
 
+    @property
+    def noise_stddev(self) -> float:
+        """C sigma, per coordinate of the sum; 0 without noise, whatever C is."""
+        return self.clipping_norm * self.noise_multiplier if self.noise_multiplier else 0.0
+
 
 @dataclass(frozen=True, eq=False)
 class ClientSum:
@@ -74,6 +79,7 @@ class ClientSum:
         survivors: how many clients are in it.
         failure: why there is none, in one line.
         upload_bytes: what a client sent for it, in bytes a coordinate.
+        noise_stddev: C sigma, the standard deviation of the noise that was asked for, at least.
     """
 
     name: str
@@ -81,6 +87,7 @@ class ClientSum:
     survivors: int
     failure: str | None = None
     upload_bytes: float = 0.0
+    noise_stddev: float = 0.0
 
 
 SumUpdates = Callable[[Theta, Sequence[SumRequest]], list[ClientSum]]
@@ -179,5 +186,25 @@ class Method(ABC):
 
 
 def configured_groups(config: Config) -> tuple[Group, ...]:
-    """The groups that budgets and shares of the configuration describe."""
-    return groups_from_shares(config.dataset.num_clients, config.privacy.budgets, config.privacy.group_shares)
+    """The groups that the configuration describes, by budgets and shares or by the clients' own budgets.
+
+    Raises:
+        ConfigError: the clients' own budgets are not known yet, or are not one a client.
+        PrivacyError: budgets or groups that cannot be had.
+    """
+    privacy, num_clients = config.privacy, config.dataset.num_clients
+    if privacy.budgets != CLIENTS:
+        return groups_from_shares(num_clients, privacy.budgets, privacy.group_shares)
+    if privacy.client_budgets is None:
+        raise ConfigError(
+            f"privacy.budgets={CLIENTS} is planned once the nodes have joined and said their budgets: to "
+            "plan or simulate, name every client's in privacy.client_budgets=[0.5,2,...]"
+        )
+    if len(privacy.client_budgets) != num_clients:
+        raise ConfigError(
+            f"privacy.client_budgets has {len(privacy.client_budgets)} entries for "
+            f"dataset.num_clients={num_clients}: give one a client"
+        )
+    if privacy.group_edges is not None:
+        return form_groups(privacy.client_budgets, edges=privacy.group_edges)
+    return form_groups(privacy.client_budgets, num_groups=privacy.num_groups)

@@ -127,6 +127,21 @@ def _rdp_epsilon(
     keeps: Callable[[float], bool] = lambda order: True,
 ) -> float:
     """Renyi DP, converted by Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12."""
+    curve = {order: num_rounds * renyi for order, renyi in renyi_curve(mechanism).items() if keeps(order)}
+    return epsilon_of_renyi(curve, delta)
+
+
+def epsilon_of_renyi(curve: Mapping[float, float], delta: float) -> float:
+    """Return the least epsilon that Renyi divergences, by order, prove at delta."""
+    epsilon, _ = dp.rdp.compute_epsilon(tuple(curve), tuple(curve.values()), delta)
+    return float(epsilon)
+
+
+def renyi_curve(mechanism: SampledGaussian) -> dict[float, float]:
+    """Return an upper bound on one round's Renyi divergence at every order that has one.
+
+    Raises PrivacyError for poisson sampling under replace_one, which has no such bound.
+    """
     if mechanism.sampling == "fixed_size":
         orders, per_round = FIXED_SIZE_ORDERS, _fixed_size_renyi(mechanism)
     elif mechanism.adjacency == "zero_out":
@@ -137,13 +152,7 @@ def _rdp_epsilon(
             "the rdp accountant has no bound for poisson sampling under replace_one adjacency; "
             "use the pld accountant, or zero_out adjacency, or fixed_size sampling"
         )
-    curve = [
-        (order, num_rounds * (renyi + RENYI_ROUNDING_SLACK))
-        for order, renyi in zip(orders, per_round, strict=True)
-        if keeps(order)
-    ]
-    epsilon, _ = dp.rdp.compute_epsilon(*zip(*curve, strict=True), delta)
-    return float(epsilon)
+    return {order: renyi + RENYI_ROUNDING_SLACK for order, renyi in zip(orders, per_round, strict=True)}
 
 
 def _fixed_size_renyi(mechanism: SampledGaussian) -> tuple[float, ...]:

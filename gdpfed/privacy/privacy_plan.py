@@ -111,6 +111,14 @@ class PrivacyPlan:
         """The number of clients n of all groups."""
         return sum(len(group.clients) for group in self.groups)
 
+    @property
+    def effective_step(self) -> float:
+        """sum_m omega_m r_m: what the server's step makes of an update that all clients agree on.
+
+        1 under uniform weights; 1/M under squared_participation for M equal groups at one rate.
+        """
+        return math.fsum(group.group_weight * group.expected_cohort_size for group in self.groups)
+
     def mechanism(self, group_index: int) -> SampledGaussian:
         """Return what one round of a group releases, as an accountant sees it."""
         group = self.groups[group_index]

@@ -106,7 +106,7 @@ def _comparison_row(plan: PrivacyPlan) -> Sequence[str]:
         "\n".join(f"{100 * group.sampling_rate:.2f} %" for group in groups),
         "\n".join(f"{group.noise_variance_multiplier:.3f}" for group in groups),
         f"{plan.noise_magnitude:.3f}",
-        f"{sum(group.group_weight * group.expected_cohort_size for group in groups):.2f}",
+        f"{plan.effective_step:.2f}",
     )
 
 

@@ -18,9 +18,15 @@ from gdpfed.report.records import RoundRecord
 
 
 class RunProgress:
-    """Shows the rounds of a run as they are recorded; on something else than a terminal, one line each."""
+    """Shows the rounds of a run as they are recorded; on something else than a terminal, one line each.
 
-    def __init__(self, console: Console, num_rounds: int, budgets: Sequence[float | None]) -> None:
+    Args:
+        waiting: what is said until the first round is there.
+    """
+
+    def __init__(
+        self, console: Console, num_rounds: int, budgets: Sequence[float | None], *, waiting: str
+    ) -> None:
         self.console = console
         self.num_rounds = num_rounds
         self.budgets = budgets
@@ -36,7 +42,7 @@ class RunProgress:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("starting Flower and its workers ...", total=num_rounds)
+        self._task = self._progress.add_task(waiting, total=num_rounds)
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -10,6 +10,8 @@ CONFIG_FILE = "config.yaml"
 PLAN_FILE = "plan.json"
 ROUNDS_FILE = "rounds.jsonl"
 LEDGER_FILE = "ledger.json"
+ASSIGNMENT_FILE = "assignment.json"
+MODEL_CARD_FILE = "model_card.md"
 MODEL_FILE = "model.safetensors"
 ACCURACY_PICTURE = "accuracy.png"
 BUDGET_PICTURE = "budget.png"
@@ -36,6 +38,7 @@ class RoundRecord:
         spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
         epsilon_against_server: of the client that took part most often; None where nothing is promised.
         upload_bytes: bytes a coordinate that a client of every requested sum has sent.
+        noise_stddevs: C sigma of every requested sum, the least noise that was asked for.
         seconds: wall time by phase.
     """
 
@@ -48,6 +51,7 @@ class RoundRecord:
     spent_epsilon: list[float | None]
     epsilon_against_server: list[float | None]
     upload_bytes: list[float] = field(default_factory=list)
+    noise_stddevs: list[float] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> str:

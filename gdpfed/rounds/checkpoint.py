@@ -1,7 +1,6 @@
 """Files that are whole or absent, and the state from which a run goes on."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,30 +13,22 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from gdpfed.rounds.errors import RunError
+from gdpfed.write_whole import PRIVATE_MODE, PUBLIC_MODE, write_whole
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
-PRIVATE_MODE = 0o600
-PUBLIC_MODE = 0o644
 STATE_PREFIX = "method."
 _HEADER_LENGTH_BYTES = 8
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
-    """Write a file so that a crash at any time leaves the old one or the new one, never a part.
+def save_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
+    """Write a file of a run so that it is whole at any time.
 
     Raises:
         RunError: the file system refused, as when it is full; the old file is untouched.
     """
-    draft = path.with_name(f".{path.name}.tmp")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        write_whole(path, data, mode=mode)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
@@ -65,7 +56,7 @@ class Checkpoint:
         }
         state = {f"{STATE_PREFIX}{name}": array for name, array in self.method_state.items()}
         data = save_tensors({"theta": self.theta, **state}, metadata)
-        write_whole(directory / CHECKPOINT_FILE, data, mode=PRIVATE_MODE)
+        save_whole(directory / CHECKPOINT_FILE, data, mode=PRIVATE_MODE)
 
     @classmethod
     def load(cls, directory: Path) -> "Checkpoint":

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from conf.schema import SecAggConfig
 from gdpfed.learning.order import TrainingOrder
@@ -48,7 +49,7 @@ class Fleet(ABC):
         sums: dict[str, ClientSum] = {}
         for wave in disjoint_waves(requests):
             sums |= self._sum_wave(order, theta, wave)
-        return [sums[request.name] for request in requests]
+        return [replace(sums[request.name], noise_stddev=request.noise_stddev) for request in requests]
 
     def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
         """Refuse sums whose cohorts would not fit the integers that are summed.

@@ -13,6 +13,7 @@ from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Method, Theta
 from gdpfed.privacy.errors import BudgetExhausted
 from gdpfed.report.records import RoundRecord, finite
+from gdpfed.report.status import status_line
 from gdpfed.rounds.checkpoint import Checkpoint
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.run_directory import RunDirectory
@@ -49,7 +50,8 @@ class RoundLoop:
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundRecord]]:
         """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each."""
-        first = self.state.completed_rounds
+        first, started = self.state.completed_rounds, perf_counter()
+        budgets = [group.epsilon for group in self.method.plan.groups]
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
         for index in range(first, min(num_rounds, last_round)):
             try:
@@ -57,7 +59,9 @@ class RoundLoop:
             except BudgetExhausted as error:
                 self.announce(f"training ends before round {index + 1}: {error}")
                 return
-            self.announce(_line(record, num_rounds))
+            left = num_rounds - record.round
+            seconds_left = (perf_counter() - started) / (record.round - first) * left
+            self.announce(status_line(record, budgets, num_rounds, seconds_left))
             yield theta, record
 
     def _round(self, index: int, theta: Theta) -> tuple[Theta, RoundRecord]:
@@ -115,15 +119,6 @@ class RoundLoop:
             spent_epsilon=finite(self.state.ledger.spent()),
             epsilon_against_server=finite(self.state.ledger.against_server()),
             upload_bytes=[each.upload_bytes for each in sums],
+            noise_stddevs=[each.noise_stddev for each in sums],
             seconds={name: round(value, 4) for name, value in seconds.items()},
         )
-
-
-def _line(record: RoundRecord, num_rounds: int) -> str:
-    spent = ", ".join("none" if e is None else f"{e:.2f}" for e in record.spent_epsilon)
-    failed = "".join(f"; {name}: {reason}" for name, reason in record.failures.items())
-    return (
-        f"round {record.round}/{num_rounds}: accuracy {100 * record.accuracy:.1f} %, "
-        f"clients {sum(record.survivors)}, epsilon spent {spent}, "
-        f"{record.seconds['total']:.1f} s{failed}"
-    )

@@ -1,5 +1,6 @@
 """One run from a checked configuration to its files: prepare, begin or resume, train, conclude."""
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, sqrt
@@ -16,8 +17,12 @@ from gdpfed.learning.order import TrainingOrder
 from gdpfed.learning.task import Task
 from gdpfed.methods import Method, make_method
 from gdpfed.methods.base import Theta
+from gdpfed.report.event_files import EventFiles
+from gdpfed.report.metrics import MetricSink
+from gdpfed.report.mlflow_run import MlflowRun, TrackingError
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.records import RoundRecord, run_path
+from gdpfed.rounds.errors import RunError
 from gdpfed.rounds.evaluate import central_evaluation
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
@@ -32,6 +37,7 @@ class PreparedRun:
 
     Attributes:
         path: where its files go.
+        name: what clients know the run by, the same when it is resumed.
         order: what clients train in round 0.
         resumed: the files and the state of the run that is continued; None for a new one.
     """
@@ -41,6 +47,7 @@ class PreparedRun:
     task: Task
     order: TrainingOrder
     path: Path
+    name: str
     evaluate_model: EvaluateModel
     resumed: tuple[RunDirectory, tuple[RunState, Theta]] | None
 
@@ -53,6 +60,8 @@ class PreparedRun:
         """
         method = make_method(config)
         task = task_of(config)
+        # Refuses a partition that does not fit the data before anything is written.
+        task.client_indices(0)
         evaluate_model = central_evaluation(task, config.run.device)
         path = path_of(config)
         files = RunDirectory.resume(path, config) if config.run.resume else None
@@ -62,6 +71,7 @@ class PreparedRun:
             task=task,
             order=order_of(config, task),
             path=path,
+            name=secrets.token_hex(16) if files is None else files.load_name(method.plan),
             evaluate_model=evaluate_model,
             resumed=None if files is None else (files, restore(files, method)),
         )
@@ -82,8 +92,9 @@ class PreparedRun:
         fleet.check(self.order, flatten(self.task.build_model()), method.requests(largest_cohorts(method)))
         for line in plan_lines(method.plan, method.name):
             announce(line)
+        trackers = self._trackers(announce)
         if self.resumed is None:
-            files = RunDirectory.create(self.path, self.config, method.plan)
+            files = RunDirectory.create(self.path, self.config, method.plan, self.name)
             state, theta = begin(files, method, self.task)
         else:
             files, (state, theta) = self.resumed
@@ -98,7 +109,23 @@ class PreparedRun:
             evaluate_model=self.evaluate_model,
             announce=announce,
         )
-        return OpenRun(self, loop, theta)
+        return OpenRun(self, loop, theta, [EventFiles(files.path, state.completed_rounds), *trackers])
+
+    def _trackers(self, announce: Announce) -> list[MetricSink]:
+        """Where the configuration sends metrics beside the run's own files."""
+        uri = self.config.run.mlflow
+        if uri is None:
+            return []
+        settings = {
+            "dataset": self.config.dataset.name,
+            "method": self.method.name,
+            "delta": f"{self.method.plan.delta:.6g}",
+            "budgets": ", ".join(f"{group.epsilon:g}" for group in self.method.plan.groups),
+        }
+        try:
+            return [MlflowRun(uri, self.path.name, settings, announce)]
+        except TrackingError as error:
+            raise RunError(str(error)) from None
 
 
 @dataclass
@@ -107,23 +134,32 @@ class OpenRun:
 
     Attributes:
         theta: the model as of the last round, shape (d,).
+        sinks: take the figures of every round.
     """
 
     prepared: PreparedRun
     loop: RoundLoop
     theta: Theta
+    sinks: list[MetricSink]
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left, and yield the record of each."""
         num_rounds = self.prepared.config.run.num_rounds
-        for theta, record in self.loop.rounds(self.theta, num_rounds, self.prepared.last_round):
-            self.theta = theta
-            yield record
+        try:
+            for theta, record in self.loop.rounds(self.theta, num_rounds, self.prepared.last_round):
+                self.theta = theta
+                for sink in self.sinks:
+                    sink.write(record)
+                yield record
+        finally:
+            for sink in self.sinks:
+                sink.close()
 
     def conclude(self) -> None:
-        """Draw the curves; write the final model unless the run is to go on later."""
+        """Draw the curves and write the card; and the final model unless the run is to go on later."""
         files, method, task = self.loop.files, self.prepared.method, self.prepared.task
         files.draw(method.plan, f"{method.name} on {task.source.name}")
+        files.describe(self.prepared.config, method.plan, self.loop.state.ledger)
         if self.prepared.last_round < self.prepared.config.run.num_rounds:
             self.loop.announce(f"paused; continue with run.resume={files.path}")
         else:
@@ -155,4 +191,6 @@ def order_of(config: Config, task: Task) -> TrainingOrder:
         learning_rate=config.dataset.learning_rate,
         momentum=config.dataset.momentum,
     )
-    return TrainingOrder(task, training, round_index=0, device=config.run.device, noise=config.privacy.noise)
+    return TrainingOrder(
+        task.described(), training, round_index=0, device=config.run.device, noise=config.privacy.noise
+    )

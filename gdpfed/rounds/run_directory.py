@@ -1,6 +1,7 @@
 """The files of one run: created once everything is known to be in order, continued on resume."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,23 +17,25 @@ from gdpfed.learning.models import state_dict_of
 from gdpfed.learning.task import Task
 from gdpfed.privacy.ledger import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.lines import CARRYING_OUT
+from gdpfed.report.model_card import CardSubject, model_card
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.records import (
     ACCURACY_PICTURE,
+    ASSIGNMENT_FILE,
     BUDGET_PICTURE,
     CONFIG_FILE,
     LEDGER_FILE,
+    MODEL_CARD_FILE,
     MODEL_FILE,
     PLAN_FILE,
     ROUNDS_FILE,
     RoundRecord,
     read_rounds,
 )
-from gdpfed.rounds.checkpoint import CHECKPOINT_FILE, PRIVATE_MODE, write_whole
+from gdpfed.rounds.checkpoint import CHECKPOINT_FILE, save_whole
 from gdpfed.rounds.errors import RunError
-
-# How a run is carried out may change when it is resumed; what it computes may not.
-RESUMABLE_CHANGES = {"directory", "resume", "stop_after_round", "timeout_seconds", "device"}
+from gdpfed.write_whole import PRIVATE_MODE, PUBLIC_MODE
 
 
 class RunDirectory:
@@ -42,8 +45,8 @@ class RunDirectory:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: Config, plan: PrivacyPlan) -> "RunDirectory":
-        """Make a directory for a new run.
+    def create(cls, path: Path, config: Config, plan: PrivacyPlan, name: str) -> "RunDirectory":
+        """Make a directory for a new run of that name; clients' own budgets are its owner's to read only.
 
         Raises:
             RunError: it exists and is not empty, or cannot be made.
@@ -58,9 +61,11 @@ class RunDirectory:
                 f"run.directory={path} is not empty: name another one, or continue with run.resume"
             )
         files = cls(path)
-        write_whole(path / CONFIG_FILE, to_yaml(config).encode())
-        write_whole(path / PLAN_FILE, _json(plan.to_dict()))
-        write_whole(path / ROUNDS_FILE, b"")
+        said = config.privacy.client_budgets is not None
+        save_whole(path / CONFIG_FILE, to_yaml(config).encode(), mode=PRIVATE_MODE if said else PUBLIC_MODE)
+        save_whole(path / PLAN_FILE, _json(plan.to_dict()))
+        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(plan, name)), mode=PRIVATE_MODE)
+        save_whole(path / ROUNDS_FILE, b"")
         return files
 
     @classmethod
@@ -78,6 +83,27 @@ class RunDirectory:
         if difference:
             raise RunError(f"run.resume={path} was another run: {difference}")
         return cls(path)
+
+    def load_name(self, plan: PrivacyPlan) -> str:
+        """The run's name, from the assignment of clients to groups.
+
+        Raises:
+            RunError: it is missing, damaged, or another assignment than the plan's.
+        """
+        path = self.path / ASSIGNMENT_FILE
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            name = saved["run"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
+            ) from None
+        if saved != _assignment(plan, name):
+            raise RunError(
+                f"run.resume={self.path}: {ASSIGNMENT_FILE} has clients in other groups than this plan: "
+                "restore it from a copy"
+            )
+        return str(name)
 
     def load_ledger(self, plan: PrivacyPlan) -> Ledger:
         """The ledger as of the last charge.
@@ -98,7 +124,7 @@ class RunDirectory:
 
     def save_ledger(self, ledger: Ledger) -> None:
         """Write what has been charged, before anything is released for it."""
-        write_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()), mode=PRIVATE_MODE)
+        save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()), mode=PRIVATE_MODE)
 
     def completed_records(self, completed_rounds: int) -> list[RoundRecord]:
         """The record up to the last checkpoint.
@@ -120,7 +146,7 @@ class RunDirectory:
     def keep_rounds(self, completed_rounds: int) -> None:
         """Drop what the record holds of rounds after the last checkpoint."""
         lines = [f"{record.to_json()}\n" for record in self.completed_records(completed_rounds)]
-        write_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
+        save_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
 
     def append_round(self, record: RoundRecord) -> None:
         """Add one line to the record."""
@@ -134,11 +160,42 @@ class RunDirectory:
         accuracy_curve(records, title, self.path / ACCURACY_PICTURE)
         budget_curve(records, budgets, title, self.path / BUDGET_PICTURE)
 
+    def describe(self, config: Config, plan: PrivacyPlan, ledger: Ledger) -> None:
+        """Write the model card, of what the run has come to."""
+        card = model_card(CardSubject(config, plan, ledger, read_rounds(self.path)))
+        save_whole(self.path / MODEL_CARD_FILE, card.encode())
+
     def finish(self, task: Task, theta: npt.NDArray[np.float32]) -> None:
         """Write the final model and forget the checkpoint, and with it the sampling key."""
         tensors = state_dict_of(task.build_model(), theta)
-        write_whole(self.path / MODEL_FILE, save_tensors(tensors))
+        save_whole(self.path / MODEL_FILE, save_tensors(tensors))
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
+
+
+def saved_client_budgets(path: Path) -> tuple[list[float], float]:
+    """Every client's own epsilon, and the plan's delta, as saved by a run that was planned with them.
+
+    Raises:
+        RunError: the directory holds no such run.
+    """
+    try:
+        privacy = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))["privacy"]
+        return [float(epsilon) for epsilon in privacy["client_budgets"]], float(privacy["delta"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"run.resume={path} is no run that clients' own budgets planned: {CONFIG_FILE}: {error}"
+        ) from None
+
+
+def _assignment(plan: PrivacyPlan, name: str) -> dict[str, Any]:
+    """The run's name and the ids of every group, as runs [start, stop)."""
+    return {"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]}
+
+
+def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:
+    ids = np.asarray(clients, dtype=np.int64)
+    pieces = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
+    return [[int(piece[0]), int(piece[-1]) + 1] for piece in pieces]
 
 
 def _json(value: Any) -> bytes:
@@ -152,7 +209,7 @@ def _difference(saved: Any, given: dict[str, Any]) -> str | None:
     for group, section in given.items():
         kept = saved.get(group)
         for key, value in section.items():
-            if group == "run" and key in RESUMABLE_CHANGES:
+            if key in CARRYING_OUT.get(group, ()):
                 continue
             old = kept.get(key) if isinstance(kept, dict) else None
             if old != value:

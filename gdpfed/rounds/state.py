@@ -8,6 +8,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method, Theta
 from gdpfed.privacy.ledger import Ledger
+from gdpfed.privacy.sampler import KEY_BYTES
 from gdpfed.rounds.checkpoint import Checkpoint
 from gdpfed.rounds.errors import RunError
 from gdpfed.rounds.run_directory import RunDirectory
@@ -36,12 +37,17 @@ def begin(files: RunDirectory, method: Method, task: Task) -> tuple[RunState, Th
     run can be repeated.
     """
     public_key = sha256(f"gdpfed cohorts {task.seed}".encode()).digest()
-    key = os.urandom(32) if method.plan.private else public_key
+    key = secret_sampling_key() if method.plan.private else public_key
     state = RunState(completed_rounds=0, sampling_key=key, ledger=Ledger(method.plan))
     theta = flatten(task.build_model())
     files.save_ledger(state.ledger)
     Checkpoint(theta, 0, key).save(files.path)
     return state, theta
+
+
+def secret_sampling_key() -> bytes:
+    """A fresh key for cohorts that nobody can know."""
+    return os.urandom(KEY_BYTES)
 
 
 def restore(files: RunDirectory, method: Method) -> tuple[RunState, Theta]:

@@ -6,6 +6,7 @@ import pytest
 
 from gdpfed.cli import main
 from gdpfed.cli.app import COMMANDS
+from gdpfed.methods import METHODS
 
 GROUP_KEYS = {
     "epsilon",
@@ -60,16 +61,12 @@ def test_compare_shows_every_method_and_why_one_is_refused(capsys):
 def test_compare_as_json(capsys):
     assert main(["plan", "--compare", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 1 + 4 * 3
-    assert {row["method"] for row in rows if "refused" in row} == {
-        "dp_fedavg",
-        "gdpfed",
-        "gdpfed_op",
-        "gdpfed_plus",
-    }
+    assert len(rows) == 1 + 7 * 3
+    refused = {(row["method"], row["accountant"]) for row in rows if "refused" in row}
+    assert refused == {(name, "theorem1") for name in METHODS.names() if name != "fedavg"}
 
 
-@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("command", ["plan", "run", "simulate"])
 def test_bad_input_is_one_line_and_status_2(capsys, command):
     assert main([command, "privacy.clipping_norm=-1"]) == 2
     captured = capsys.readouterr()

@@ -7,7 +7,8 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from client_app.update import OrderError, encoded_update, order_and_model
+from client_app.update import encoded_update, order_and_model
+from gdpfed.client_update import OrderError
 from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
 from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining, clip, local_update

@@ -69,7 +69,7 @@ def test_yaml_says_everything_and_reads_back():
     read = yaml.safe_load(to_yaml(config))
     assert read["dataset"]["local_steps"] == 25
     assert read["privacy"]["delta"] == 1e-5
-    assert set(read) == {"dataset", "method", "privacy", "secagg", "run"}
+    assert set(read) == {"dataset", "method", "privacy", "secagg", "run", "simulation"}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_yaml_says_everything_and_reads_back():
         ("foo.bar=1", "there is no setting 'foo.bar'; there are dataset, method, privacy, run, secagg"),
         ("privacy.delta=x", "privacy.delta=x: Value 'x' of type 'str' could not be converted to Float"),
         ("dataset.num_clients=1.5", "Value '1.5' of type 'float' could not be converted to Integer"),
-        ("privacy.budgets=3", "privacy.budgets=3: Invalid value assigned: int is not a ListConfig"),
+        ("privacy.budgets=3", "privacy.budgets=3 is neither clients nor one number a group"),
         ("+x=1", "'+x=1' is not an override of the form key=value"),
         ("dataset", "'dataset' is not an override of the form key=value"),
         ("dataset=", "'dataset=' is not an override of the form key=value"),
@@ -117,6 +117,8 @@ def test_yaml_says_everything_and_reads_back():
             "dataset.model_options={width:wide}",
             "dataset.model_options={'width': 'wide'} must be numbers by name",
         ),
+        ("privacy.client_budgets=[1]", "privacy.client_budgets=[1.0] goes with budgets of the clients' own"),
+        ("privacy.budgets=clients privacy.group_shares=[1]", "does not go with privacy.budgets=clients"),
         ("privacy.renyi_orders=odd", "privacy.renyi_orders=odd is none of auto, fine, whole"),
     ],
 )

@@ -46,7 +46,7 @@ def test_pictures_are_written(tmp_path, budgets):
 
 
 def test_progress_off_a_terminal_is_one_line_a_round(capsys):
-    with RunProgress(Console(width=100), 2, [1.0, None]) as progress:
+    with RunProgress(Console(width=100), 2, [1.0, None], waiting="...") as progress:
         progress.update([])
         progress.update([RECORD])
         progress.update([RECORD])

@@ -75,11 +75,11 @@ def test_worst_rounding_stays_within_the_clipping_norm() -> None:
 def test_integer_norm_is_checked_by_itself() -> None:
     """The float norm is right, but the integers are one step too long: they are refused."""
     encoding = make_encoding()
-    limit = math.isqrt(encoding._norm_limit_squared)
+    limit = math.isqrt(encoding.norm_limit_squared)
     steps = np.zeros(100, dtype=np.int64)
     steps[0] = limit
     encoding._check_integer_norm(steps)
-    steps[1] = math.isqrt(encoding._norm_limit_squared - limit**2) + 1
+    steps[1] = math.isqrt(encoding.norm_limit_squared - limit**2) + 1
     with pytest.raises(EncodingError, match="squared norm"):
         encoding._check_integer_norm(steps)
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from local_grid import LocalGrid
+from local_grid import FIRST_NODE_ID, LocalGrid
 from safetensors.numpy import load_file
 
 from conf.load import load
@@ -32,7 +33,25 @@ def run(
     return read_rounds(directory)
 
 
+def files_in(directory: Path) -> dict[Path, bytes]:
+    """Every file below a directory."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 def final_model(directory: Path) -> npt.NDArray[np.float32]:
     """The parameters of a finished run as one vector."""
     tensors = load_file(directory / "model.safetensors")
     return np.concatenate([tensors[name].ravel() for name in sorted(tensors)])
+
+
+def grid_of_owners(
+    folder: Path, epsilons: Sequence[float | None], more: dict[str, Any] | None = None, **options: Any
+) -> LocalGrid:
+    """A grid on which node k has the budget ``epsilons[k]`` of its own, and its ledger in ``folder``."""
+    grid = LocalGrid(len(epsilons), **options)
+    folder.mkdir(exist_ok=True)
+    for client, epsilon in enumerate(epsilons):
+        if epsilon is not None:
+            own = {"epsilon": epsilon, "delta": 1e-3, "ledger": str(folder / f"{client}.json")}
+            grid.contexts[FIRST_NODE_ID + client].node_config |= own | (more or {})
+    return grid

@@ -1,4 +1,6 @@
-"""The noise in the decoded sums has the variance that the plan states, with secure aggregation on."""
+"""The noise in the decoded sums has the variance that the plan states, whoever carries them."""
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods import make_method
+from gdpfed.simulation import InProcessFleet
+from gdpfed.simulation.sequential import SequentialEngine
 from gdpfed.tasks import task_of
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
@@ -19,7 +23,16 @@ REPEATS = 6
 SIGMAS = 5.0
 
 
-def noise_samples(overrides, vanishes=lambda kind, client: False, method="gdpfed"):
+def grid_fleet(secagg, vanishes=lambda kind, client: False):
+    nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
+    return GridFleet(Exchanger(LocalGrid(NUM_CLIENTS, vanishes=vanishes), nodes, 60.0), secagg, "noise")
+
+
+def in_process_fleet(secagg):
+    return InProcessFleet(secagg, "noise", SequentialEngine())
+
+
+def noise_samples(overrides, make_fleet=grid_fleet, method="gdpfed"):
     """All sums of one plan, of updates that are zero but for 1e-12, REPEATS times."""
     config = load(
         [
@@ -36,17 +49,18 @@ def noise_samples(overrides, vanishes=lambda kind, client: False, method="gdpfed
     theta = flatten(task.build_model())
     training = LocalTraining(1, 4, 1e-12, 0.0)
     order = TrainingOrder(task, training, round_index=0, device="cpu", noise=config.privacy.noise)
-    grid = LocalGrid(NUM_CLIENTS, vanishes=vanishes)
-    nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
-    fleet = GridFleet(Exchanger(grid, nodes, 60.0), config.secagg, "noise")
+    fleet = make_fleet(config.secagg)
     requests = method.requests(method.cohorts(0, bytes(32)))
     rounds = [fleet.sum_updates(order, theta, requests) for _ in range(REPEATS)]
     return method.plan, [np.concatenate([each[m].total for each in rounds]) for m in range(len(requests))]
 
 
+@pytest.mark.parametrize("make_fleet", [grid_fleet, in_process_fleet])
+@pytest.mark.parametrize("noise", ["gaussian", "discrete_gaussian"])
 @pytest.mark.parametrize("secagg", ["pairwise", "off"])
-def test_variance_is_the_plans_in_every_group(secagg):
-    plan, sums = noise_samples([f"secagg={secagg}", "secagg.dropout_tolerance=0"])
+def test_variance_is_the_plans_in_every_group(secagg, noise, make_fleet):
+    overrides = [f"secagg={secagg}", "secagg.dropout_tolerance=0", f"privacy.noise={noise}"]
+    plan, sums = noise_samples(overrides, make_fleet)
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
         assert samples.size == REPEATS * 4810
@@ -56,8 +70,10 @@ def test_variance_is_the_plans_in_every_group(secagg):
         assert kurtosis == pytest.approx(3, abs=SIGMAS * np.sqrt(24 / samples.size))
 
 
-def test_with_a_tolerance_the_variance_is_larger_by_what_may_be_lost():
-    plan, sums = noise_samples(["secagg.dropout_tolerance=0.25"])
+@pytest.mark.parametrize("make_fleet", [grid_fleet, in_process_fleet])
+@pytest.mark.parametrize("secagg", ["pairwise", "off"])
+def test_with_a_tolerance_the_variance_is_larger_by_what_may_be_lost(secagg, make_fleet):
+    plan, sums = noise_samples([f"secagg={secagg}", "secagg.dropout_tolerance=0.25"], make_fleet)
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
         # 12 clients a group, 3 of whom may vanish.
@@ -67,7 +83,8 @@ def test_with_a_tolerance_the_variance_is_larger_by_what_may_be_lost():
 def test_at_the_tolerated_dropouts_the_variance_is_exactly_the_plans():
     lost = {0, 1, 2, 12, 13, 14, 24, 25, 26}
     plan, sums = noise_samples(
-        ["secagg.dropout_tolerance=0.25"], lambda kind, client: kind == "masked" and client in lost
+        ["secagg.dropout_tolerance=0.25"],
+        partial(grid_fleet, vanishes=lambda kind, client: kind == "masked" and client in lost),
     )
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
@@ -83,7 +100,7 @@ def test_discrete_noise_in_levels_is_the_plans_at_every_accepted_dropout(lost):
             "secagg.noise_levels=3",
             "secagg.dropout_tolerance=0.25",
         ],
-        lambda kind, client: kind == "masked" and client in gone,
+        partial(grid_fleet, vanishes=lambda kind, client: kind == "masked" and client in gone),
     )
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
@@ -91,10 +108,11 @@ def test_discrete_noise_in_levels_is_the_plans_at_every_accepted_dropout(lost):
         assert samples.var() / stated == pytest.approx(1, rel=SIGMAS * np.sqrt(2 / samples.size))
 
 
+@pytest.mark.parametrize("make_fleet", [grid_fleet, in_process_fleet])
 @pytest.mark.parametrize("noise", ["gaussian", "discrete_gaussian"])
-def test_a_shared_noise_is_added_once_whatever_the_clipping_norms(noise):
+def test_a_shared_noise_is_added_once_whatever_the_clipping_norms(noise, make_fleet):
     overrides = [f"privacy.noise={noise}", "secagg.dropout_tolerance=0"]
-    plan, (samples,) = noise_samples(overrides, method="idp_fedavg_scale")
+    plan, (samples,) = noise_samples(overrides, make_fleet, method="idp_fedavg_scale")
     assert samples.size == REPEATS * 4810
     for group in plan.groups:
         stated = (group.clipping_norm * group.noise_multiplier) ** 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from local_grid import LocalGrid
-from small_runs import NUM_CLIENTS, final_model, run
+from small_runs import NUM_CLIENTS, files_in, final_model, run
 
 from gdpfed.methods import ClientSum
 from gdpfed.privacy.errors import PrivacyError
@@ -101,25 +101,29 @@ def test_a_record_written_after_the_last_checkpoint_is_dropped(tmp_path):
 )
 def test_another_configuration_is_refused_and_changes_nothing(tmp_path, overrides, words):
     directory = paused(tmp_path / "run")
-    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    before = files_in(directory)
     with pytest.raises(RunError, match=words):
         run(directory, overrides, resume=True)
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert files_in(directory) == before
 
 
-@pytest.mark.parametrize("name", ["checkpoint.safetensors", "ledger.json", "rounds.jsonl", "config.yaml"])
+@pytest.mark.parametrize(
+    "name", ["checkpoint.safetensors", "ledger.json", "rounds.jsonl", "config.yaml", "assignment.json"]
+)
 @pytest.mark.parametrize("keep", [0, 0.5])
 def test_a_truncated_file_is_refused_and_changes_nothing(tmp_path, name, keep):
     directory = paused(tmp_path / "run")
     data = (directory / name).read_bytes()
     (directory / name).write_bytes(data[: int(len(data) * keep)])
-    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    before = files_in(directory)
     with pytest.raises((RunError, PrivacyError), match="run.resume="):
         run(directory, resume=True)
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert files_in(directory) == before
 
 
-@pytest.mark.parametrize("name", ["checkpoint.safetensors", "ledger.json", "rounds.jsonl", "config.yaml"])
+@pytest.mark.parametrize(
+    "name", ["checkpoint.safetensors", "ledger.json", "rounds.jsonl", "config.yaml", "assignment.json"]
+)
 def test_a_missing_file_is_refused(tmp_path, name):
     directory = paused(tmp_path / "run")
     (directory / name).unlink()

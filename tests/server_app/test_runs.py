@@ -8,7 +8,7 @@ import pytest
 import yaml
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from local_grid import FIRST_NODE_ID, LocalGrid
-from small_runs import NUM_CLIENTS, final_model, run
+from small_runs import NUM_CLIENTS, files_in, final_model, run
 
 from conf.schema import ConfigError
 from gdpfed.methods import METHODS
@@ -27,6 +27,9 @@ def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
         "model.safetensors",
         "accuracy.png",
         "budget.png",
+        "assignment.json",
+        "model_card.md",
+        "tensorboard",
     }
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["method"]["name"] == method
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
@@ -140,17 +143,23 @@ def test_an_occupied_directory_is_refused(tmp_path):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious.txt"]
 
 
-def test_a_data_set_without_a_loader_is_refused_before_anything_is_written(tmp_path):
+def test_data_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
     from gdpfed.learning.errors import LearningError
 
-    with pytest.raises(LearningError, match="'fmnist' has settings to plan with but no loader"):
-        run(tmp_path / "run", ["dataset=fmnist"])
+    with pytest.raises(LearningError, match="plays.txt"):
+        run(tmp_path / "run", ["dataset=shakespeare", f"dataset.path='{tmp_path}/plays.txt'"])
     assert not (tmp_path / "run").exists()
 
 
 def test_resume_and_directory_together_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="leave out run.directory"):
         run(tmp_path / "run", ["run.resume=elsewhere"])
+
+
+def test_a_precision_that_nodes_do_not_have_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="simulation.precision=bf16 is for gdpfed simulate"):
+        run(tmp_path / "run", ["simulation.precision=bf16"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_learning_rate_decays_by_round(tmp_path):
@@ -238,7 +247,7 @@ def test_no_secret_lies_in_the_run_directory(tmp_path):
 
     grid = LocalGrid(NUM_CLIENTS, meddle=listen)
     run(tmp_path / "run", ["run.num_rounds=1"], grid=grid)
-    written = b"".join(path.read_bytes() for path in (tmp_path / "run").iterdir())
+    written = b"".join(files_in(tmp_path / "run").values())
     assert drawn
     windows = {state[at : at + 16] for state in set(drawn) for at in range(0, len(state) - 16, 16)}
     # Runs of zeros and the label stand in a saved session as well as in any file.

@@ -1,0 +1,158 @@
+"""The client's own check of what a run would cost it, and of the server's word in every round.
+
+The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
+once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,
+its round is written down. So a crash anywhere leaves more charged than was sent, never less.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from flwr.app import ConfigRecord, RecordDict
+
+from client_app.ledger_file import locked_ledger
+from client_app.settings import Budget
+from gdpfed.exchange import ROUND_RECORD, TERMS_RECORD
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.privacy.client_ledger import ClientLedger
+from gdpfed.privacy.errors import PrivacyError
+from gdpfed.privacy.terms import Terms
+from secagg import RoundParameters
+
+VISIBLE_UPDATES = (
+    "the server would see single updates (secagg=off), against which no budget holds: use secagg=pairwise"
+)
+# Between the server's product of sigma and C and the client's there is rounding.
+ROUNDING = 1e-9
+
+
+class BudgetRefusedError(PrivacyError):
+    """What the server asks would break the client's budget or the terms; public, it tells of no data."""
+
+
+@dataclass(frozen=True)
+class RoundOfRun:
+    """Which round of which run a message belongs to."""
+
+    run: str
+    index: int
+
+
+def terms_in(content: RecordDict) -> Terms:
+    """The terms that a message offers; BudgetRefusedError where it holds none."""
+    return Terms.from_scalars(dict(_record(content, TERMS_RECORD)))
+
+
+def round_in(content: RecordDict) -> RoundOfRun:
+    """The round that a message belongs to; BudgetRefusedError where it does not say."""
+    record = _record(content, ROUND_RECORD)
+    run, index = record.get("run"), record.get("index")
+    if not isinstance(run, str) or not isinstance(index, int):
+        raise BudgetRefusedError(
+            f"run {run!r}, round {index!r}: the message does not say which round it is of"
+        )
+    return RoundOfRun(run, index)
+
+
+def _record(content: RecordDict, name: str) -> ConfigRecord:
+    record = content.get(name)
+    if not isinstance(record, ConfigRecord):
+        raise BudgetRefusedError(f"the message lacks the record {name}, without which nothing is sent")
+    return record
+
+
+def check_ledger(budget: Budget) -> None:
+    """Refuse to join with a ledger that cannot be relied on."""
+    with locked_ledger(budget.ledger):
+        pass
+
+
+def consider(budget: Budget, terms: Terms) -> None:
+    """Say whether a run under these terms fits the budget; changes nothing.
+
+    Raises:
+        BudgetRefusedError: it does not.
+        LedgerError: the ledger cannot be relied on.
+    """
+    with locked_ledger(budget.ledger) as file:
+        _check_terms(budget, file.ledger, terms)
+
+
+def begin(budget: Budget, terms: Terms) -> None:
+    """Charge a run in full, on the disk before this returns; one that has begun is not charged again."""
+    with locked_ledger(budget.ledger) as file:
+        _check_terms(budget, file.ledger, terms)
+        file.ledger.begin(terms, epsilon=budget.epsilon, delta=budget.delta)
+        file.save()
+
+
+def check_sum(budget: Budget, round_of_run: RoundOfRun, parameters: RoundParameters) -> None:
+    """Refuse a sum that breaks the terms of its run or this client's limit against the server."""
+    with locked_ledger(budget.ledger) as file:
+        _check_sum(budget, file.ledger, round_of_run, parameters)
+
+
+def charge(
+    budget: Budget, round_of_run: RoundOfRun, parameters: RoundParameters, order: TrainingOrder
+) -> None:
+    """Write down that an update is about to be sent, on the disk before this returns.
+
+    Raises:
+        BudgetRefusedError, PrivacyError: it must not be.
+        LedgerError: the ledger cannot be relied on or written.
+    """
+    with locked_ledger(budget.ledger) as file:
+        terms = _check_sum(budget, file.ledger, round_of_run, parameters)
+        norm = min(order.clipping_norm, parameters.clipping_norm)
+        if norm > terms.clipping_norm * (1 + ROUNDING):
+            raise BudgetRefusedError(
+                f"clipping norm {norm:.6g} is above the {terms.clipping_norm:.6g} of the terms"
+            )
+        if order.noise != terms.noise:
+            raise BudgetRefusedError(f"{order.noise} noise was ordered where the terms say {terms.noise}")
+        file.ledger.charge(round_of_run.run, round_of_run.index)
+        file.save()
+
+
+def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
+    if not terms.sums_hidden:
+        raise BudgetRefusedError(VISIBLE_UPDATES)
+    alone = ledger.epsilon(budget.delta)
+    epsilon = ledger.epsilon(budget.delta, also=terms)
+    if epsilon > budget.epsilon:
+        raise BudgetRefusedError(
+            f"{terms.num_rounds} rounds at rate {terms.sampling_rate:.4g} with noise multiplier "
+            f"{terms.mechanism.noise_multiplier:.4g} would take this client from epsilon {alone:.4g} to "
+            f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {budget.epsilon:g} "
+            f"(the plan's delta is {terms.delta:.3g})"
+        )
+
+
+def _check_sum(
+    budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun, parameters: RoundParameters
+) -> Terms:
+    terms = ledger.check_round(round_of_run.run, round_of_run.index)
+    broken = _broken_term(terms, parameters)
+    if broken:
+        raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
+    figure = ledger.epsilon_against_server(budget.delta, one_more_in=terms.run)
+    if figure > budget.max_epsilon_against_server:
+        raise BudgetRefusedError(
+            f"one more update would take this client to epsilon {figure:.4g} against the server, above its "
+            f"own limit of {budget.max_epsilon_against_server:g}"
+        )
+    return terms
+
+
+def _broken_term(terms: Terms, parameters: RoundParameters) -> str:
+    """How a sum breaks the terms, in words; nothing where it keeps them."""
+    stddev = parameters.noise_multiplier * parameters.clipping_norm
+    dropouts = ceil(terms.dropout_tolerance * parameters.num_clients)
+    corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
+    if stddev < terms.noise_stddev * (1 - ROUNDING):
+        return f"noise of standard deviation {stddev:.6g} is below {terms.noise_stddev:.6g}"
+    if parameters.dropout_tolerance > dropouts:
+        return f"a tolerance of {parameters.dropout_tolerance} dropouts is above {dropouts}"
+    if parameters.corrupt_tolerance < corrupt:
+        return f"a tolerance of {parameters.corrupt_tolerance} corrupt members is below {corrupt}"
+    return ""

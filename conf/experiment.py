@@ -1,0 +1,154 @@
+"""Experiments: one YAML file a table or figure, behind a dataclass schema of their own.
+
+They lie beside the option groups, not among them: a run's configuration has no experiment in it. An
+experiment says which configurations to compare (data sets by rows by columns), what of them to show, and
+what the paper printed there.
+"""
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from conf.schema import METHODS, ConfigError, require
+
+EXPERIMENT_DIRECTORY = Path(__file__).resolve().parent / "experiment"
+METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
+# Trained: final accuracy, or accuracy over the rounds. Planned only: noise and Lambda, or sampling rates.
+TRAINED = ("accuracy", "convergence")
+PLANNED = ("noise", "rates")
+
+
+@dataclass
+class Choice:
+    """One row or one column.
+
+    Attributes:
+        label: its heading.
+        overrides: what it sets, as on the command line.
+        scale: settings that it multiplies, by one factor or by one a group.
+        effective_step_of: a method whose effective step, sum_m omega_m r_m of its plan in the same
+            setting, becomes the server's learning rate.
+    """
+
+    label: str = MISSING
+    overrides: list[str] = field(default_factory=list)
+    scale: dict[str, Any] = field(default_factory=dict)
+    effective_step_of: str | None = None
+
+
+@dataclass
+class Catalogue:
+    """Rows that several experiments share."""
+
+    rows: dict[str, Choice] = MISSING
+
+
+@dataclass
+class Published:
+    """What the paper printed, by row and data set.
+
+    Attributes:
+        accuracy: final test accuracy in percent.
+        variances: sigma_m^2, one a group.
+        magnitude: Lambda.
+    """
+
+    accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
+    variances: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    magnitude: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+@dataclass
+class Experiment:
+    """A table or figure.
+
+    Attributes:
+        title: what it shows, one line.
+        quantity: ``accuracy``, ``convergence``, ``noise`` or ``rates``.
+        text: what must be known to read it, a paragraph an entry.
+        datasets: options of the group ``dataset``.
+        row_heading, column_heading: what the rows and the columns are.
+        methods: rows by their names in ``rows/methods.yaml``; another name is that method as it comes.
+        rows, columns: more choices by name; without columns the data sets are the columns.
+        overrides: settings of all of them.
+        published: what the paper printed.
+    """
+
+    name: str = MISSING
+    title: str = MISSING
+    quantity: str = MISSING
+    text: list[str] = field(default_factory=list)
+    datasets: list[str] = MISSING
+    row_heading: str = "method"
+    column_heading: str = ""
+    methods: list[str] = field(default_factory=list)
+    rows: dict[str, Choice] = field(default_factory=dict)
+    columns: dict[str, Choice] = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)
+    published: Published = field(default_factory=Published)
+
+    @property
+    def trained(self) -> bool:
+        """Whether its cells are trainings, and not plans alone."""
+        return self.quantity in TRAINED
+
+    def validate(self) -> None:
+        """Check what the types cannot say.
+
+        Raises:
+            ConfigError: one line that names experiment, value and remedy.
+        """
+        known = (*TRAINED, *PLANNED)
+        require(
+            self.quantity in known, f"{self.name}: quantity={self.quantity} is none of {', '.join(known)}"
+        )
+        require(bool(self.rows and self.datasets), f"{self.name}: give at least one row and one data set")
+        for choice in (*self.rows.values(), *self.columns.values()):
+            method = choice.effective_step_of
+            require(
+                method is None or method in METHODS,
+                f"{self.name}: effective_step_of={method} is none of {', '.join(METHODS)}",
+            )
+        published = self.published
+        for row in (*published.accuracy, *published.variances, *published.magnitude):
+            require(row in self.rows, f"{self.name}: published figures for '{row}', which is no row")
+
+
+def experiments() -> list[str]:
+    """The names of all experiments, tables first, in the order of their numbers."""
+    names = (path.stem for path in EXPERIMENT_DIRECTORY.glob("*.yaml"))
+    return sorted(names, key=lambda name: (not name.startswith("table"), len(name), name))
+
+
+def load_experiment(name: str) -> Experiment:
+    """The experiment of that name.
+
+    Raises:
+        ConfigError: no such experiment, or a file that does not fit the schema; one line.
+    """
+    known = experiments()
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"there is no experiment '{name}'{hint} (there are {', '.join(known)})")
+    experiment = cast("Experiment", _read(Experiment(name=name), EXPERIMENT_DIRECTORY / f"{name}.yaml"))
+    experiment.rows = {name: _method_row(name) for name in experiment.methods} | experiment.rows
+    experiment.validate()
+    return experiment
+
+
+def _method_row(name: str) -> Choice:
+    catalogue = cast("Catalogue", _read(Catalogue(), METHOD_ROWS))
+    return catalogue.rows.get(name) or Choice(label=name, overrides=[f"method={name}"])
+
+
+def _read(schema: Any, path: Path) -> object:
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path)))
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None

@@ -1,0 +1,90 @@
+"""Is the plan what the configuration asked for, and is everybody's budget behind it?"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gdpfed.audit.accounting import SampledSums
+from gdpfed.audit.run_files import RunFiles
+
+# Settings that a plan takes over from the configuration as they are.
+COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
+ROUNDING = 1e-9
+
+
+def sums_of(files: RunFiles, group: int) -> SampledSums:
+    """One round of a group as its plan states it."""
+    plan, own = files.plan, files.plan["groups"][group]
+    return SampledSums(
+        sampling=plan["sampling"],
+        sampling_rate=own["sampling_rate"],
+        group_size=own["clients"],
+        adjacency=plan["adjacency"],
+        noise=plan["noise"],
+        noise_multiplier=own["noise_multiplier"],
+    )
+
+
+def check_plan(files: RunFiles) -> Iterator[str]:
+    """Plan against configuration, assignment and ledger: a line for every contradiction."""
+    if files.fingerprint() != files.ledger["plan"]:
+        yield (
+            f"the ledger was opened for plan {str(files.ledger['plan'])[:12]}, but plan.json and "
+            f"assignment.json make {files.fingerprint()[:12]}: one of them was changed"
+        )
+    if files.plan["private"]:
+        yield from _check_settings(files)
+    yield from _check_assignment(files)
+    yield from _check_budgets(files)
+
+
+def _check_settings(files: RunFiles) -> Iterator[str]:
+    privacy, plan = files.config["privacy"], files.plan
+    asked = {key: privacy[key] for key in COPIED} | {"num_rounds": files.config["run"]["num_rounds"]}
+    if privacy["delta"] is not None:
+        asked["delta"] = privacy["delta"]
+    for key, value in asked.items():
+        if plan[key] != value:
+            yield f"plan.json has {key} {plan[key]}, the configuration {value}"
+    budgets = privacy["budgets"]
+    for group in plan["groups"]:
+        if isinstance(budgets, list) and group["epsilon"] not in budgets:
+            yield f"plan.json has a budget of {group['epsilon']:g}, the configuration {budgets}"
+
+
+def _check_assignment(files: RunFiles) -> Iterator[str]:
+    groups = files.plan["groups"]
+    if len(files.clients) != len(groups):
+        yield f"assignment.json has {len(files.clients)} groups, plan.json {len(groups)}"
+        return
+    members = [files.members(index) for index in range(len(groups))]
+    for index, (group, ids) in enumerate(zip(groups, members, strict=True)):
+        if group["clients"] != len(ids):
+            yield f"group {index} has {len(ids)} clients in assignment.json, {group['clients']} in plan.json"
+    everybody = np.concatenate(members)
+    if len(np.unique(everybody)) != len(everybody):
+        yield "assignment.json has a client in two groups"
+    expected = files.config["dataset"]["num_clients"]
+    if len(everybody) != expected:
+        yield f"assignment.json has {len(everybody)} clients, the configuration {expected}"
+
+
+def _check_budgets(files: RunFiles) -> Iterator[str]:
+    """No client's own budget lies below its group's."""
+    said = files.config["privacy"]["client_budgets"]
+    if said is None or len(files.clients) != len(files.plan["groups"]):
+        return
+    own = np.asarray(said, dtype=float)
+    for index, group in enumerate(files.plan["groups"]):
+        ids = files.members(index)
+        beyond = ids[ids >= len(own)]
+        for client in beyond[:1]:
+            yield f"client {client} of group {index} has no budget in the configuration"
+        known = ids[ids < len(own)]
+        if group["epsilon"] is None:
+            continue
+        for client in known[own[known] < group["epsilon"] * (1 - ROUNDING)][:1]:
+            yield (
+                f"client {client} has a budget of {own[client]:g}, but group {index}, which it is in, is "
+                f"planned for {group['epsilon']:g}"
+            )

@@ -1,0 +1,118 @@
+"""Do the record of the rounds and the ledger tell the same story, and a likely one?"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from gdpfed.audit.plan_checks import ROUNDING
+from gdpfed.audit.run_files import RunFiles
+
+# An honest run draws a cohort this unlikely, or all its cohorts together, less than once in a million runs.
+UNLIKELY = 1e-6
+
+
+def check_rounds(files: RunFiles) -> Iterator[str]:
+    """Record, ledger and plan: a line for every contradiction."""
+    charged, num_rounds = files.ledger["charged_rounds"], files.plan["num_rounds"]
+    if not 0 <= charged <= num_rounds:
+        yield f"the ledger has {charged} charged rounds, the plan {num_rounds}"
+    numbers = [record["round"] for record in files.rounds]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"rounds.jsonl has rounds {numbers}, not 1 to {len(numbers)} in order"
+    if not charged - 1 <= len(numbers) <= charged:
+        yield (
+            f"rounds.jsonl has {len(numbers)} rounds, the ledger {charged}: a round is charged before it "
+            "runs, so the ledger has as many or one more"
+        )
+    yield from _check_cohorts(files)
+    yield from _check_participations(files)
+    for record in files.rounds:
+        yield from _check_sums(files, record)
+
+
+def _check_cohorts(files: RunFiles) -> Iterator[str]:
+    sizes = np.asarray([record["cohort_sizes"] for record in files.rounds], dtype=np.int64)
+    if sizes.size == 0:
+        return
+    groups = files.plan["groups"]
+    if sizes.shape[1:] != (len(groups),):
+        yield f"rounds.jsonl has cohorts of {sizes.shape[1:]} groups, the plan has {len(groups)}"
+        return
+    for index, group in enumerate(groups):
+        rate, population = group["sampling_rate"], group["clients"]
+        if files.plan["sampling"] == "fixed_size":
+            wrong = np.flatnonzero(sizes[:, index] != round(rate * population))
+        else:
+            chance = _two_sided(sizes[:, index], population, rate)
+            wrong = np.flatnonzero(chance < UNLIKELY / sizes.size)
+            total = int(sizes[:, index].sum())
+            if _two_sided(np.asarray([total]), population * len(sizes), rate)[0] < UNLIKELY / len(groups):
+                yield (
+                    f"group {index} was asked {total} times in {len(sizes)} rounds; at rate {rate:.4g} of "
+                    f"{population} clients about {rate * population * len(sizes):.0f} are to be expected"
+                )
+        for at in wrong[:1]:
+            yield (
+                f"round {at + 1} has a cohort of {sizes[at, index]} in group {index}, not to be expected at "
+                f"rate {rate:.4g} of {population} clients"
+            )
+
+
+def _two_sided(
+    sizes: np.ndarray[Any, np.dtype[np.int64]], trials: int, rate: float
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Twice the smaller tail probability of Binomial(trials, rate) at every size."""
+    low = stats.binom.cdf(sizes, trials, rate)
+    high = stats.binom.sf(sizes - 1, trials, rate)
+    return np.asarray(2 * np.minimum(low, high), dtype=np.float64)
+
+
+def _check_participations(files: RunFiles) -> Iterator[str]:
+    ledger, charged = files.ledger["participations"], files.ledger["charged_rounds"]
+    if len(ledger) != len(files.clients):
+        yield f"the ledger has {len(ledger)} groups of clients, assignment.json {len(files.clients)}"
+        return
+    for index, counts in enumerate(ledger):
+        ids = np.asarray([int(client) for client in counts], dtype=np.int64)
+        for stranger in np.setdiff1d(ids, files.members(index))[:1]:
+            yield f"the ledger counts client {stranger} in group {index}, which it is not in"
+        for client, count in counts.items():
+            if not 1 <= count <= charged:
+                yield f"the ledger counts client {client} in {count} of {charged} charged rounds"
+                break
+        asked = sum(record["cohort_sizes"][index] for record in files.rounds)
+        total = sum(counts.values())
+        # The cohort of a round that was charged and has not ended is in the ledger alone.
+        most = asked + (len(ids) if charged > len(files.rounds) else 0)
+        if not asked <= total <= most:
+            yield (
+                f"the ledger counts {total} participations in group {index}, rounds.jsonl {asked}: one of "
+                "them was changed"
+            )
+
+
+def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
+    """One round's sums: no more clients than were asked, no less noise than was planned."""
+    asked, answered = sum(record["cohort_sizes"]), sum(record["survivors"])
+    if answered > asked:
+        yield f"round {record['round']} has sums over {answered} clients, of {asked} that were asked"
+    if not files.plan["private"]:
+        return
+    planned = [_planned_stddev(files, index) for index in range(len(files.plan["groups"]))]
+    stddevs = record["noise_stddevs"]
+    # A method that sums all groups together owes each of them its noise.
+    needed = planned if len(stddevs) == len(planned) else [max(planned)] * len(stddevs)
+    for number, (carried, need) in enumerate(zip(stddevs, needed, strict=True)):
+        if carried < need * (1 - ROUNDING):
+            yield (
+                f"round {record['round']} asked sum {number} for noise of standard deviation {carried:.6g}, "
+                f"below the plan's {need:.6g}"
+            )
+
+
+def _planned_stddev(files: RunFiles, group: int) -> float:
+    own = files.plan["groups"][group]
+    norm: float = own.get("clipping_norm", files.plan["clipping_norm"])
+    return norm * float(own["noise_multiplier"])

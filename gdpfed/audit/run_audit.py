@@ -1,0 +1,142 @@
+"""The privacy statement of a run, computed a second time from its ledger and plan."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gdpfed.audit.accounting import epsilon_after, epsilon_against_server
+from gdpfed.audit.plan_checks import check_plan, sums_of
+from gdpfed.audit.round_checks import check_rounds
+from gdpfed.audit.run_files import AuditError, RunFiles
+
+# Two upper bounds of one figure on different grids; every round is compared on the coarsest.
+AGREES_WITHIN = 0.02
+
+
+@dataclass(frozen=True)
+class GroupAudit:
+    """One group; infinite figures mean that nothing is promised.
+
+    Attributes:
+        budget: epsilon that it may cost.
+        planned: epsilon of all rounds of the plan, computed here.
+        spent: epsilon of the charged rounds, computed here.
+        recorded: what the run itself has recorded of them; None before its first round.
+        against_server: of the client that took part most often, in `most_rounds` rounds.
+    """
+
+    clients: int
+    budget: float
+    planned: float
+    spent: float
+    recorded: float | None
+    against_server: float
+    most_rounds: int
+
+    @property
+    def held(self) -> bool:
+        """Whether the plan keeps the budget, and so every run of it, however it ends."""
+        return math.isinf(self.budget) or max(self.planned, self.spent) <= self.budget
+
+
+@dataclass(frozen=True)
+class RunAudit:
+    """Figures by group, and a line for everything that does not fit together."""
+
+    private: bool
+    delta: float
+    charged_rounds: int
+    num_rounds: int
+    groups: tuple[GroupAudit, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong and every budget held."""
+        return not self.findings and all(group.held for group in self.groups)
+
+
+def audit_run(directory: Path) -> RunAudit:
+    """Audit a run directory, whether the run has ended or not.
+
+    Raises:
+        AuditError: files that are missing, cannot be read, or lack what every run writes.
+    """
+    files = RunFiles.read(directory)
+    try:
+        groups = tuple(_group(files, index) for index in range(len(files.plan["groups"])))
+        findings = [*check_plan(files), *check_rounds(files), *_check_figures(files, groups)]
+        return RunAudit(
+            private=files.plan["private"],
+            delta=files.plan["delta"],
+            charged_rounds=files.ledger["charged_rounds"],
+            num_rounds=files.plan["num_rounds"],
+            groups=groups,
+            findings=tuple(findings),
+        )
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise AuditError(f"the files of {directory} lack or have odd entries ({reason})") from None
+
+
+def _group(files: RunFiles, index: int) -> GroupAudit:
+    plan, sums = files.plan, sums_of(files, index)
+    budget = _or_infinite(plan["groups"][index]["epsilon"])
+    charged = files.ledger["charged_rounds"]
+    most = max(files.ledger["participations"][index].values(), default=0)
+    hidden = plan["private"] and plan["sums_hidden"]
+    against = epsilon_against_server([(sums, most)], plan["delta"])
+    return GroupAudit(
+        clients=plan["groups"][index]["clients"],
+        budget=budget,
+        planned=epsilon_after(sums, plan["num_rounds"], plan["delta"], at_most=budget),
+        spent=epsilon_after(sums, charged, plan["delta"], at_most=budget),
+        recorded=_or_infinite(files.rounds[-1]["spent_epsilon"][index]) if files.rounds else None,
+        against_server=against if hidden or not most else math.inf,
+        most_rounds=most,
+    )
+
+
+def _check_figures(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
+    """What the run recorded against what is computed here."""
+    for index, group in enumerate(groups):
+        if not group.held:
+            yield (
+                f"group {index} was planned for a budget of {group.budget:g}, but its "
+                f"{files.plan['num_rounds']} rounds cost {group.planned:.4g}"
+            )
+    if not files.plan["private"]:
+        return
+    for index, group in enumerate(groups):
+        yield from _check_recorded(files, index, group)
+
+
+def _check_recorded(files: RunFiles, index: int, group: GroupAudit) -> Iterator[str]:
+    """Every round's figure: not below what it costs and, with losses accounted, not far above."""
+    tight = files.plan["accountant"] == "pld"
+    sums, delta = sums_of(files, index), files.plan["delta"]
+    for record in files.rounds:
+        recorded = _or_infinite(record["spent_epsilon"][index])
+        computed = epsilon_after(sums, record["round"], delta)
+        too_low = recorded < computed * (1 - AGREES_WITHIN)
+        if too_low or (tight and recorded > computed * (1 + AGREES_WITHIN)):
+            yield (
+                f"round {record['round']} records epsilon {recorded:.4g} of group {index}, where "
+                f"{computed:.4g} is spent"
+            )
+            return
+        if recorded > group.budget * (1 + AGREES_WITHIN):
+            yield f"round {record['round']} records epsilon {recorded:.4g} of group {index}, above its budget"
+            return
+    if files.rounds and len(files.rounds) == files.ledger["charged_rounds"]:
+        claimed = _or_infinite(files.rounds[-1]["epsilon_against_server"][index])
+        if claimed < group.against_server * (1 - AGREES_WITHIN):
+            yield (
+                f"the last round records epsilon {claimed:.4g} against the server in group {index}, where "
+                f"{group.against_server:.4g} is spent"
+            )
+
+
+def _or_infinite(value: float | None) -> float:
+    return math.inf if value is None else float(value)

@@ -1,0 +1,112 @@
+"""The files of a run as an auditor reads them: JSON and YAML, nothing taken for granted."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from gdpfed.report.records import ASSIGNMENT_FILE, CONFIG_FILE, LEDGER_FILE, PLAN_FILE, ROUNDS_FILE
+
+
+class AuditError(ValueError):
+    """Files that cannot be audited at all; the message names the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run directory says.
+
+    Attributes:
+        config, plan, ledger: as they were saved.
+        clients: the ids of every group, each as the runs [start, stop) that it was saved as.
+        rounds: one mapping a line.
+    """
+
+    config: dict[str, Any]
+    plan: dict[str, Any]
+    ledger: dict[str, Any]
+    clients: list[list[tuple[int, int]]]
+    rounds: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, directory: Path) -> "RunFiles":
+        """Read a run directory.
+
+        Raises:
+            AuditError: a file is missing or cannot be read.
+        """
+        if not directory.is_dir():
+            raise AuditError(f"{directory} is no directory of a run")
+        assignment = _mapping(directory / ASSIGNMENT_FILE)
+        try:
+            clients = [[(int(a), int(b)) for a, b in group] for group in assignment["clients"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise AuditError(f"{directory / ASSIGNMENT_FILE} is no assignment of clients: {error}") from None
+        return cls(
+            config=_mapping(directory / CONFIG_FILE),
+            plan=_mapping(directory / PLAN_FILE),
+            ledger=_mapping(directory / LEDGER_FILE),
+            clients=clients,
+            rounds=_lines(directory / ROUNDS_FILE),
+        )
+
+    def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The ids of a group, int64."""
+        return np.concatenate([np.arange(a, b, dtype=np.int64) for a, b in self.clients[group]])
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the plan, its numbers to six digits, and of the ids of every group.
+
+        One run of ids enters as the text ``range(start, stop)``, several as little-endian int64; each
+        after its length in eight bytes.
+        """
+        digest = hashlib.sha256(json.dumps(_six_digits(self.plan), sort_keys=True).encode())
+        for group, runs in enumerate(self.clients):
+            if len(runs) == 1:
+                ids = f"range({runs[0][0]}, {runs[0][1]})".encode()
+            else:
+                ids = self.members(group).astype("<i8").tobytes()
+            digest.update(len(ids).to_bytes(8, "little") + ids)
+        return digest.hexdigest()
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise AuditError(f"{path} holds a {type(data).__name__}, not a mapping")
+    return data
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError as error:
+        raise AuditError(f"{path} cannot be read: {error.strerror}") from None
+    records = []
+    for number, line in enumerate((each for each in lines if each.endswith("\n")), start=1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise AuditError(f"{path} line {number} is no record of a round")
+        records.append(record)
+    return records
+
+
+def _six_digits(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return [_six_digits(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _six_digits(item) for key, item in value.items()}
+    return value

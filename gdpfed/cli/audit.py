@@ -1,0 +1,124 @@
+"""``gdpfed audit``: compute a run's privacy statement a second time, and say whether it held."""
+
+import argparse
+import json
+from dataclasses import asdict
+from math import isinf
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
+from gdpfed.audit.run_audit import RunAudit, audit_run
+from gdpfed.cli.command import Command, make_console
+
+EXAMPLES = """\
+gdpfed audit runs/20260101-120000-digits-gdpfed_plus
+gdpfed audit --node-ledger /state/ledger.json     a client's own ledger, over all its runs"""
+RUN_HEADINGS = ("group", "clients", "budget", "epsilon", "recorded", "whole plan", "vs server", "held")
+NODE_HEADINGS = ("run", "budget", "delta", "epsilon", "vs server", "updates", "held")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    subject = parser.add_mutually_exclusive_group(required=True)
+    subject.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the directory of a run")
+    subject.add_argument("--node-ledger", type=Path, metavar="FILE", help="the ledger of one node")
+    parser.add_argument("--json", action="store_true", help="print the audit as JSON")
+
+
+def _execute(options: argparse.Namespace) -> int:
+    audit: RunAudit | NodeAudit
+    if options.node_ledger is not None:
+        audit = audit_node_ledger(options.node_ledger)
+    else:
+        audit = audit_run(options.run)
+    if options.json:
+        print(json.dumps(_without_infinity(asdict(audit) | {"passed": audit.passed}), indent=2))
+    else:
+        _show(make_console(), audit)
+    return 0 if audit.passed else 1
+
+
+def _show(console: Console, audit: RunAudit | NodeAudit) -> None:
+    console.print(_run_table(audit) if isinstance(audit, RunAudit) else _node_table(audit))
+    for finding in audit.findings:
+        console.print(f"wrong: {finding}", soft_wrap=True, highlight=False)
+    console.print(_verdict(audit))
+
+
+def _verdict(audit: RunAudit | NodeAudit) -> str:
+    if not audit.passed:
+        return "The statement does NOT hold."
+    if isinstance(audit, RunAudit) and not audit.private:
+        return "The files agree. Nothing was promised: this run had no clipping and no noise."
+    return "Every budget held, and the files agree."
+
+
+def _run_table(audit: RunAudit) -> Table:
+    table = _table(
+        f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}", RUN_HEADINGS
+    )
+    for index, group in enumerate(audit.groups):
+        table.add_row(
+            str(index),
+            str(group.clients),
+            _figure(group.budget),
+            _figure(group.spent),
+            "" if group.recorded is None else _figure(group.recorded),
+            _figure(group.planned),
+            f"{_figure(group.against_server)} (K={group.most_rounds})",
+            _yes(group.held),
+        )
+    return table
+
+
+def _node_table(audit: NodeAudit) -> Table:
+    table = _table("runs that this client has begun; each figure counts those above it", NODE_HEADINGS)
+    for run in audit.runs:
+        table.add_row(
+            run.name[:12],
+            _figure(run.budget),
+            f"{run.delta:.3g}",
+            _figure(run.epsilon),
+            _figure(run.against_server),
+            f"{run.sent}/{run.num_rounds}",
+            _yes(run.held),
+        )
+    return table
+
+
+def _table(title: str, headings: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _figure(value: float) -> str:
+    return "none" if isinf(value) else f"{value:.4g}"
+
+
+def _yes(held: bool) -> str:
+    return "yes" if held else "NO"
+
+
+def _without_infinity(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_infinity(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinity(item) for item in value]
+    return None if isinstance(value, float) and isinf(value) else value
+
+
+COMMAND = Command(
+    name="audit",
+    help="compute the privacy statement of a run a second time",
+    description=(
+        "Read a run's files, or a node's own ledger, compute every figure anew without the code that made "
+        "them, and say whether every budget held. Exit status 0: it did and the files agree; 1: not."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

@@ -1,0 +1,47 @@
+"""``gdpfed report``: compare finished runs."""
+
+import argparse
+from pathlib import Path
+
+from gdpfed.cli.command import Command, make_console
+from gdpfed.report.files import tables_of, write_report
+from gdpfed.report.finished_run import read_run
+from gdpfed.report.lines import lines_of
+
+EXAMPLES = """\
+gdpfed report runs/*                              accuracy, cost and budgets of all runs side by side
+gdpfed report runs/a runs/b --output comparison   the same as Markdown, CSV and pictures
+gdpfed report runs/a --markdown                   tables to paste"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a finished run")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write report.md, CSV files and pictures")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+
+
+def _execute(options: argparse.Namespace) -> int:
+    lines = lines_of([read_run(path) for path in options.runs])
+    written = None if options.output is None else write_report(lines, options.output)
+    console = make_console()
+    for table in tables_of(lines).values():
+        if options.markdown:
+            print(table.to_markdown())
+        else:
+            console.print(table.to_rich())
+    if written and not options.markdown:
+        console.print(f"The report is in {written}", soft_wrap=True)
+    return 0
+
+
+COMMAND = Command(
+    name="report",
+    help="compare finished runs",
+    description=(
+        "Compare finished runs: accuracy, spent budgets, noise, traffic and time. Runs that differ only in "
+        "run.seed are one line, with mean and standard deviation."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

@@ -1,0 +1,96 @@
+"""``gdpfed reproduce``: a table or figure of the paper, from what is there and what is missing."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from conf.experiment import experiments, load_experiment
+from conf.schema import Config
+from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.experiments.reproduce import Reproduction, reproduce
+from gdpfed.experiments.setting import Setting
+from gdpfed.report.records import RoundRecord
+from gdpfed.report.table import Table
+
+OUTPUT = Path("runs/reproduce")
+EXAMPLES = """\
+gdpfed reproduce --list                           all tables and figures
+gdpfed reproduce table5                           computed from plans, in seconds
+gdpfed reproduce table2 --datasets cifar10 --seeds 3
+gdpfed reproduce table2 --datasets cifar10 --scale 0.1 --rounds 20 dataset.path=/data/cifar10
+gdpfed reproduce table2 --datasets digits         a data set of your own, as conf/dataset/ names it"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help=", ".join(experiments()))
+    add_overrides(parser, "dataset.model=cnn2, for every cell")
+    parser.add_argument("--list", action="store_true", help="list tables and figures, and end")
+    parser.add_argument("--datasets", default="", metavar="A,B", help="in place of the experiment's own")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs a cell (default 3)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="in place of every data set's own")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        metavar="F",
+        help="share of the clients, rates unchanged (default 1)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=OUTPUT, metavar="DIR", help=f"for runs and tables (default {OUTPUT})"
+    )
+
+
+def _execute(options: argparse.Namespace) -> int:
+    if options.list or options.experiment is None:
+        make_console().print(_list().to_rich())
+        return 0
+    setting = Setting(
+        datasets=tuple(filter(None, options.datasets.split(","))),
+        overrides=tuple(options.overrides),
+        num_rounds=options.rounds,
+        client_factor=options.scale,
+    )
+    request = Reproduction(
+        experiment=load_experiment(options.experiment),
+        setting=setting,
+        num_seeds=options.seeds,
+        output=options.output.absolute(),
+        command=options.command_line,
+    )
+    complete = reproduce(request, _train, make_console())
+    return 0 if complete else 1
+
+
+def _train(config: Config, *, observe: Callable[[RoundRecord], None] | None = None) -> Path:
+    """Train in process; imported only where something is trained, since torch takes seconds to import."""
+    from gdpfed.simulation import simulate
+
+    return simulate(config, observe=observe)
+
+
+def _list() -> Table:
+    chosen = [load_experiment(name) for name in experiments()]
+    rows = [
+        [
+            each.name,
+            each.title.partition(": ")[2],
+            "trained" if each.trained else "computed",
+            ", ".join(each.datasets),
+        ]
+        for each in chosen
+    ]
+    return Table("Experiments", ("name", "shows", "by", "data sets"), rows)
+
+
+COMMAND = Command(
+    name="reproduce",
+    help="make a table or figure of the paper",
+    description=(
+        "Run what is missing of a table or figure, continue what was interrupted, reuse what is finished, "
+        "and write the table (Markdown and CSV), a picture and every cell's configuration, with the paper's "
+        "figures beside ours where they are known. Exit status 1: some cells are missing, the table says why."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

@@ -1,0 +1,55 @@
+"""``gdpfed simulate``: train in this process and follow the rounds."""
+
+import argparse
+import sys
+
+from conf.load import load
+from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.report.plan_table import plan_table
+from gdpfed.report.progress import RunProgress
+from gdpfed.report.records import RoundRecord, read_rounds
+from gdpfed.rounds.checkpoint import CHECKPOINT_FILE
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.simulation.simulate import simulate_prepared
+
+EXAMPLES = """\
+gdpfed simulate method=dp_fedavg secagg=off       train without messages, the fastest way
+gdpfed simulate run.resume=runs/20260101-120000-digits-gdpfed_plus"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_overrides(parser, "run.seed=1")
+
+
+def _execute(options: argparse.Namespace) -> int:
+    prepared = PreparedRun.of(load(options.overrides))
+    console, plan = make_console(), prepared.method.plan
+    console.print(plan_table(plan, prepared.method.name))
+    budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
+    try:
+        with RunProgress(
+            console, prepared.config.run.num_rounds, budgets, waiting="training the first round ..."
+        ) as progress:
+
+            def show(record: RoundRecord) -> None:
+                progress.update(read_rounds(prepared.path))
+
+            simulate_prepared(prepared, observe=show, announce=console.print)
+    except KeyboardInterrupt:
+        if not (prepared.path / CHECKPOINT_FILE).exists():
+            raise
+        print(f"gdpfed: interrupted; continue with run.resume={prepared.path}", file=sys.stderr)
+        return 130
+    console.print(f"The run's files are in {prepared.path}", soft_wrap=True)
+    return 0
+
+
+COMMAND = Command(
+    name="simulate",
+    help="train in this process, without messages",
+    description="Run the same plan, method and client arithmetic as 'gdpfed run' without Flower's messages; "
+    "the run directory is the same, and either command can continue what the other began.",
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

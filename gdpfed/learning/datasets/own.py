@@ -1,0 +1,92 @@
+"""Examples that a client brings itself, in the form that the model of a data set takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.learning.datasets.dataset import Dataset, Split
+from gdpfed.learning.errors import LearningError
+from gdpfed.registry import Registry
+
+OWN_KEYS = ("x_train", "y_train")
+
+Reader = Callable[[Path], tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]]
+"""From a path to inputs of shape (N, ...), scaled as the model takes them, and labels of shape (N,)."""
+
+READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=LearningError)
+
+
+@dataclass(frozen=True)
+class ExampleForm:
+    """What an example looks like: enough to build the model where the data set is not at hand.
+
+    Attributes:
+        input_shape: of one example.
+        input_dtype: float32, or int64 for positions in a vocabulary.
+        num_classes: labels run from 0 to one less.
+    """
+
+    input_shape: tuple[int, ...]
+    input_dtype: str
+    num_classes: int
+
+    @classmethod
+    def of(cls, data: Dataset) -> "ExampleForm":
+        """The form of a data set's examples."""
+        return cls(data.input_shape, str(data.input_dtype), data.num_classes)
+
+
+def read_own(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+    """Inputs and labels as they lie in the client's file.
+
+    Raises:
+        LearningError: no such file, of a kind without a reader, or one that cannot be read.
+    """
+    if not path.exists():
+        raise LearningError(f"data={path} does not exist: name the file with this client's own examples")
+    return READERS.get(path.suffix.removeprefix(".") or "folder")(path)
+
+
+def own_split(path: Path, form: ExampleForm) -> Split:
+    """The client's own examples as the model takes them.
+
+    Raises:
+        LearningError: as in `read_own`, and for examples of another form.
+    """
+    x, y = read_own(path)
+    if x.shape[1:] != form.input_shape or y.shape != (len(x),):
+        raise LearningError(
+            f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; this training takes "
+            f"(N, {', '.join(map(str, form.input_shape))}) and (N,)"
+        )
+    if not np.issubdtype(y.dtype, np.integer) or (len(y) and not 0 <= y.min() <= y.max() < form.num_classes):
+        raise LearningError(f"data={path}: y_train must hold class numbers from 0 to {form.num_classes - 1}")
+    wanted = np.dtype(form.input_dtype)
+    if np.issubdtype(wanted, np.integer) and not np.issubdtype(x.dtype, np.integer):
+        raise LearningError(f"data={path}: x_train is {x.dtype}; this training takes {wanted}")
+    values = x.astype(wanted)
+    if not np.isfinite(values).all():
+        raise LearningError(f"data={path}: x_train holds values that are not finite")
+    return Split(values, y.astype(np.int64))
+
+
+def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [key for key in OWN_KEYS if key not in archive]
+            if missing:
+                raise LearningError(f"data={path} lacks the arrays {', '.join(missing)}")
+            return archive["x_train"], archive["y_train"]
+    except (OSError, EOFError, BadZipFile) as error:
+        raise LearningError(f"data={path} cannot be read as .npz: {error}") from None
+    except ValueError as error:
+        if isinstance(error, LearningError):
+            raise
+        raise LearningError(f"data={path} cannot be read as .npz: {error}") from None
+
+
+READERS.register("npz", _npz)

@@ -1,0 +1,113 @@
+"""Tables that put lines of runs side by side."""
+
+from collections.abc import Callable, Sequence
+
+from gdpfed.report.finished_run import FinishedRun
+from gdpfed.report.lines import Line
+from gdpfed.report.spread import Spread
+from gdpfed.report.table import Table
+
+ABSENT = "–"
+KILO = 1000
+
+RESULT_HEADINGS = (
+    "run",
+    "seeds",
+    "rounds",
+    "test accuracy (%)",
+    "Lambda",
+    "up (kB)",
+    "down (kB)",
+    "s / round",
+)
+BUDGET_HEADINGS = ("run", "group", "clients", "rate q", "sigma²", "epsilon budget", "spent", "vs server")
+
+
+def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spread | None:
+    """A measured figure over the runs that have it; None if none has."""
+    values = [value for value in map(measure, line.runs) if value is not None]
+    return Spread.of(values) if values else None
+
+
+def kilobytes_up(run: FinishedRun) -> float | None:
+    """What a client sends in a round that it takes part in, in kB."""
+    return None if run.upload_bytes is None else run.upload_bytes / KILO
+
+
+def kilobytes_down(run: FinishedRun) -> float:
+    """The model that a client gets in a round that it takes part in, in kB."""
+    return run.download_bytes / KILO
+
+
+def noise_magnitude(run: FinishedRun) -> float:
+    """Lambda of the run's plan."""
+    return float(run.plan["noise_magnitude"])
+
+
+def results_table(lines: Sequence[Line]) -> Table:
+    """Accuracy and cost, one row a line."""
+    seeds = max(len(line.runs) for line in lines)
+    spread = "mean ± standard deviation over the seeds; " if seeds > 1 else ""
+    return Table(
+        title="Accuracy and cost",
+        headings=RESULT_HEADINGS,
+        rows=[_result_row(line) for line in lines],
+        note=(
+            f"Test accuracy after the last round: {spread}Lambda: noise magnitude, the expected squared "
+            "noise a parameter. Up and down: masked update and model, in kB for a client in a round that "
+            f"it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
+        ),
+    )
+
+
+def _result_row(line: Line) -> list[str]:
+    measures = ((noise_magnitude, ".3g"), (kilobytes_up, ".1f"), (kilobytes_down, ".1f"))
+    seconds = figure_of(line, lambda run: run.seconds_a_round)
+    return [
+        line.label,
+        str(len(line.runs)),
+        str(len(line.runs[0].records)),
+        line.final_accuracy.text(),
+        *(_mean(figure_of(line, measure), form) for measure, form in measures),
+        ABSENT if seconds is None else seconds.text(".2f"),
+    ]
+
+
+def _mean(figure: Spread | None, form: str) -> str:
+    return ABSENT if figure is None else format(figure.mean, form)
+
+
+def budgets_table(lines: Sequence[Line]) -> Table:
+    """What every group was promised and has spent, one row a group."""
+    return Table(
+        title="Privacy budgets",
+        headings=BUDGET_HEADINGS,
+        rows=[row for line in lines for row in _budget_rows(line)],
+        note=(
+            "Spent: accounted against everybody who does not know who was sampled. Vs server: the same for "
+            "the coordinating server, for the client that took part most often in any of the runs; none: no "
+            "bound holds."
+        ),
+    )
+
+
+def _budget_rows(line: Line) -> list[list[str]]:
+    return [
+        [
+            line.label if index == 0 else "",
+            str(index),
+            str(group["clients"]),
+            f"{100 * group['sampling_rate']:.2f} %",
+            f"{group['noise_variance_multiplier']:.3f}",
+            _epsilon([group["epsilon"]]),
+            _epsilon([run.records[-1].spent_epsilon[index] for run in line.runs]),
+            _epsilon([run.records[-1].epsilon_against_server[index] for run in line.runs]),
+        ]
+        for index, group in enumerate(line.runs[0].plan["groups"])
+    ]
+
+
+def _epsilon(values: Sequence[float | None]) -> str:
+    """The largest; none as soon as one of them is unbounded."""
+    bounded = [value for value in values if value is not None]
+    return f"{max(bounded):.3g}" if len(bounded) == len(values) else "none"

@@ -1,0 +1,102 @@
+"""Pictures that put lines of runs side by side."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gdpfed.report.comparison import (
+    figure_of,
+    kilobytes_down,
+    kilobytes_up,
+    noise_magnitude,
+)
+from gdpfed.report.curves import draw_curves
+from gdpfed.report.dots import Dots, draw_dots, height_inches
+from gdpfed.report.finished_run import FinishedRun
+from gdpfed.report.lines import Line
+from gdpfed.report.spread import Spread
+from gdpfed.report.style import new_figure, new_panels, save, shared_legend, styled
+
+CURVES_PICTURE = "accuracy.png"
+FINAL_PICTURE = "final_accuracy.png"
+BUDGETS_PICTURE = "budgets.png"
+COST_PICTURE = "cost.png"
+
+
+def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
+    """Write every picture; returns their names."""
+    pictures = {
+        CURVES_PICTURE: accuracy_picture,
+        FINAL_PICTURE: final_picture,
+        BUDGETS_PICTURE: budgets_picture,
+        COST_PICTURE: cost_picture,
+    }
+    for name, draw in pictures.items():
+        draw(lines, directory / name)
+    return list(pictures)
+
+
+@styled
+def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
+    """Test accuracy after every round, mean and band over the seeds."""
+    figure = new_figure(6.4, 3.8)
+    (axes,) = new_panels(figure, 1, columns=1)
+    draw_curves(axes, [(index, line.label, line.accuracies()) for index, line in enumerate(lines)])
+    shared_legend(figure, [axes])
+    save(figure, path)
+
+
+@styled
+def final_picture(lines: Sequence[Line], path: Path) -> None:
+    """Test accuracy after the last round."""
+    figure = new_figure(6.4, height_inches(len(lines)))
+    (axes,) = new_panels(figure, 1, columns=1)
+    values = [line.final_accuracy for line in lines]
+    draw_dots(axes, _labels(lines), [Dots("accuracy", values)], "test accuracy after the last round (%)")
+    save(figure, path)
+
+
+@styled
+def budgets_picture(lines: Sequence[Line], path: Path) -> None:
+    """What every group has spent, beside its budget."""
+    names, spent, budgets = [], [], []
+    for line in lines:
+        for index, group in enumerate(line.runs[0].plan["groups"]):
+            names.append(f"{line.label}, group {index}")
+            spent.append(_over_seeds(line, index))
+            budgets.append(None if group["epsilon"] is None else Spread.of([group["epsilon"]]))
+    figure = new_figure(6.4, height_inches(len(names), kinds=2))
+    (axes,) = new_panels(figure, 1, columns=1)
+    draw_dots(axes, names, [Dots("spent", spent), Dots("budget", budgets, hollow=True)], "epsilon")
+    axes.set_xlim(left=0)
+    shared_legend(figure, [axes])
+    save(figure, path)
+
+
+def _over_seeds(line: Line, group: int) -> Spread | None:
+    spent = [run.records[-1].spent_epsilon[group] for run in line.runs]
+    bounded = [epsilon for epsilon in spent if epsilon is not None]
+    return Spread.of(bounded) if bounded else None
+
+
+@styled
+def cost_picture(lines: Sequence[Line], path: Path) -> None:
+    """Noise, traffic and time, a panel each."""
+    panels: list[tuple[str, dict[str, Callable[[FinishedRun], float | None]]]] = [
+        ("noise magnitude Λ", {"Λ": noise_magnitude}),
+        ("kB a client and round", {"up": kilobytes_up, "down": kilobytes_down}),
+        ("seconds a round", {"time": lambda run: run.seconds_a_round}),
+    ]
+    figure = new_figure(8.0, height_inches(len(lines), kinds=2))
+    axes = new_panels(figure, len(panels), columns=len(panels), sharey=True)
+    for panel, (unit, measures) in zip(axes, panels, strict=True):
+        dots = [
+            Dots(label, [figure_of(line, measure) for line in lines]) for label, measure in measures.items()
+        ]
+        draw_dots(panel, _labels(lines), dots, unit)
+        panel.set_xlim(left=0)
+    shared_legend(figure, [axes[1]])
+    save(figure, path)
+
+
+def _labels(lines: Sequence[Line]) -> list[str]:
+    return [line.label for line in lines]

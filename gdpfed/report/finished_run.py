@@ -1,0 +1,126 @@
+"""A finished run, read back from its directory."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError, safe_open
+
+from gdpfed.report.errors import ReportError
+from gdpfed.report.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, read_rounds
+
+SECTIONS = ("dataset", "method", "privacy", "secagg", "run")
+FLOAT32_BYTES = 4
+
+Settings = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """What a run has left behind.
+
+    Attributes:
+        settings: its whole configuration by section and key.
+        plan: the privacy plan in its JSON form.
+        records: one a round, round 1 first.
+        dimension: d, the parameters of the model.
+    """
+
+    path: Path
+    settings: Settings
+    plan: Mapping[str, Any]
+    records: list[RoundRecord]
+    dimension: int
+
+    @property
+    def seed(self) -> int:
+        """The seed of model, partition and batches."""
+        return int(self.settings["run"]["seed"])
+
+    @property
+    def final_accuracy(self) -> float:
+        """Test accuracy after the last round, in percent."""
+        return 100 * self.records[-1].accuracy
+
+    @property
+    def seconds_a_round(self) -> float | None:
+        """Mean wall time of a round; None where none was recorded."""
+        times = [record.seconds["total"] for record in self.records if "total" in record.seconds]
+        return sum(times) / len(times) if times else None
+
+    @property
+    def upload_bytes(self) -> float | None:
+        """What a client sends in a round that it takes part in; None where nothing was sent."""
+        sent = [each for record in self.records for each in record.upload_bytes if each > 0]
+        return self.dimension * sum(sent) / len(sent) if sent else None
+
+    @property
+    def download_bytes(self) -> int:
+        """The model that a client of a cohort gets, as float32."""
+        return FLOAT32_BYTES * self.dimension
+
+
+def read_run(path: Path) -> FinishedRun:
+    """The finished run in a directory.
+
+    Raises:
+        ReportError: no run, an unfinished one or a damaged one.
+    """
+    settings = _read_settings(path)
+    plan = _read_plan(path)
+    try:
+        records = read_rounds(path)
+    except ValueError as error:
+        raise ReportError(f"{path} is a damaged run: {error}") from None
+    if not (path / MODEL_FILE).is_file():
+        raise ReportError(
+            f"{path} is not finished, {len(records)} of {settings['run']['num_rounds']} rounds are "
+            f"recorded: continue it with run.resume={path}"
+        )
+    if [record.round for record in records] != list(range(1, settings["run"]["num_rounds"] + 1)):
+        raise ReportError(
+            f"{path} is a damaged run: its record does not hold the rounds 1 to "
+            f"{settings['run']['num_rounds']} once each; restore it from a copy"
+        )
+    return FinishedRun(path, settings, plan, records, _read_dimension(path / MODEL_FILE))
+
+
+def read_settings(path: Path) -> Settings | None:
+    """The configuration that a run directory holds; None if there is none that can be read."""
+    try:
+        settings = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    whole = isinstance(settings, dict) and all(isinstance(settings.get(name), dict) for name in SECTIONS)
+    return settings if whole else None
+
+
+def _read_settings(path: Path) -> Settings:
+    if not path.is_dir():
+        raise ReportError(f"{path} is no run: there is no such directory")
+    settings = read_settings(path)
+    if settings is None:
+        raise ReportError(f"{path} is no run: it holds no {CONFIG_FILE} with the settings of one")
+    return settings
+
+
+def _read_plan(path: Path) -> Mapping[str, Any]:
+    try:
+        plan = json.loads((path / PLAN_FILE).read_text(encoding="utf-8"))
+        plan["noise_magnitude"], plan["groups"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ReportError(f"{path} is a damaged run: {PLAN_FILE} holds no plan") from None
+    return dict(plan)
+
+
+def _read_dimension(model: Path) -> int:
+    """The number of parameters, from the file's header alone."""
+    try:
+        with safe_open(model, framework="numpy") as tensors:
+            return sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ReportError(f"{model.parent} is a damaged run: {MODEL_FILE}: {error}") from None

@@ -1,0 +1,100 @@
+"""Runs that differ in nothing but the seed are one line of a comparison."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gdpfed.report.errors import ReportError
+from gdpfed.report.finished_run import FinishedRun, Settings
+from gdpfed.report.spread import Spread
+
+# How a run is carried out: results do not follow from these, so they may change when it is resumed.
+CARRYING_OUT = {
+    "run": frozenset({"directory", "resume", "stop_after_round", "timeout_seconds", "device", "mlflow"}),
+    "simulation": frozenset({"engine", "workers", "clients_at_once"}),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One configuration with a run for every seed, and the name it goes by in a comparison."""
+
+    label: str
+    runs: tuple[FinishedRun, ...]
+
+    @property
+    def final_accuracy(self) -> Spread:
+        """Test accuracy after the last round over the seeds, in percent."""
+        return Spread.of([run.final_accuracy for run in self.runs])
+
+    def accuracies(self) -> list[Spread]:
+        """Test accuracy after every round over the seeds, in percent."""
+        rounds = zip(*(run.records for run in self.runs), strict=True)
+        return [Spread.of([100 * record.accuracy for record in records]) for records in rounds]
+
+
+def computed_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that results follow from, the seed aside, by dotted key."""
+    return {
+        f"{section}.{key}": value
+        for section, values in settings.items()
+        for key, value in values.items()
+        if key not in CARRYING_OUT.get(section, ()) and (section, key) != ("run", "seed")
+    }
+
+
+def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:
+    """One line a configuration, in the order in which they come.
+
+    Raises:
+        ReportError: the same directory twice.
+    """
+    _refuse_repeated(runs)
+    groups: dict[str, list[FinishedRun]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(computed_settings(run.settings), sort_keys=True), []).append(run)
+    settings = [computed_settings(members[0].settings) for members in groups.values()]
+    return [
+        Line(_label(own, settings), tuple(sorted(members, key=lambda run: run.seed)))
+        for own, members in zip(settings, groups.values(), strict=True)
+    ]
+
+
+def _refuse_repeated(runs: Iterable[FinishedRun]) -> None:
+    seen = set()
+    for run in runs:
+        path = run.path.resolve()
+        if path in seen:
+            raise ReportError(f"{run.path} is named twice: it would count as two seeds")
+        seen.add(path)
+
+
+def _label(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
+    """Method, data set where they differ, and what else tells a line from those of the same two."""
+    names = [own["method.name"]]
+    if len({each["dataset.name"] for each in all_settings}) > 1:
+        names.insert(0, own["dataset.name"])
+    alike = [each for each in all_settings if _kind(each) == _kind(own)]
+    differing = [key for key in own if any(each.get(key) != own[key] for each in alike)]
+    return ", ".join([*names, *(f"{_short(key)} {_text(own[key])}" for key in _causes(differing))])
+
+
+def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
+    return settings["dataset.name"], settings["method.name"]
+
+
+def _causes(differing: Sequence[str]) -> list[str]:
+    """Without a data set's own value where the setting that it was the default of differs as well."""
+    elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
+    return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
+
+
+def _short(key: str) -> str:
+    return key.partition(".")[2]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "(" + ", ".join(_text(each) for each in value) + ")"
+    return f"{value:g}" if isinstance(value, float) else str(value)

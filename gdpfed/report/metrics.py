@@ -1,0 +1,32 @@
+"""A round's record as named numbers, for whoever draws curves of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from gdpfed.report.records import RoundRecord
+
+
+def metrics_of(record: RoundRecord) -> dict[str, float]:
+    """Every figure of a round by name, groups and sums counted from 0; what is not promised is left out."""
+    by_group: dict[str, Sequence[float | None]] = {
+        "cohort/group": record.cohort_sizes,
+        "survivors/sum": record.survivors,
+        "epsilon/group": record.spent_epsilon,
+        "epsilon_against_server/group": record.epsilon_against_server,
+    }
+    metrics = {"test/accuracy": record.accuracy, "test/loss": record.loss}
+    for name, values in by_group.items():
+        metrics |= {f"{name}_{k}": float(v) for k, v in enumerate(values) if v is not None}
+    return metrics | {f"seconds/{phase}": value for phase, value in record.seconds.items()}
+
+
+class MetricSink(ABC):
+    """Takes a run's figures round by round."""
+
+    @abstractmethod
+    def write(self, record: RoundRecord) -> None:
+        """Take in one round."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No more rounds come from this process."""

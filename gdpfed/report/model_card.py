@@ -1,0 +1,140 @@
+"""A model card: what was trained, what it promises whom in plain words, and what it does not."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from math import exp, isinf
+
+from conf.schema import Config
+from gdpfed.privacy.ledger import Ledger
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.records import RoundRecord
+
+PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
+
+ADJACENCY_IN_WORDS = {
+    "zero_out": "had sent nothing but noise in every round",
+    "replace_one": "had had any other data",
+}
+NOT_COVERED = """\
+* who took part and when: connections, cohort sizes, dropouts and timing are visible to the server
+* what is true of the population as a whole, which a model may reveal whoever takes part
+* the test set of the server, on which the accuracy above was measured
+* other runs on the same clients: budgets of several runs add up
+* members of a cohort who collude with the server beyond `secagg.corrupt_tolerance`"""
+SERVER_MAY_SEE = (
+    "* **single updates: secure aggregation was off, so nothing at all is promised against the server**"
+)
+SERVER_FOLLOWS = (
+    "* a server that does not follow the protocol (`secagg.mode=active` withstands one that lies)"
+)
+
+
+@dataclass(frozen=True)
+class CardSubject:
+    """What a card is about: configuration, plan, what was charged, and what came of it."""
+
+    config: Config
+    plan: PrivacyPlan
+    ledger: Ledger
+    records: Sequence[RoundRecord]
+
+
+def model_card(subject: CardSubject) -> str:
+    """The card as Markdown."""
+    config, records = subject.config, subject.records
+    accuracy = f"{100 * records[-1].accuracy:.1f} %" if records else "not measured yet"
+    return "\n".join(
+        [
+            f"# {config.dataset.model} on {config.dataset.name}, trained by {config.method.name}",
+            "",
+            f"* data set: {config.dataset.name}, {config.dataset.num_clients} clients, "
+            f"{config.dataset.partition} partition",
+            f"* model: {config.dataset.model}, {config.dataset.local_steps} local steps a round",
+            f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",
+            f"* rounds: {_rounds(subject)}",
+            f"* accuracy on the server's test set: {accuracy}",
+            f"* date: {datetime.now(UTC):%Y-%m-%d}",
+            f"* versions: {_versions()}",
+            "",
+            "## What is promised",
+            "",
+            *_promise(subject),
+            "",
+            "## What is not covered",
+            "",
+            *_not_covered(subject),
+            "",
+        ]
+    )
+
+
+def _rounds(subject: CardSubject) -> str:
+    done, planned = len(subject.records), subject.plan.num_rounds
+    if done >= planned:
+        return f"{planned}, complete"
+    if subject.config.run.stop_after_round is not None and done >= subject.config.run.stop_after_round:
+        return f"{done} of {planned}, paused: it may go on"
+    return f"{done} of {planned}, ended early"
+
+
+def _promise(subject: CardSubject) -> list[str]:
+    plan = subject.plan
+    if not plan.private:
+        return ["Nothing: updates were neither clipped nor noised."]
+    words = ADJACENCY_IN_WORDS[plan.adjacency]
+    lines = [
+        "Take any client, with everything it holds. Whoever sees the models of this run, and does not know "
+        f"in which rounds the client took part, can hardly tell them from those that came out if it {words}: "
+        "the probability of anything they might conclude changes at most by the factor exp(epsilon), up to "
+        f"delta = {plan.delta:.3g}. That is client-level ({plan.adjacency}) differential privacy.",
+        "",
+        "| group | clients | budget epsilon | spent so far | against the server, at most |",
+        "|---|---|---|---|---|",
+    ]
+    figures = zip(plan.groups, subject.ledger.spent(), subject.ledger.against_server(), strict=True)
+    for index, (group, spent, against) in enumerate(figures):
+        lines.append(
+            f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {_figure(against)} |"
+        )
+    factors = [f"{_factor(group.epsilon)} (group {index})" for index, group in enumerate(plan.groups)]
+    return [
+        *lines,
+        "",
+        "In plain words: that a client takes part multiplies the probability of anything by at most "
+        f"{', '.join(factors)}. The server knows whom it asked, so against it the larger figure holds, of "
+        f"the client that took part most often. Accounted with {plan.accountant} for {plan.sampling} "
+        f"sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second time.",
+    ]
+
+
+def _not_covered(subject: CardSubject) -> list[str]:
+    if not subject.plan.private:
+        return ["Everything, see above."]
+    if not subject.plan.sums_hidden:
+        return [SERVER_MAY_SEE, NOT_COVERED]
+    curious = subject.config.secagg.mode == "curious"
+    return [*([SERVER_FOLLOWS] if curious else []), NOT_COVERED]
+
+
+def _figure(value: float) -> str:
+    return "no bound" if isinf(value) else f"{value:.2f}"
+
+
+def _factor(epsilon: float) -> str:
+    return f"{exp(min(epsilon, 700)):.3g}"
+
+
+def _versions() -> str:
+    return ", ".join(
+        [*(f"{name} {_version(name)}" for name in PACKAGES), f"Python {platform.python_version()}"]
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "(not installed as a package)"

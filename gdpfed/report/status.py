@@ -1,0 +1,40 @@
+"""One line a round for an operator: who took part, what is spent and left, how long it will take."""
+
+from collections.abc import Sequence
+from math import isinf
+
+from gdpfed.report.records import RoundRecord
+
+
+def status_line(record: RoundRecord, budgets: Sequence[float], num_rounds: int, seconds_left: float) -> str:
+    """Round, accuracy, cohort, survivors, epsilon spent and left of every group, time, failures."""
+    failed = "".join(f"; {name}: {reason}" for name, reason in record.failures.items())
+    return (
+        f"round {record.round}/{num_rounds}: accuracy {100 * record.accuracy:.1f} %, "
+        f"asked {_each(record.cohort_sizes)}, in the sums {_each(record.survivors)}, "
+        f"{_budgets(record.spent_epsilon, budgets)}, "
+        f"{record.seconds['total']:.1f} s, {_duration(seconds_left)} left{failed}"
+    )
+
+
+def _each(sizes: Sequence[int]) -> str:
+    return "+".join(str(size) for size in sizes) or "0"
+
+
+def _budgets(spent: Sequence[float | None], budgets: Sequence[float]) -> str:
+    if all(isinf(budget) for budget in budgets):
+        return "no privacy"
+    figures = [
+        f"{epsilon:.2f}+{max(0.0, budget - epsilon):.2f}"
+        for epsilon, budget in zip(spent, budgets, strict=True)
+        if epsilon is not None
+    ]
+    return f"epsilon spent+left {', '.join(figures)}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, whole_seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole_seconds} s" if minutes else f"{whole_seconds} s"

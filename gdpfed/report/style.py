@@ -1,0 +1,89 @@
+"""How every picture looks: sizes, colours, line styles and markers that do without colour."""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+
+# Okabe and Ito's colours, told apart by the colour-blind; line styles and markers tell them apart in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+BAND_OPACITY = 0.15
+DOTS_PER_INCH = 200
+MARKERS_A_CURVE = 8
+LEGEND_HANDLE_INCHES, LETTER_INCHES, LEGEND_ROW_INCHES = 0.75, 0.08, 0.2
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+}
+
+
+def styled(draw: Callable[P, None]) -> Callable[P, None]:
+    """Draw a whole picture in this style, and leave matplotlib's settings as they were."""
+
+    @wraps(draw)
+    def drawn(*arguments: P.args, **named: P.kwargs) -> None:
+        with rc_context(SETTINGS):
+            draw(*arguments, **named)
+
+    return drawn
+
+
+def new_figure(width_inches: float, height_inches: float) -> Figure:
+    """An empty figure whose layout makes room for labels and legends."""
+    return Figure(figsize=(width_inches, height_inches), layout="constrained")
+
+
+def new_panels(figure: Figure, count: int, *, columns: int, **sharing: Any) -> list[Axes]:
+    """``count`` panels in rows of ``columns``, in reading order."""
+    rows = -(-count // columns)
+    grid = figure.subplots(rows, min(count, columns), squeeze=False, **sharing)
+    panels = list(grid.flat)
+    for spare in panels[count:]:
+        spare.remove()
+    return panels[:count]
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour, dash and marker of the ``index``-th curve."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": STYLES[index % len(STYLES)],
+        "marker": MARKERS[index % len(MARKERS)],
+    }
+
+
+def markers_every(points: int) -> int:
+    """Every how many points of a curve a marker tells it apart without hiding it."""
+    return max(1, points // MARKERS_A_CURVE)
+
+
+def shared_legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    """One legend for all panels, every label once, in room that is added below them."""
+    entries = [each for panel in panels for each in zip(*panel.get_legend_handles_labels(), strict=True)]
+    by_label = {label: handle for handle, label in reversed(entries)}
+    labels = list(dict.fromkeys(label for _, label in entries))
+    if not labels:
+        return
+    entry_width = LEGEND_HANDLE_INCHES + LETTER_INCHES * max(map(len, labels))
+    columns = min(len(labels), max(1, int(figure.get_figwidth() / entry_width)))
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + LEGEND_ROW_INCHES * rows)
+    handles = [by_label[label] for label in labels]
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG."""
+    figure.savefig(path, dpi=DOTS_PER_INCH)

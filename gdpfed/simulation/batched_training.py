@@ -1,0 +1,90 @@
+"""Local SGD of many clients at once: parameters of all of them side by side, one step for all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+from torch.nn.functional import cross_entropy
+
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.methods.base import Theta
+from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.simulation.unfolded_convolution import UnfoldedConvolutions
+
+
+class BatchedTraining:
+    """tau steps of SGD for many clients, each with parameters of its own (Algorithm 1 of the paper).
+
+    Args:
+        model: the architecture; written in operations that ``torch.func.vmap`` knows.
+        device: where to train.
+        precision: float32, tf32 or bf16, in products and convolutions.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, precision: str = "float32") -> None:
+        self.device = device
+        self.precision = precision
+        self._model = model.to(device).train()
+        self._names, parameters = zip(*model.named_parameters(), strict=True)
+        self._shapes = [parameter.shape for parameter in parameters]
+        self._sizes = [parameter.numel() for parameter in parameters]
+
+    def updates(
+        self, theta: Theta, training: LocalTraining, examples: DeviceExamples, batches: Batches
+    ) -> torch.Tensor:
+        """Delta_i = theta_i - theta of every client, shape (clients, d), float64, on the device."""
+        start = torch.from_numpy(theta).to(self.device)
+        ours = start.repeat(batches.positions.shape[1], 1)
+        velocity = torch.zeros_like(ours) if training.momentum else None
+        weights = torch.from_numpy(batches.weights).to(self.device)
+        for step, positions in enumerate(batches.positions):
+            gradient = self.gradients(ours, *examples.take(positions), weights[step])
+            if velocity is not None:
+                gradient = velocity.mul_(training.momentum).add_(gradient)
+            ours.sub_(gradient, alpha=training.learning_rate)
+        return ours.double() - start.double()
+
+    def gradients(
+        self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        """Every client's gradient of its weighted mean cross-entropy, shape (clients, d)."""
+        leaf = thetas.detach().requires_grad_()
+        with self._products():
+            with self._forward():
+                logits = self.logits(leaf, x)
+            losses = cross_entropy(logits.float().flatten(0, 1), y.flatten(), reduction="none")
+            (gradient,) = torch.autograd.grad((losses * weights.flatten()).sum(), leaf)
+        return gradient
+
+    def logits(self, thetas: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """(clients, d) and (clients, batch, ...) to (clients, batch, classes)."""
+        parts = torch.split(thetas, self._sizes, dim=1)
+        parameters = {
+            name: part.view(-1, *shape)
+            for name, part, shape in zip(self._names, parts, self._shapes, strict=True)
+        }
+        # A layer that draws, such as dropout, draws anew for every client.
+        return vmap(self._logits_of_one, randomness="different")(parameters, x)
+
+    def _logits_of_one(self, parameters: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = functional_call(self._model, parameters, (x,))
+        return logits
+
+    @contextmanager
+    def _forward(self) -> Iterator[None]:
+        """Convolutions as products; in bf16 if that was asked for."""
+        mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+        with UnfoldedConvolutions(), mixed:
+            yield
+
+    @contextmanager
+    def _products(self) -> Iterator[None]:
+        """Products of float32 matrices, forwards and backwards, in TF32 if that was asked for."""
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)

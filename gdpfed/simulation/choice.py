@@ -1,0 +1,104 @@
+"""Which engine trains a run: a rule, so that the same configuration computes the same on the same machine."""
+
+import os
+import sys
+from functools import partial
+
+import numpy as np
+import torch
+
+from conf.schema import ConfigError, SimulationConfig
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task, choose_device
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.batched_training import BatchedTraining
+from gdpfed.simulation.devices import SeveralDevices
+from gdpfed.simulation.engine import Engine
+from gdpfed.simulation.processes import WorkerProcesses
+from gdpfed.simulation.sequential import SequentialEngine
+
+# A step of a larger model keeps a core busy by itself, and its unfolded pictures would not fit the caches.
+MOST_BATCHED_PARAMETERS_ON_CPU = 2_000_000
+
+
+def choose_engine(settings: SimulationConfig, task: Task, device_name: str) -> tuple[Engine, str]:
+    """The engine that the settings ask for, and in words which it is.
+
+    ``auto`` trains many clients at once on a GPU, and on a CPU up to 2 million parameters, as long as the
+    model can be batched; on a CPU one worker process a core shares the cohort.
+
+    Raises:
+        ConfigError: settings that do not go with the device or the model.
+    """
+    device = choose_device(device_name)
+    _check(settings, device)
+    batched = _is_batched(settings, task, device)
+    kind = "many clients at once" if batched else "one client after the other"
+    if device.type == "cuda":
+        return _on_gpus(settings, task, batched), f"{kind} on {torch.cuda.get_device_name(device)}"
+    workers = settings.workers or (len(os.sched_getaffinity(0)) if _can_fork() else 1)
+    make = partial(_one_engine, settings, task, device, batched)
+    if workers == 1:
+        return make(), f"{kind} on the CPU"
+    return WorkerProcesses(make, workers), f"{kind} in each of {workers} processes"
+
+
+def _check(settings: SimulationConfig, device: torch.device) -> None:
+    if settings.precision == "tf32" and device.type != "cuda":
+        raise ConfigError(
+            f"simulation.precision=tf32 is a precision of GPUs and this run is on {device}: use float32"
+        )
+    if (settings.workers or 1) > 1 and (device.type == "cuda" or not _can_fork()):
+        place = "on a GPU, which one process keeps busy" if _can_fork() else f"on {sys.platform}"
+        raise ConfigError(f"simulation.workers={settings.workers} cannot be had {place}: leave it out")
+
+
+def _can_fork() -> bool:
+    return sys.platform == "linux"
+
+
+def _is_batched(settings: SimulationConfig, task: Task, device: torch.device) -> bool:
+    """Whether to batch: as told, or by the rule; precisions other than float32 exist batched only.
+
+    Raises:
+        ConfigError: the model has operations that ``torch.func.vmap`` does not know, and must be batched.
+    """
+    told = settings.engine == "batched" or settings.precision != "float32"
+    if settings.engine == "sequential":
+        return False
+    dimension = sum(parameter.numel() for parameter in task.build_model().parameters())
+    if not told and device.type == "cpu" and dimension > MOST_BATCHED_PARAMETERS_ON_CPU:
+        return False
+    obstacle = _obstacle_to_batching(task)
+    if obstacle and told:
+        raise ConfigError(
+            f"dataset.model={task.model} cannot train many clients at once ({obstacle}): use "
+            "simulation.engine=sequential"
+        )
+    return not obstacle
+
+
+def _obstacle_to_batching(task: Task) -> str:
+    """Why the model cannot be batched, in one line; empty if it can."""
+    model = task.build_model()
+    training = BatchedTraining(model, torch.device("cpu"))
+    example = torch.from_numpy(task.load().train.take(np.zeros(2, dtype=np.int64)).x)
+    try:
+        with torch.no_grad():
+            training.logits(torch.from_numpy(flatten(model)).repeat(2, 1), torch.stack([example, example]))
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
+def _one_engine(settings: SimulationConfig, task: Task, device: torch.device, batched: bool) -> Engine:
+    if not batched:
+        return SequentialEngine()
+    return BatchedEngine(task, device, precision=settings.precision, chunk_clients=settings.clients_at_once)
+
+
+def _on_gpus(settings: SimulationConfig, task: Task, batched: bool) -> Engine:
+    """One engine a GPU; a single one without threads."""
+    count = torch.cuda.device_count() if batched else 1
+    engines = [_one_engine(settings, task, torch.device("cuda", index), batched) for index in range(count)]
+    return engines[0] if count == 1 else SeveralDevices(engines)

@@ -1,0 +1,44 @@
+"""A cohort shared out to several devices of this process."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.methods.base import Theta
+from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, split_evenly
+
+
+class SeveralDevices(Engine):
+    """Trains an equal part of a cohort on each of several engines, one thread each.
+
+    Args:
+        engines: one a device.
+    """
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self._engines = engines
+        self._pool = ThreadPoolExecutor(len(engines))
+
+    def updates(
+        self, order: TrainingOrder, theta: Theta, cohort: Cohort
+    ) -> Iterator[tuple[Sequence[int], Steps]]:
+        def train(engine: Engine, part: Cohort) -> list[tuple[Sequence[int], Steps]]:
+            return list(engine.updates(order, theta, part))
+
+        parts = split_evenly(cohort, len(self._engines))
+        for chunks in self._pool.map(train, self._engines, parts):
+            yield from chunks
+
+    def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
+        def train(engine: Engine, part: Cohort) -> StepSum:
+            return engine.sum_updates(order, theta, part)
+
+        total = StepSum.zero(len(theta))
+        for part in self._pool.map(train, self._engines, split_evenly(cohort, len(self._engines))):
+            total.add(part.total, part.num_updates)
+        return total
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for engine in self._engines:
+            engine.close()

@@ -1,0 +1,89 @@
+"""What trains cohorts: from the model and the clients' ids to clipped updates in integer steps."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.methods.base import Theta
+from secagg import Encoding
+
+Steps = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """Clients whose updates go into one sum, and the integer grid of that sum."""
+
+    clients: Sequence[int]
+    encoding: Encoding
+
+
+@dataclass
+class StepSum:
+    """A sum of updates in integer steps, exact whatever the order of its terms.
+
+    Attributes:
+        total: shape (d,), int64.
+        num_updates: how many updates are in it.
+    """
+
+    total: Steps
+    num_updates: int = 0
+
+    @classmethod
+    def zero(cls, dimension: int) -> "StepSum":
+        """The sum of nothing."""
+        return cls(np.zeros(dimension, dtype=np.int64))
+
+    def add(self, total: Steps, num_updates: int = 1) -> None:
+        """Add one update, or the sum of several."""
+        self.total += total
+        self.num_updates += num_updates
+
+
+class Engine(ABC):
+    """Trains the clients of cohorts from one model.
+
+    An update that cannot be encoded is left out, as a client that cannot encode it leaves the sum.
+    """
+
+    @abstractmethod
+    def updates(
+        self, order: TrainingOrder, theta: Theta, cohort: Cohort
+    ) -> Iterator[tuple[Sequence[int], Steps]]:
+        """Client ids and their updates of shape (ids, d), some at a time; noise is not in them."""
+
+    def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
+        """The sum of the cohort's updates."""
+        total = StepSum.zero(len(theta))
+        for clients, steps in self.updates(order, theta, cohort):
+            total.add(steps.sum(axis=0), len(clients))
+        return total
+
+    def close(self) -> None:  # noqa: B027 - most engines hold nothing
+        """Release what the engine holds; it trains nothing afterwards."""
+
+
+def cohorts_of(
+    clients: Sequence[int], encoding: Encoding, clipping_norms: Mapping[int, float]
+) -> list[Cohort]:
+    """The clients of one sum by their bound: that of the sum, or one of their own."""
+    by_norm: dict[float | None, list[int]] = {}
+    for client_id in clients:
+        by_norm.setdefault(clipping_norms.get(client_id), []).append(client_id)
+    return [
+        Cohort(ids, encoding if norm is None else encoding.clipped_to(norm)) for norm, ids in by_norm.items()
+    ]
+
+
+def split_evenly(cohort: Cohort, num_parts: int) -> list[Cohort]:
+    """At most so many parts, none of them empty, of sizes that differ by at most one."""
+    count = len(cohort.clients)
+    parts = min(num_parts, count)
+    edges = [count * part // parts for part in range(parts + 1)] if parts else []
+    return [Cohort(cohort.clients[start:stop], cohort.encoding) for start, stop in pairwise(edges)]

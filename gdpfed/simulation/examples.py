@@ -1,0 +1,69 @@
+"""The training examples on the device that trains, and which of them every client takes in every step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.client_update import batch_generator
+from gdpfed.learning.datasets import Split
+from gdpfed.learning.local_update import draw_batches
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.learning.task import Task
+
+
+class DeviceExamples:
+    """The training split, once: in memory of a GPU as model inputs, on a CPU where it lies already."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self._train = task.load().train
+        self._device = device
+        self._resident: tuple[torch.Tensor, torch.Tensor] | None = None
+        if device.type != "cpu":
+            everything = self._train.take(np.arange(len(self._train)))
+            self._resident = self._moved(everything)
+
+    def take(self, positions: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and labels at these positions, on the device; shapes (*positions.shape, ...)."""
+        if self._resident is None:
+            x, y = self._moved(self._train.take(positions.reshape(-1)))
+        else:
+            where = torch.from_numpy(positions.reshape(-1)).to(self._device)
+            x, y = (each[where] for each in self._resident)
+        return x.view(*positions.shape, *x.shape[1:]), y.view(positions.shape)
+
+    def _moved(self, examples: Split) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.from_numpy(examples.x).to(self._device), torch.from_numpy(examples.y).to(self._device)
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """What some clients train on, step by step.
+
+    A client with fewer examples than a batch holds takes all of them; the rest of its batch is any example
+    with weight 0. A client without examples has weights of 0 alone.
+
+    Attributes:
+        positions: in the training split, shape (steps, clients, batch size), int64.
+        weights: of every example in its client's loss; a step's weights add up to 1 or are all 0.
+    """
+
+    positions: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float32]
+
+    @classmethod
+    def draw(cls, order: TrainingOrder, clients: Sequence[int]) -> "Batches":
+        """The batches that these clients draw on their own nodes."""
+        shape = (order.training.local_steps, len(clients), order.training.batch_size)
+        positions, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        for column, client_id in enumerate(clients):
+            own = order.task.client_indices(client_id)
+            if len(own) == 0:
+                continue
+            size = min(order.training.batch_size, len(own))
+            drawn = draw_batches(len(own), order.training, batch_generator(order, client_id))
+            positions[:, column, :size] = own[np.stack(drawn)]
+            weights[:, column, :size] = 1 / size
+        return cls(positions, weights)

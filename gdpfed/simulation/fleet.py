@@ -1,0 +1,81 @@
+"""InProcessFleet: the jobs of a wave are trained and summed in this process."""
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Self
+
+from conf.schema import SecAggConfig
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.methods.base import ClientSum, Theta
+from gdpfed.rounds.fleet import Fleet, Jobs
+from gdpfed.rounds.sums import plain_sum, sum_pairwise
+from gdpfed.simulation.engine import Engine, StepSum, cohorts_of
+from gdpfed.simulation.joined_sessions import Identities, JoinedSessions
+from gdpfed.simulation.sum_noise import sum_noise_steps
+from secagg import RoundParameters, Stage
+
+
+class InProcessFleet(Fleet):
+    """Clients that an engine trains, without messages.
+
+    With secure aggregation their real sessions are joined to the server's in memory: keys, shares, masks
+    and recovery are those of a run over Flower. Without it the updates are summed and the noise of the
+    sum is drawn at once. Release the engine with ``close``, or use it as a context manager.
+    """
+
+    def __init__(self, secagg: SecAggConfig, run_label: str, engine: Engine) -> None:
+        super().__init__(secagg, run_label)
+        self.engine = engine
+        self._identities = Identities()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.engine.close()
+
+    def sum_jobs(
+        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+    ) -> dict[str, ClientSum]:
+        started = perf_counter()
+        if self.secagg.mode == "off":
+            sums = {name: self._plain(order, theta, name, *job, clipping_norms) for name, job in jobs.items()}
+            self._spend("train", started)
+            return sums
+        return self._masked(order, theta, jobs, clipping_norms)
+
+    def _plain(
+        self,
+        order: TrainingOrder,
+        theta: Theta,
+        name: str,
+        parameters: RoundParameters,
+        clients: Sequence[int],
+        clipping_norms: Mapping[int, float],
+    ) -> ClientSum:
+        encoding = parameters.encoding(parameters.num_clients)
+        trained = StepSum.zero(len(theta))
+        for cohort in cohorts_of(clients, encoding, clipping_norms):
+            part = self.engine.sum_updates(order, theta, cohort)
+            trained.add(part.total, part.num_updates)
+        steps = trained.total + sum_noise_steps(order, parameters, trained.num_updates)
+        return plain_sum(name, parameters, encoding.to_residues(steps), trained.num_updates)
+
+    def _masked(
+        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+    ) -> dict[str, ClientSum]:
+        clients = [client_id for _, ids in jobs.values() for client_id in ids]
+        identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
+        roster = {client_id: identity.public_bytes() for client_id, identity in identities.items()}
+        joined = JoinedSessions(self.engine, order, theta, clipping_norms, clients, identities, roster)
+
+        def exchange(stage: Stage, requests: Mapping[int, bytes]) -> Mapping[int, bytes]:
+            started = perf_counter()
+            answers = joined.exchange(stage, requests)
+            self._spend(str(stage), started)
+            return answers
+
+        return sum_pairwise(exchange, jobs, order.context(theta), roster)
+
+    def _spend(self, phase: str, started: float) -> None:
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + perf_counter() - started

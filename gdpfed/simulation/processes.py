@@ -1,0 +1,106 @@
+"""A cohort shared out to worker processes, each of which trains on one core."""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+import torch
+
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.methods.base import Theta
+from gdpfed.rounds.errors import RunError
+from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, split_evenly
+
+T = TypeVar("T")
+MakeEngine = Callable[[], Engine]
+# More parts than workers, so that a core that has other work to do holds up the others less.
+PARTS_A_WORKER = 2
+_PARENT_DEATH_SIGNAL = 1
+
+_engine: Engine
+
+
+class WorkerProcesses(Engine):
+    """Trains parts of a cohort in a persistent pool.
+
+    Workers are forked, so they see the data that this process has loaded without a copy of it. They end
+    with ``close``, and with this process however it ends.
+
+    Args:
+        make_engine: makes a worker's own engine, in the worker.
+        num_workers: how many.
+    """
+
+    def __init__(self, make_engine: MakeEngine, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._pool = ProcessPoolExecutor(
+            num_workers,
+            mp_context=multiprocessing.get_context("fork"),
+            initializer=_start_worker,
+            initargs=(make_engine, os.getpid()),
+        )
+        # Forks all of them now, before this process has threads of its own.
+        self._pool.submit(int).result()
+
+    def updates(
+        self, order: TrainingOrder, theta: Theta, cohort: Cohort
+    ) -> Iterator[tuple[Sequence[int], Steps]]:
+        for part in self._each(_updates_of_part, order, theta, cohort):
+            yield from part
+
+    def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
+        total = StepSum.zero(len(theta))
+        for part in self._each(_sum_of_part, order, theta, cohort):
+            total.add(part.total, part.num_updates)
+        return total
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _each(
+        self,
+        act: Callable[[TrainingOrder, Theta, Cohort], T],
+        order: TrainingOrder,
+        theta: Theta,
+        cohort: Cohort,
+    ) -> Iterator[T]:
+        parts = split_evenly(cohort, PARTS_A_WORKER * self._num_workers)
+        try:
+            for each in as_completed([self._pool.submit(act, order, theta, part) for part in parts]):
+                yield each.result()
+        except BrokenProcessPool:
+            raise RunError(
+                "a worker process was ended from outside, perhaps for want of memory: continue with "
+                "run.resume and fewer simulation.workers or simulation.clients_at_once"
+            ) from None
+
+
+def _start_worker(make_engine: MakeEngine, parent: int) -> None:
+    """An interrupt is the parent's to handle; its end is the worker's, too."""
+    global _engine
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with(parent)
+    torch.set_num_threads(1)
+    _engine = make_engine()
+
+
+def _end_with(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    # A parent that ended before it could be watched sends no signal.
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _sum_of_part(order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
+    return _engine.sum_updates(order, theta, cohort)
+
+
+def _updates_of_part(order: TrainingOrder, theta: Theta, cohort: Cohort) -> list[tuple[Sequence[int], Steps]]:
+    return list(_engine.updates(order, theta, cohort))

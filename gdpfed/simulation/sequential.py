@@ -1,0 +1,27 @@
+"""One client after the other, as a node trains it."""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from gdpfed.client_update import update_steps
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.methods.base import Theta
+from gdpfed.simulation.engine import Cohort, Engine, Steps
+from secagg import EncodingError
+
+logger = logging.getLogger(__name__)
+
+
+class SequentialEngine(Engine):
+    """The very code of a node, client by client."""
+
+    def updates(
+        self, order: TrainingOrder, theta: Theta, cohort: Cohort
+    ) -> Iterator[tuple[Sequence[int], Steps]]:
+        for client_id in cohort.clients:
+            try:
+                steps = update_steps(order, theta, cohort.encoding, client_id)
+            except EncodingError as error:
+                logger.warning("client %d left: %s", client_id, error)
+                continue
+            yield [client_id], steps[None]

@@ -1,0 +1,51 @@
+"""A run in this process, from its configuration to its files."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from conf.schema import Config
+from gdpfed.report.records import RoundRecord
+from gdpfed.rounds.loop import Announce
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.simulation.choice import choose_engine
+from gdpfed.simulation.fleet import InProcessFleet
+
+logger = logging.getLogger(__name__)
+
+
+def simulate(config: Config, *, observe: Callable[[RoundRecord], None] | None = None) -> Path:
+    """Train in this process what ``flwr run`` trains over messages, with the same files.
+
+    Args:
+        config: a checked configuration; ``run.resume`` continues a run of either kind.
+        observe: is given the record of every round.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
+            cannot be used; later only for a file system that refuses.
+    """
+    return simulate_prepared(PreparedRun.of(config), observe=observe)
+
+
+def simulate_prepared(
+    prepared: PreparedRun,
+    *,
+    observe: Callable[[RoundRecord], None] | None = None,
+    announce: Announce = logger.info,
+) -> Path:
+    """As :func:`simulate`, for a run that is prepared already; ``announce`` is told what happens."""
+    config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
+    engine, which = choose_engine(config.simulation, prepared.task, config.run.device)
+    with InProcessFleet(config.secagg, label, engine) as fleet:
+        announce(f"training {which}")
+        run = prepared.open(fleet, logger.info)
+        for record in run.rounds():
+            if observe is not None:
+                observe(record)
+        run.conclude()
+    return prepared.path

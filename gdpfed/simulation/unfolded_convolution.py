@@ -1,0 +1,125 @@
+"""Convolutions as matrix products, which a batch of clients turns into one batched product.
+
+vmap makes one grouped convolution of the convolutions of many clients, each with weights of its own;
+libraries are slow at those, above all backwards. Here every patch of the picture becomes a row of a
+matrix, and the convolution its product with the weights. Pictures lie in memory with their channels last,
+so that a patch is copied in runs and pooling works on whole vectors.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+Pair = tuple[int, int]
+
+
+class UnfoldedConvolutions(TorchFunctionMode):
+    """While active, plain 2-d convolutions are computed as matrix products; other calls pass through."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        if func is functional.conv2d and _is_plain(*args, **given):
+            return unfolded_conv2d(*args[:5], **{k: v for k, v in given.items() if k in _USED})
+        return func(*args, **given)
+
+
+_USED = ("input", "weight", "bias", "stride", "padding")
+
+
+def _is_plain(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair | str = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+) -> bool:
+    return input.dim() == 4 and groups == 1 and _pair(dilation) == (1, 1) and not isinstance(padding, str)
+
+
+def unfolded_conv2d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+) -> torch.Tensor:
+    """``torch.nn.functional.conv2d`` for one group without dilation.
+
+    Args:
+        input: (N, C, H, W), in any memory layout.
+        weight: (O, C, kernel height, kernel width).
+
+    Returns:
+        (N, O, H', W'), with the channels last in memory.
+    """
+    pictures = input.permute(0, 2, 3, 1)
+    rows, columns = _pair(padding)
+    if rows or columns:
+        pictures = functional.pad(pictures, (0, 0, columns, columns, rows, rows))
+    outputs, _, height, width = weight.shape
+    patches: torch.Tensor = Patches.apply(pictures.contiguous(), (height, width), _pair(stride))
+    matrix = weight.permute(2, 3, 1, 0).reshape(-1, outputs)
+    products = patches.flatten(0, 2) @ matrix
+    if bias is not None:
+        products = products + bias
+    return products.view(*patches.shape[:3], outputs).permute(0, 3, 1, 2)
+
+
+class Patches(torch.autograd.Function):
+    """(N, H, W, C), contiguous, to the patches under a kernel: (N, H', W', kernel height * width * C)."""
+
+    @staticmethod
+    def forward(pictures: torch.Tensor, kernel: Pair, stride: Pair) -> torch.Tensor:
+        count, height, width, channels = pictures.shape
+        down, right = (
+            (size - k) // s + 1 for size, k, s in zip((height, width), kernel, stride, strict=True)
+        )
+        row, picture = width * channels, height * width * channels
+        # A row of a patch lies in one piece, so the innermost dimension takes width and channels together.
+        runs = pictures.as_strided(
+            (count, down, right, kernel[0], kernel[1] * channels),
+            (picture, stride[0] * row, stride[1] * channels, row, 1),
+        )
+        return runs.reshape(count, down, right, -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, Pair, Pair], output: torch.Tensor) -> None:
+        ctx.shape, ctx.kernel, ctx.stride = inputs[0].shape, inputs[1], inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        """Every patch's gradient is added where the patch was taken, one kernel position after the other."""
+        height, width = ctx.kernel
+        patches = gradients[0].reshape(*gradients[0].shape[:3], height, width, ctx.shape[3])
+        down, right = patches.shape[1:3]
+        pictures = patches.new_zeros(ctx.shape)
+        for i in range(height):
+            rows = slice(i, i + (down - 1) * ctx.stride[0] + 1, ctx.stride[0])
+            for j in range(width):
+                columns = slice(j, j + (right - 1) * ctx.stride[1] + 1, ctx.stride[1])
+                pictures[:, rows, columns] += patches[:, :, :, i, j]
+        return pictures, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None, None], pictures: torch.Tensor, kernel: Pair, stride: Pair
+    ) -> tuple[torch.Tensor, int]:
+        """The pictures of all clients are pictures."""
+        batched = pictures.movedim(in_dims[0], 0)
+        patches = Patches.apply(batched.flatten(0, 1).contiguous(), kernel, stride)
+        return patches.view(*batched.shape[:2], *patches.shape[1:]), 0
+
+
+def _pair(value: int | Pair) -> Pair:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])

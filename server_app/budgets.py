@@ -1,0 +1,105 @@
+"""Budgets that belong to the clients: the plan is made of what they say, and they agree to its terms."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from conf.schema import CLIENTS, Config
+from gdpfed.exchange import BEGIN, OFFER, TERMS_RECORD
+from gdpfed.methods.rates import configured_delta
+from gdpfed.privacy.terms import Terms, terms_of
+from gdpfed.rounds.errors import RunError
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.rounds.run_directory import saved_client_budgets
+from server_app.exchange import failure_of
+from server_app.join import Joined
+
+NODE_CONFIG = "--node-config \"epsilon=... ledger='...'\""
+
+
+def plan_waits_for_clients(config: Config) -> bool:
+    """Whether nobody knows the budgets before the nodes have joined."""
+    return config.privacy.budgets == CLIENTS and config.privacy.client_budgets is None
+
+
+def with_said_budgets(config: Config, joined: Joined) -> Config:
+    """The configuration with the budgets that the clients say, and a delta that all of them allow.
+
+    A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for
+    each client to say when it is offered the terms. Without a configured delta the plan takes the
+    smallest that a client says, or n**-1.1 if that is smaller.
+
+    Raises:
+        RunError: clients that have no budget of their own.
+    """
+    privacy, num_clients = config.privacy, config.dataset.num_clients
+    silent = [client for client in range(num_clients) if client not in joined.budgets]
+    if silent:
+        raise RunError(
+            f"privacy.budgets={CLIENTS}, but client {silent[0]} ({len(silent)} of {num_clients}) says "
+            f"no budget of its own: start its node with {NODE_CONFIG}, or set privacy.budgets=[...] for all"
+        )
+    if config.run.resume is not None:
+        budgets, delta = saved_client_budgets(Path(config.run.resume))
+    else:
+        budgets = [joined.budgets[client].epsilon for client in range(num_clients)]
+        said = min(own.delta for own in joined.budgets.values())
+        delta = min(said, configured_delta(config)) if privacy.delta is None else privacy.delta
+    return replace(config, privacy=replace(privacy, client_budgets=budgets, delta=delta))
+
+
+def terms_of_clients(run: PreparedRun, joined: Joined) -> dict[int, Terms]:
+    """The terms of every client that has a budget of its own."""
+    plan, secagg = run.method.plan, run.config.secagg
+    terms: dict[int, Terms] = {}
+    for index, group in enumerate(plan.groups):
+        own = terms_of(
+            plan,
+            index,
+            run.name,
+            dropout_tolerance=secagg.dropout_tolerance,
+            corrupt_tolerance=secagg.corrupt_tolerance,
+        )
+        terms |= dict.fromkeys(joined.budgets.keys() & set(group.clients), own)
+    return terms
+
+
+def offer_terms(grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float) -> None:
+    """Ask the clients whether the run fits their own budgets; nothing is charged yet.
+
+    Raises:
+        RunError: one does not agree, and why.
+    """
+    _ask(grid, joined, terms, OFFER, timeout_seconds)
+
+
+def begin_terms(grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float) -> None:
+    """Have the clients charge the run to their own ledgers, before its first round.
+
+    Raises:
+        RunError: one could not.
+    """
+    _ask(grid, joined, terms, BEGIN, timeout_seconds)
+
+
+def _ask(
+    grid: Grid, joined: Joined, terms: Mapping[int, Terms], question: str, timeout_seconds: float
+) -> None:
+    if not terms:
+        return
+    messages = {
+        client: Message(
+            RecordDict({TERMS_RECORD: ConfigRecord(asdict(each))}), joined.nodes[client], f"query.{question}"
+        )
+        for client, each in terms.items()
+    }
+    replies = grid.send_and_receive(list(messages.values()), timeout=timeout_seconds)
+    clients = {message.metadata.message_id: client for client, message in messages.items()}
+    answered = {clients[reply.metadata.reply_to_message_id]: failure_of(reply) for reply in replies}
+    for client in terms:
+        refusal = answered.get(client, f"it did not answer within {timeout_seconds:g} seconds")
+        if refusal is not None:
+            raise RunError(f"client {client} does not take part in this run: {refusal}")

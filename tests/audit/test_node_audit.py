@@ -1,0 +1,105 @@
+"""A node's own ledger under audit: honest ones pass, changed ones are named."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from client_app.budget import RoundOfRun, begin
+from client_app.ledger_file import locked_ledger
+from client_app.settings import Budget
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.cli import main
+from gdpfed.privacy import groups_from_shares, make_plan
+from gdpfed.privacy.terms import terms_of
+
+PLAN = make_plan(
+    groups=groups_from_shares(40, (1.0,)), num_rounds=5, sampling_rate=0.3, clipping_norm=1.0, delta=1e-3
+)
+TERMS = terms_of(PLAN, 0, "one", dropout_tolerance=0.1, corrupt_tolerance=0.0)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    path = tmp_path / "ledger.json"
+    budget = Budget(epsilon=2.0, delta=1e-3, ledger=path)
+    begin(budget, TERMS)
+    with locked_ledger(path) as file:
+        for sent in (RoundOfRun("one", 0), RoundOfRun("one", 3)):
+            file.ledger.charge(sent.run, sent.index)
+        file.save()
+    begin(budget, replace(TERMS, run="two"))
+    return path
+
+
+def test_an_honest_ledger_passes(ledger, capsys):
+    audit = audit_node_ledger(ledger)
+    assert audit.passed
+    first, second = audit.runs
+    assert (first.name, first.sent, first.num_rounds, second.sent) == ("one", 2, 5, 0)
+    assert 0.99 < first.epsilon <= 1.0 < second.epsilon <= 2.0
+    assert first.against_server == second.against_server > 0
+    assert main(["audit", "--node-ledger", str(ledger)]) == 0
+    assert "Every budget held" in capsys.readouterr().out
+
+
+def rewritten(path, change):
+    """A change that also repairs the checksum, as somebody would who means it."""
+    with locked_ledger(path) as file:
+        body = file.ledger.to_dict()
+    change(body)
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({"ledger": body, "sha256": digest}))
+
+
+def less_noise(body):
+    body["runs"][1]["terms"]["noise_stddev"] *= 0.7
+
+
+def more_rounds(body):
+    body["runs"][0]["terms"]["num_rounds"] = 50
+
+
+def a_round_twice(body):
+    body["runs"][0]["rounds"].append(3)
+
+
+def a_round_too_many(body):
+    body["runs"][0]["rounds"].append(5)
+
+
+def in_clear(body):
+    body["runs"][0]["terms"]["sums_hidden"] = False
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (less_noise, "NO"),
+        (more_rounds, "NO"),
+        (a_round_twice, "run one sent two updates in one round"),
+        (a_round_too_many, "run one sent an update in a round beyond its 5"),
+        (in_clear, "run one showed single updates to the server"),
+    ],
+)
+def test_what_broke_the_budget_is_found(ledger, change, words, capsys):
+    rewritten(ledger, change)
+    assert main(["audit", "--node-ledger", str(ledger)]) == 1
+    shown = capsys.readouterr().out
+    assert words in shown
+    assert "does NOT hold" in shown
+
+
+def test_a_changed_file_is_found_by_its_checksum(ledger):
+    ledger.write_text(ledger.read_text().replace('"epsilon": 2.0', '"epsilon": 3.0'))
+    assert "its checksum is another one" in audit_node_ledger(ledger).findings[0]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"ledger": {"runs": [{}]}, "sha256": ""}'])
+def test_no_ledger_is_one_line(tmp_path, text, capsys):
+    (tmp_path / "ledger.json").write_text(text)
+    assert main(["audit", "--node-ledger", str(tmp_path / "ledger.json")]) == 1
+    captured = capsys.readouterr()
+    assert "cannot be read as a node's ledger" in captured.err
+    assert captured.err.count("\n") == 1

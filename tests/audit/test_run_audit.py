@@ -1,0 +1,240 @@
+"""An audit passes an honest run and names whatever was changed in its files."""
+
+import json
+import math
+import re
+
+import pytest
+from small_runs import run
+
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.audit.run_files import AuditError
+from gdpfed.cli import main
+
+FILES = ("config.yaml", "plan.json", "assignment.json", "ledger.json", "rounds.jsonl")
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """The files of one run with budgets 1, 3 and 6."""
+    directory = tmp_path_factory.mktemp("audit") / "run"
+    run(directory, ["method=gdpfed", "privacy.accountant=pld"])
+    return {name: (directory / name).read_text() for name in FILES}
+
+
+@pytest.fixture
+def directory(tmp_path, honest):
+    for name, text in honest.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def edit_json(directory, name, change):
+    data = json.loads((directory / name).read_text())
+    change(data)
+    (directory / name).write_text(json.dumps(data))
+
+
+def edit_rounds(directory, change):
+    records = [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
+    records = change(records) or records
+    (directory / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_an_honest_run_passes_with_its_own_figures(directory):
+    audit = audit_run(directory)
+    assert audit.passed
+    assert audit.findings == ()
+    for group, budget in zip(audit.groups, (1.0, 3.0, 6.0), strict=True):
+        assert group.budget == budget
+        assert group.spent == group.planned
+        assert budget * 0.998 < group.spent <= budget
+        assert group.recorded == pytest.approx(group.spent, rel=1e-3)
+        assert group.most_rounds in (1, 2, 3)
+        assert group.against_server > 0
+
+
+def test_the_command_says_so(directory, capsys):
+    assert main(["audit", str(directory)]) == 0
+    assert "Every budget held, and the files agree." in capsys.readouterr().out
+    assert main(["audit", str(directory), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["passed"] is True
+
+
+def test_a_run_without_privacy_says_that_nothing_was_promised(tmp_path, capsys):
+    run(tmp_path / "run", ["method=fedavg", "run.num_rounds=1"])
+    assert main(["audit", str(tmp_path / "run")]) == 0
+    assert "Nothing was promised" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", ["pause", "discrete", "fixed_size"])
+def test_other_runs_pass_too(tmp_path, mode):
+    overrides = {
+        "pause": ["run.stop_after_round=1"],
+        "discrete": ["privacy.noise=discrete_gaussian", "privacy.accountant=pld"],
+        "fixed_size": ["privacy.sampling=fixed_size", "method=gdpfed"],
+    }[mode]
+    run(tmp_path / "run", overrides)
+    assert audit_run(tmp_path / "run").findings == ()
+
+
+def lower_noise(plan):
+    plan["groups"][1]["noise_multiplier"] *= 0.8
+
+
+def lower_rate(plan):
+    plan["groups"][1]["sampling_rate"] *= 0.5
+
+
+def raise_budget(plan):
+    plan["groups"][1]["epsilon"] = 4.0
+
+
+def drop_round(records):
+    return [records[0], records[2]]
+
+
+def claim_less(records):
+    records[1]["spent_epsilon"][2] *= 0.9
+
+
+def claim_less_against_server(records):
+    records[2]["epsilon_against_server"] = [0.01, 0.01, 0.01]
+
+
+def ask_for_less_noise(records):
+    records[1]["noise_stddevs"][0] *= 0.9
+
+
+def ask_too_many(records):
+    records[0]["cohort_sizes"][0] += 25
+
+
+def sum_over_more(records):
+    records[0]["survivors"][0] += 24
+
+
+def count_less(ledger):
+    client = next(iter(ledger["participations"][2]))
+    del ledger["participations"][2][client]
+
+
+def count_a_stranger(ledger):
+    ledger["participations"][0]["23"] = 1
+
+
+def charge_less(ledger):
+    ledger["charged_rounds"] = 1
+
+
+def charge_more(ledger):
+    ledger["charged_rounds"] = 5
+
+
+def another_plan(ledger):
+    ledger["plan"] = "0" * 64
+
+
+def swap_groups(assignment):
+    assignment["clients"][0], assignment["clients"][1] = assignment["clients"][1], assignment["clients"][0]
+
+
+def clients_twice(assignment):
+    assignment["clients"][0][0][1] += 1
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("plan.json", lower_noise, r"ledger was opened for plan \w+, but plan.json and assignment.json make"),
+        ("plan.json", lower_noise, r"group 1 was planned for a budget of 3, but its 3 rounds cost \d\.\d+"),
+        ("plan.json", lower_rate, r"one of them was changed"),
+        ("plan.json", raise_budget, r"plan.json has a budget of 4, the configuration \[1.0, 3.0, 6.0\]"),
+        ("rounds.jsonl", drop_round, r"rounds.jsonl has rounds \[1, 3\], not 1 to 2 in order"),
+        ("rounds.jsonl", claim_less, r"round 2 records epsilon \S+ of group 2, where \S+ is spent"),
+        ("rounds.jsonl", claim_less_against_server, r"records epsilon 0.01 against the server in group"),
+        ("rounds.jsonl", ask_for_less_noise, r"round 2 asked sum 0 for noise of standard deviation"),
+        ("rounds.jsonl", ask_too_many, r"round 1 has a cohort of \d+ in group 0, not to be expected"),
+        ("rounds.jsonl", ask_too_many, r"the ledger counts \d+ participations in group 0, rounds.jsonl \d+"),
+        ("rounds.jsonl", sum_over_more, r"round 1 has sums over \d+ clients, of \d+ that were asked"),
+        ("ledger.json", count_less, r"participations in group 2, rounds.jsonl \d+: one of them was changed"),
+        ("ledger.json", count_a_stranger, r"the ledger counts client 23 in group 0, which it is not in"),
+        ("ledger.json", charge_less, r"rounds.jsonl has 3 rounds, the ledger 1: a round is charged before"),
+        ("ledger.json", charge_more, r"the ledger has 5 charged rounds, the plan 3"),
+        ("ledger.json", another_plan, r"ledger was opened for plan 000000000000"),
+        ("assignment.json", swap_groups, r"one of them was changed"),
+        ("assignment.json", clients_twice, r"assignment.json has a client in two groups"),
+        ("assignment.json", clients_twice, r"group 0 has 9 clients in assignment.json, 8 in plan.json"),
+    ],
+)
+def test_every_change_is_found(directory, file, change, words, capsys):
+    if file == "rounds.jsonl":
+        edit_rounds(directory, change)
+    else:
+        edit_json(directory, file, change)
+    assert main(["audit", str(directory)]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(words, shown)
+    assert "does NOT hold" in shown
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (
+            "clipping_norm: 2.0",
+            "clipping_norm: 1.0",
+            "plan.json has clipping_norm 2.0, the configuration 1.0",
+        ),
+        (
+            "  num_rounds: 3\n  seed",
+            "  num_rounds: 30\n  seed",
+            "plan.json has num_rounds 3, the configuration 30",
+        ),
+        ("num_clients: 24", "num_clients: 25", "assignment.json has 24 clients, the configuration 25"),
+    ],
+)
+def test_a_changed_configuration_is_found(directory, before, after, words):
+    text = (directory / "config.yaml").read_text()
+    assert before in text
+    (directory / "config.yaml").write_text(text.replace(before, after))
+    assert any(words in finding for finding in audit_run(directory).findings)
+
+
+def test_a_member_with_a_smaller_budget_than_its_group_is_found(tmp_path):
+    said = [1.0 + k % 3 for k in range(24)]
+    run(
+        tmp_path / "run",
+        ["privacy.budgets=clients", f"privacy.client_budgets={said}", "run.num_rounds=1"],
+    )
+    assert audit_run(tmp_path / "run").passed
+    path = tmp_path / "run" / "config.yaml"
+    before, said_there, after = path.read_text().partition("client_budgets:")
+    path.write_text(before + said_there + after.replace("- 3.0\n", "- 0.5\n", 1))
+    (finding,) = audit_run(tmp_path / "run").findings
+    assert "client 2 has a budget of 0.5, but group 2, which it is in, is planned for 3" in finding
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("text", ["", "nonsense: [", "[1]", "{}"])
+def test_damaged_files_are_one_line(directory, file, text, capsys):
+    (directory / file).write_text(text + "\n" if text else "")
+    assert main(["audit", str(directory)]) == 1
+    captured = capsys.readouterr()
+    if file == "rounds.jsonl" and not text:
+        assert "rounds.jsonl has 0 rounds, the ledger 3" in captured.out
+    else:
+        assert captured.err.startswith("gdpfed: ")
+        assert captured.err.count("\n") == 1
+
+
+def test_no_directory_is_one_line(tmp_path):
+    with pytest.raises(AuditError, match="nowhere is no directory of a run"):
+        audit_run(tmp_path / "nowhere")
+
+
+def test_infinite_figures_are_null_in_json(tmp_path, capsys):
+    run(tmp_path / "run", ["method=fedavg", "run.num_rounds=1"])
+    main(["audit", str(tmp_path / "run"), "--json"])
+    assert json.loads(capsys.readouterr().out)["groups"][0]["budget"] is None
+    assert math.isinf(audit_run(tmp_path / "run").groups[0].budget)

@@ -1,0 +1,134 @@
+"""The ledger on a node's disk: whole, locked, never from zero."""
+
+import json
+import multiprocessing
+import os
+import time
+
+import pytest
+
+from client_app import ledger_file
+from client_app.ledger_file import LedgerError, locked_ledger
+from gdpfed.privacy.terms import Terms
+
+TERMS = Terms(
+    run="one",
+    group=0,
+    epsilon=3.0,
+    delta=1e-5,
+    accountant="pld",
+    sampling="poisson",
+    sampling_rate=0.2,
+    group_size=10,
+    adjacency="zero_out",
+    noise_stddev=4.0,
+    clipping_norm=2.0,
+    num_rounds=200,
+    noise="gaussian",
+    sums_hidden=True,
+)
+
+
+def begin(path):
+    with locked_ledger(path) as file:
+        file.ledger.begin(TERMS, epsilon=9.0, delta=1e-5)
+        file.save()
+
+
+def charge(path, rounds):
+    for index in rounds:
+        with locked_ledger(path) as file:
+            file.ledger.charge("one", index)
+            file.save()
+
+
+def test_what_is_saved_is_there_again_and_the_owners_alone(tmp_path):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    charge(path, [3, 1])
+    with locked_ledger(path) as file:
+        assert file.ledger.runs[0].rounds == [3, 1]
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_not_saved_is_not_there(tmp_path):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    with locked_ledger(path) as file:
+        file.ledger.charge("one", 0)
+    with locked_ledger(path) as file:
+        assert file.ledger.runs[0].rounds == []
+
+
+def test_two_processes_lose_no_entry(tmp_path):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=charge, args=(path, range(k, 40, 2))) for k in (0, 1)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    with locked_ledger(path) as file:
+        assert sorted(file.ledger.runs[0].rounds) == list(range(40))
+
+
+def test_a_ledger_in_other_hands_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_file, "LOCK_SECONDS", 0.1)
+    path = tmp_path / "ledger.json"
+    with locked_ledger(path):
+        started = time.monotonic()
+        with pytest.raises(LedgerError, match="has been locked by another process for 0.1 seconds"):
+            begin(path)
+        assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: text.replace('"num_rounds": 200', '"num_rounds": 2'),
+        lambda text: json.dumps({"ledger": {"version": 1, "runs": []}, "sha256": "0" * 64}),
+    ],
+)
+def test_a_damaged_ledger_is_refused_and_left_as_it_is(tmp_path, damage):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    path.write_text(damage(path.read_text()))
+    before = path.read_text()
+    with pytest.raises(LedgerError, match="is damaged .*: restore it from a copy"):
+        begin(path)
+    assert path.read_text() == before
+
+
+def test_a_lost_ledger_is_not_begun_anew(tmp_path):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    path.unlink()
+    with pytest.raises(LedgerError, match="is gone, and with it what was spent"):
+        begin(path)
+    assert not path.exists()
+
+
+def test_a_directory_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(LedgerError, match="name a file in an existing directory"):
+        begin(tmp_path / "not mounted" / "ledger.json")
+    assert not (tmp_path / "not mounted").exists()
+
+
+def test_a_disk_that_refuses_keeps_the_old_ledger(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    before = path.read_text()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(LedgerError, match="cannot be written: No space left on device"):
+        charge(path, [0])
+    assert path.read_text() == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["ledger.json", "ledger.json.lock"]

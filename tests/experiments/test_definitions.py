@@ -1,0 +1,143 @@
+"""The experiment files: each loads, its cells compose and plan, and table 5 meets what is published."""
+
+import pytest
+from matplotlib.image import imread
+
+import conf.experiment
+from conf.experiment import experiments, load_experiment
+from conf.load import load, options
+from conf.schema import ConfigError
+from gdpfed.cli import main
+from gdpfed.experiments.cells import cells_of
+from gdpfed.experiments.reproduce import PLANNED
+from gdpfed.experiments.setting import Setting
+from gdpfed.methods import make_method
+
+PAPER_TOLERANCE_PERCENT = 1.5
+
+
+def test_all_tables_and_figures_are_there():
+    assert experiments() == [
+        *(f"table{number}" for number in (2, 5, 6, 7, 8, 9, 10)),
+        *(f"figure{number}" for number in (1, 2)),
+    ]
+
+
+# Whole files: one data set each here, since every cell takes Hydra a tenth of a second.
+DATASETS = {
+    "table2": "cifar10",
+    "table6": "svhn",
+    "table7": "cifar10",
+    "table8": "shakespeare",
+    "table9": "cifar10",
+    "table10": "fmnist",
+    "figure1": "fmnist",
+}
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_cell_composes_and_those_of_the_last_column_plan(name):
+    experiment = load_experiment(name)
+    setting = Setting(datasets=(DATASETS[name],), overrides=("privacy.accountant=rdp",))
+    cells = cells_of(experiment, setting)
+    columns = list(experiment.columns) or [""]
+    assert len({cell.place for cell in cells}) == len(cells) == len(experiment.rows) * len(columns)
+    for cell in cells[-len(experiment.rows) :]:
+        plan = make_method(cell.config).plan
+        assert plan.num_clients == cell.config.dataset.num_clients
+        assert plan.private == (cell.row != "fedavg")
+    by_place = {(cell.row, cell.column): cell.config.privacy for cell in cells}
+    if name == "table9":
+        assert by_place["gdpfed", "x075"].budgets == [1.5, 4.5, 9.0]
+        assert by_place["gdpfed", "x150"].budgets == [3.0, 9.0, 18.0]
+    if name == "table10":
+        assert by_place["gdpfed", "x125"].clipping_norm == 1.875
+
+
+def test_table_5_meets_every_published_figure(tmp_path):
+    experiment = load_experiment("table5")
+    published = set(experiment.published.variances)
+    experiment.rows = {name: row for name, row in experiment.rows.items() if name in published}
+    presentation = compute(experiment, ("fmnist", "svhn"), tmp_path)
+    rows = [dict(zip(presentation.figures.headings, row, strict=True)) for row in presentation.figures.rows]
+    off = {
+        (row["dataset"], row["row"], row["group"], row["quantity"]): float(row["deviation_percent"])
+        for row in rows
+        if row["published"] and row["calibration"] == "rdp, as printed"
+    }
+    assert len(off) == 3 + 3 + 3 + 1
+    assert max(map(abs, off.values())) < PAPER_TOLERANCE_PERCENT
+    ours = {
+        (row["calibration"], row["quantity"], row["group"]): float(row["value"])
+        for row in rows
+        if (row["dataset"], row["row"]) == ("fmnist", "gdpfed")
+    }
+    for name in ("rdp", "pld"):
+        variances = [ours[name, "sigma^2", str(group)] for group in range(3)]
+        assert ours[name, "Lambda", ""] == pytest.approx(1.5**2 / 3 * sum(variances), rel=1e-4)
+    assert ours["pld", "sigma^2", "0"] < 0.75 * ours["rdp", "sigma^2", "0"]
+    markdown = presentation.tables[0].to_markdown()
+    assert "| GDPFed | 2.00<br>2.00<br>2.00 | 2.26<br>0.90<br>0.53 | 2.26<br>0.90<br>0.53 |" in markdown
+
+
+def test_figure_2_is_the_closed_form(tmp_path):
+    experiment = load_experiment("figure2")
+    experiment.rows = {name: experiment.rows[name] for name in ("x020", "x100", "x290")}
+    experiment.overrides.append("privacy.accountant=rdp")
+    rows = [list(map(str, row)) for row in compute(experiment, ("fmnist",), tmp_path).figures.rows]
+    assert len(rows) == 3 * 3
+    for *_, rate, closed_form in rows:
+        assert float(rate) == pytest.approx(float(closed_form), rel=2e-3)
+    assert [float(row[4]) for row in rows if row[1] == "x100"] == pytest.approx([0.63, 1.83, 3.54], abs=0.01)
+    strictest = [float(row[4]) for row in rows if row[2] == "0"]
+    assert strictest == sorted(strictest)
+
+
+def compute(experiment, datasets, directory):
+    """What a planned experiment shows, its picture drawn."""
+    cells = cells_of(experiment, Setting(datasets=datasets))
+    presentation = PLANNED[experiment.quantity](experiment, datasets, cells)
+    presentation.draw(directory / "picture.png")
+    assert min(imread(directory / "picture.png").shape[:2]) > 200
+    return presentation
+
+
+def test_an_experiment_is_no_option_group():
+    with pytest.raises(ConfigError, match="there is no setting 'experiment'"):
+        load(["experiment=table2"])
+    assert options("experiment") == sorted(experiments())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("quantity: speed", "bad: quantity=speed is none of accuracy, convergence, noise, rates"),
+        ("quantity: accuracy", "bad: give at least one row and one data set"),
+        ("quantity: accuracy\ncolour: red", "Key 'colour' not in 'Experiment'"),
+        (
+            "quantity: accuracy\nmethods: [fedavg]\npublished: {accuracy: {x: {}}}",
+            "published figures for 'x'",
+        ),
+        ("quantity: [", "while parsing"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_one_line(tmp_path, monkeypatch, text, message):
+    (tmp_path / "bad.yaml").write_text(f"title: t\ndatasets: [digits]\n{text}\n")
+    rows = conf.experiment.EXPERIMENT_DIRECTORY / "rows"
+    monkeypatch.setattr(conf.experiment, "EXPERIMENT_DIRECTORY", tmp_path)
+    assert rows.is_dir()
+    with pytest.raises(ConfigError) as refused:
+        load_experiment("bad")
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_name_that_is_none_gets_the_nearest(capsys):
+    assert main(["reproduce", "tabel5"]) == 2
+    assert "there is no experiment 'tabel5'; did you mean table5?" in capsys.readouterr().err
+
+
+def test_the_list_names_them_all(capsys):
+    assert main(["reproduce", "--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in experiments())

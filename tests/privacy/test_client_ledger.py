@@ -1,0 +1,130 @@
+"""A client's own ledger: runs charged whole and once, rounds once, and what is damaged never loaded."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gdpfed.privacy import PrivacyError, groups_from_shares, make_plan
+from gdpfed.privacy.client_ledger import ClientLedger
+from gdpfed.privacy.composition import composed_epsilon
+from gdpfed.privacy.terms import Terms, terms_of
+
+PLAN = make_plan(
+    groups=groups_from_shares(40, (1.0, 3.0)),
+    num_rounds=6,
+    sampling_rate=0.2,
+    clipping_norm=2.0,
+    accountant="rdp",
+)
+TERMS = terms_of(PLAN, 1, "one", dropout_tolerance=0.1, corrupt_tolerance=0.0)
+DELTA = PLAN.delta
+
+
+def ledger_with(*runs, rounds=()):
+    ledger = ClientLedger()
+    for run in runs:
+        ledger.begin(replace(TERMS, run=run), epsilon=9.0, delta=DELTA)
+    for index in rounds:
+        ledger.charge(runs[0], index)
+    return ledger
+
+
+def test_terms_are_the_plans_and_survive_a_message():
+    assert TERMS.mechanism == PLAN.mechanism(1)
+    assert (TERMS.epsilon, TERMS.num_rounds, TERMS.delta) == (3.0, 6, PLAN.delta)
+    assert Terms.from_scalars(json.loads(json.dumps(TERMS.to_scalars()))) == TERMS
+    assert composed_epsilon([TERMS.charge], DELTA) <= 3.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"run": ""}, "the terms' run is ''"),
+        ({"num_rounds": 0}, "num_rounds is 0; it must be at least 1"),
+        ({"delta": 1.0}, "delta is 1.0"),
+        ({"sampling_rate": 1.5}, "sampling_rate is 1.5"),
+        ({"noise_stddev": -1.0}, "noise_stddev is -1.0"),
+        ({"noise": "laplace"}, "noise is 'laplace'"),
+        ({"sums_hidden": 1}, "sums_hidden is 1; give true or false"),
+        ({"dropout_tolerance": 1.0}, "dropout_tolerance is 1.0"),
+        ({"odd": 1}, "unknown entries: odd"),
+    ],
+)
+def test_impossible_terms_are_refused(changes, words):
+    with pytest.raises(PrivacyError, match=words):
+        Terms.from_scalars(TERMS.to_scalars() | changes)
+
+
+def test_a_run_is_charged_whole_when_it_begins_and_once():
+    ledger = ClientLedger()
+    assert ledger.epsilon(DELTA) == 0.0
+    offered = ledger.epsilon(DELTA, also=TERMS)
+    ledger.begin(TERMS, epsilon=3.0, delta=DELTA)
+    assert ledger.epsilon(DELTA) == ledger.epsilon(DELTA, also=TERMS) == offered
+    ledger.begin(TERMS, epsilon=3.0, delta=DELTA)
+    assert len(ledger.runs) == 1
+    assert ledger.epsilon(DELTA, also=replace(TERMS, run="two")) > offered
+
+
+def test_the_same_run_under_other_terms_is_refused():
+    ledger = ledger_with("one")
+    with pytest.raises(PrivacyError, match="run one has begun under other terms"):
+        ledger.begin(replace(TERMS, num_rounds=7), epsilon=9.0, delta=DELTA)
+
+
+@pytest.mark.parametrize(
+    ("run", "index", "words"),
+    [
+        ("two", 0, "run two was never begun"),
+        ("one", 6, "round 6 of run one lies beyond the 6 of its terms"),
+        ("one", 2, "round 2 of run one has had its update already"),
+        ("one", -1, "the round is -1"),
+    ],
+)
+def test_a_round_that_may_not_be_sent_is_refused_and_changes_nothing(run, index, words):
+    ledger = ledger_with("one", rounds=[2])
+    with pytest.raises(PrivacyError, match=words):
+        ledger.charge(run, index)
+    assert ledger.runs[0].rounds == [2]
+
+
+def test_against_the_server_only_updates_count_over_all_runs():
+    ledger = ledger_with("one", "two", rounds=[0, 3])
+    two = ledger.epsilon_against_server(DELTA)
+    assert ledger_with("one").epsilon_against_server(DELTA) == 0.0
+    three = ledger.epsilon_against_server(DELTA, one_more_in="two")
+    assert 0 < two < three
+    ledger.charge("two", 0)
+    assert ledger.epsilon_against_server(DELTA) == three
+
+
+def test_saving_and_loading_changes_nothing():
+    ledger = ledger_with("one", "two", rounds=[5, 1])
+    again = ClientLedger.from_dict(json.loads(json.dumps(ledger.to_dict())))
+    assert again.to_dict() == ledger.to_dict()
+    assert again.epsilon(DELTA) == ledger.epsilon(DELTA)
+
+
+def damaged(**changes):
+    (entry,) = ledger_with("one", rounds=[1]).to_dict()["runs"]
+    return {"version": 1, "runs": [{**entry, **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([], "no mapping of version and runs"),
+        ({"version": 2, "runs": []}, "version 2; this program reads 1"),
+        ({"version": 1, "runs": {}}, "its runs are no list"),
+        ({"version": 1, "runs": [{}]}, "its run 0 is no mapping"),
+        (damaged(terms=3), "its run 0 has no terms"),
+        (damaged(epsilon=0), "a run's epsilon is 0"),
+        (damaged(rounds=[1, 1]), "has had its update already"),
+        (damaged(rounds=[6]), "lies beyond the 6"),
+        ({"version": 1, "runs": damaged()["runs"] * 2}, "it holds run one twice"),
+    ],
+)
+def test_damaged_ledgers_are_refused(data, words):
+    with pytest.raises(PrivacyError, match=words):
+        ClientLedger.from_dict(data)

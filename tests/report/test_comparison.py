@@ -1,0 +1,140 @@
+"""Comparing runs: seeds become one line with mean and deviation, and what is no finished run is refused."""
+
+import json
+from statistics import mean, stdev
+
+import pytest
+from matplotlib.image import imread
+from written_runs import DIMENSION, write_run
+
+from gdpfed.cli import main
+from gdpfed.report.finished_run import read_run
+from gdpfed.report.lines import lines_of
+
+FINAL = (0.62, 0.65, 0.71)
+RDP = "privacy.accountant=rdp"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """gdpfed_plus with three seeds, one dp_fedavg, one fedavg."""
+    for seed, final in enumerate(FINAL):
+        accuracies = (0.1, 0.3 + seed / 100, final)
+        write_run(
+            tmp_path / f"plus{seed}", [RDP, f"run.seed={seed}"], accuracies=accuracies, seconds=1 + seed
+        )
+    write_run(tmp_path / "dp", [RDP, "method=dp_fedavg"], accuracies=(0.2, 0.3, 0.4))
+    write_run(tmp_path / "plain", ["method=fedavg"], accuracies=(0.2, 0.6, 0.9))
+    return tmp_path
+
+
+def directories(path):
+    return [str(each) for each in sorted(path.iterdir())]
+
+
+def test_runs_that_differ_in_the_seed_are_one_line(runs):
+    lines = lines_of([read_run(path) for path in sorted(runs.iterdir())])
+    assert [(line.label, [run.seed for run in line.runs]) for line in lines] == [
+        ("dp_fedavg", [0]),
+        ("fedavg", [0]),
+        ("gdpfed_plus", [0, 1, 2]),
+    ]
+    percent = [100 * final for final in FINAL]
+    final = lines[2].final_accuracy
+    assert (final.mean, final.stddev) == (pytest.approx(mean(percent)), pytest.approx(stdev(percent)))
+    assert [spread.mean for spread in lines[2].accuracies()] == pytest.approx([10, 31, mean(percent)])
+    assert lines[0].final_accuracy.stddev is None
+
+
+def test_a_label_names_what_tells_lines_apart(tmp_path):
+    for name, overrides in {
+        "a": ["privacy.clipping_norm=1.5"],
+        "b": ["privacy.clipping_norm=2.5", "privacy.budgets=[1,2,4]"],
+        "c": ["dataset.clipping_norm=3.5"],
+        "d": ["method=dp_fedavg"],
+        "e": ["dataset=npz", "method=dp_fedavg"],
+    }.items():
+        write_run(tmp_path / name, [RDP, *overrides])
+    assert [line.label for line in lines_of([read_run(path) for path in sorted(tmp_path.iterdir())])] == [
+        "digits, gdpfed_plus, budgets (1, 3, 6), clipping_norm 1.5",
+        "digits, gdpfed_plus, budgets (1, 2, 4), clipping_norm 2.5",
+        "digits, gdpfed_plus, budgets (1, 3, 6), clipping_norm 3.5",
+        "digits, dp_fedavg",
+        "npz, dp_fedavg",
+    ]
+
+
+def test_the_tables_hold_the_figures(runs, capsys):
+    assert main(["report", *directories(runs), "--markdown"]) == 0
+    shown = capsys.readouterr().out
+    percent = [100 * final for final in FINAL]
+    results = next(line for line in shown.splitlines() if line.startswith("| gdpfed_plus | 3"))
+    cells = [cell.strip() for cell in results.strip("|").split("|")]
+    up, down = 2.0 * DIMENSION / 1000, 4 * DIMENSION / 1000
+    assert cells[3] == f"{mean(percent):.1f} ± {stdev(percent):.1f}" == "66.0 ± 4.6"
+    assert cells[5:] == [f"{up:.1f}", f"{down:.1f}", "2.00 ± 1.00"]
+    budgets = [line for line in shown.splitlines() if "| 0.75 |" in line or "| 2.25 |" in line]
+    assert len(budgets) == 3
+    assert any("none" in line for line in shown.splitlines() if line.startswith("| fedavg | 0"))
+
+
+def test_the_report_is_markdown_tables_and_pictures(runs, tmp_path_factory, capsys):
+    output = tmp_path_factory.mktemp("report")
+    assert main(["report", *directories(runs), "--output", str(output)]) == 0
+    assert "66.0 ± 4.6" in capsys.readouterr().out
+    text = (output / "report.md").read_text()
+    assert "| gdpfed_plus | 3 | 3 | 66.0 ± 4.6 |" in text
+    assert (output / "results.csv").read_text().splitlines()[3].startswith("gdpfed_plus,3,3,66.0 ± 4.6,")
+    for name in ("accuracy.png", "final_accuracy.png", "budgets.png", "cost.png"):
+        assert f"]({name})" in text
+        picture = imread(output / name)
+        assert min(picture.shape[:2]) > 200
+        assert 0.005 < (picture[..., :3].min(axis=2) < 0.9).mean() < 0.5
+
+
+def spoil(runs, name):
+    """One way in which a directory is not a finished run; returns the directory."""
+    run = runs / "plus0"
+    if name == "absent":
+        return runs / "nowhere"
+    if name == "empty":
+        (runs / "bare").mkdir()
+        return runs / "bare"
+    if name == "unfinished":
+        (run / "model.safetensors").unlink()
+    if name == "model":
+        (run / "model.safetensors").write_bytes(b"nonsense")
+    if name == "plan":
+        (run / "plan.json").write_text(json.dumps({"groups": []}))
+    if name == "line":
+        (run / "rounds.jsonl").write_text("nonsense\n")
+    if name == "short":
+        lines = (run / "rounds.jsonl").read_text().splitlines(keepends=True)
+        (run / "rounds.jsonl").write_text("".join(lines[:2]))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent", "is no run: there is no such directory"),
+        ("empty", "is no run: it holds no config.yaml with the settings of one"),
+        ("unfinished", "is not finished, 3 of 3 rounds are recorded: continue it with run.resume="),
+        ("model", "is a damaged run: model.safetensors: "),
+        ("plan", "is a damaged run: plan.json holds no plan"),
+        ("line", "is a damaged run: "),
+        ("short", "is a damaged run: its record does not hold the rounds 1 to 3 once each"),
+    ],
+)
+def test_what_is_no_finished_run_is_one_line(runs, capsys, name, message):
+    output = runs / "never"
+    assert main(["report", str(spoil(runs, name)), "--output", str(output)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not output.exists()
+
+
+def test_a_run_named_twice_is_refused(runs, capsys):
+    assert main(["report", str(runs / "dp"), str(runs / "dp" / ".." / "dp")]) == 2
+    assert "is named twice: it would count as two seeds" in capsys.readouterr().err

@@ -1,0 +1,208 @@
+"""What an operator reads: status line, model card, event files, and what MLflow is sent."""
+
+import json
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from math import inf
+
+import pytest
+from small_runs import run
+from tensorboardX.proto.event_pb2 import Event
+
+from gdpfed.report.event_files import EVENTS_FOLDER, EventFiles
+from gdpfed.report.metrics import metrics_of
+from gdpfed.report.mlflow_run import MlflowRun, TrackingError
+from gdpfed.report.records import RoundRecord
+from gdpfed.report.status import status_line
+from gdpfed.rounds.errors import RunError
+
+
+def record(number=1, **changes):
+    values = {
+        "round": number,
+        "accuracy": 0.5,
+        "loss": 1.25,
+        "cohort_sizes": [3, 4],
+        "survivors": [3, 0],
+        "failures": {},
+        "spent_epsilon": [0.25, None],
+        "epsilon_against_server": [1.5, None],
+        "seconds": {"total": 2.0},
+    }
+    return RoundRecord(**values | changes)
+
+
+def test_the_status_line_says_who_took_part_and_what_is_left():
+    line = status_line(record(failures={"group 1": "too few"}), [1.0, 3.0], 30, 3725.0)
+    assert line == (
+        "round 1/30: accuracy 50.0 %, asked 3+4, in the sums 3+0, epsilon spent+left 0.25+0.75, 2.0 s, "
+        "1 h 2 min left; group 1: too few"
+    )
+    assert "no privacy" in status_line(record(), [inf, inf], 30, 65.0)
+    assert "1 min 5 s left" in status_line(record(), [inf, inf], 30, 65.0)
+
+
+def test_metrics_leave_out_what_is_not_promised():
+    assert metrics_of(record()) == {
+        "test/accuracy": 0.5,
+        "test/loss": 1.25,
+        "cohort/group_0": 3.0,
+        "cohort/group_1": 4.0,
+        "survivors/sum_0": 3.0,
+        "survivors/sum_1": 0.0,
+        "epsilon/group_0": 0.25,
+        "epsilon_against_server/group_0": 1.5,
+        "seconds/total": 2.0,
+    }
+
+
+def events_in(path):
+    """TFRecord: length (8 bytes), its checksum (4), the event, its checksum (4)."""
+    data = path.read_bytes()
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        yield Event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
+
+
+def scalars_in(folder):
+    return {
+        (value.tag, event.step): value.simple_value
+        for path in folder.iterdir()
+        for event in events_in(path)
+        for value in event.summary.value
+    }
+
+
+def test_event_files_hold_every_figure_of_every_round(tmp_path):
+    sink = EventFiles(tmp_path, 0)
+    sink.write(record(1))
+    sink.write(record(2, accuracy=0.75))
+    assert scalars_in(tmp_path / EVENTS_FOLDER)["test/accuracy", 2] == 0.75
+    sink.close()
+    expected = {(name, number): value for number in (1, 2) for name, value in metrics_of(record()).items()}
+    assert scalars_in(tmp_path / EVENTS_FOLDER) == expected | {("test/accuracy", 2): 0.75}
+
+
+def test_a_process_that_resumes_in_the_same_second_keeps_the_first_ones_events(tmp_path):
+    for number in (1, 2):
+        sink = EventFiles(tmp_path, number - 1)
+        sink.write(record(number))
+        sink.close()
+    assert {step for _, step in scalars_in(tmp_path / EVENTS_FOLDER)} == {1, 2}
+
+
+class Tracker(BaseHTTPRequestHandler):
+    """As much of MLflow's REST interface as a run needs."""
+
+    def do_GET(self):
+        if "runs/get" in self.path:
+            self._answer(200, {"run": {"info": {"run_id": "r1", "experiment_id": "7"}, "data": {}}})
+        else:
+            self._answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "none"})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        call = self.path.rpartition("2.0/mlflow/")[2]
+        if call in self.server.refused:
+            self._answer(400, {"error_code": "BAD_REQUEST", "message": "the disk is full"})
+            return
+        self.server.calls.append((call, body))
+        self._answer(
+            200, {"experiment_id": "7", "run": {"info": {"run_id": "r1"}, "data": {}}, "run_info": {}}
+        )
+
+    def _answer(self, status, body):
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@contextmanager
+def tracker():
+    server = HTTPServer(("127.0.0.1", 0), Tracker)
+    server.calls, server.refused = [], set()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_mlflow_is_sent_every_figure_and_the_end():
+    with tracker() as (server, uri):
+        sink = MlflowRun(uri, "name", {"method": "gdpfed"}, print)
+        sink.write(record(3))
+        sink.close()
+    metrics = {
+        body["key"]: (body["value"], body["step"]) for call, body in server.calls if call == "runs/log-metric"
+    }
+    assert metrics == {name: (value, 3) for name, value in metrics_of(record()).items()}
+    assert [body["key"] for call, body in server.calls if call == "runs/log-parameter"] == ["method"]
+    assert [body["status"] for call, body in server.calls if call == "runs/update"] == ["FINISHED"]
+
+
+def test_a_tracker_that_fails_later_is_left_behind():
+    said = []
+    with tracker() as (server, uri):
+        sink = MlflowRun(uri, "name", {}, said.append)
+        server.refused.add("runs/log-metric")
+        sink.write(record(1))
+        sink.write(record(2))
+        sink.close()
+    assert len(said) == 1
+    assert said[0].startswith(f"run.mlflow={uri} failed, going on without: ")
+    assert "the disk is full" in said[0]
+
+
+def test_a_tracker_that_cannot_be_reached_is_one_line_before_anything_is_written(tmp_path):
+    with pytest.raises(RunError, match=r"run.mlflow=http://127.0.0.1:9 cannot be used: ") as raised:
+        run(tmp_path / "run", ["run.mlflow=http://127.0.0.1:9"])
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_the_extra_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(TrackingError, match=r"MLflow is not installed: pip install 'gdpfed\[mlflow\]'"):
+        MlflowRun("http://127.0.0.1:9", "name", {}, print)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            [],
+            ["3, complete", "| 2 | 8 | 6 |", "The server knows whom it asked", "had sent nothing but noise"],
+        ),
+        (["run.stop_after_round=2"], ["2 of 3, paused: it may go on"]),
+        (
+            ["method=fedavg", "run.num_rounds=1"],
+            ["Nothing: updates were neither clipped nor noised.", "Everything, see above."],
+        ),
+        (
+            ["secagg=off", "run.num_rounds=1"],
+            ["secure aggregation was off, so nothing at all is promised against the server"],
+        ),
+        (["secagg.mode=active", "run.num_rounds=1"], ["secure aggregation active"]),
+    ],
+)
+def test_the_card_says_in_plain_words_what_is_promised(tmp_path, overrides, words):
+    run(tmp_path / "run", overrides)
+    card = (tmp_path / "run" / "model_card.md").read_text()
+    assert card.startswith("# linear on digits, trained by ")
+    assert "accuracy on the server's test set: " in card
+    for each in words:
+        assert each in card
+    assert ("does not follow the protocol" in card) == (overrides in ([], ["run.stop_after_round=2"]))

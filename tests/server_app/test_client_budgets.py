@@ -1,0 +1,265 @@
+"""Nodes with budgets and ledgers of their own: groups of what they say, and what they refuse."""
+
+import json
+import re
+
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+from local_grid import FIRST_NODE_ID, LocalGrid
+from small_runs import NUM_CLIENTS, grid_of_owners, run
+
+from client_app.ledger_file import locked_ledger
+from conf.schema import ConfigError
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.rounds.errors import RunError
+
+# Three kinds of budgets, mixed over the clients.
+EPSILONS = [1.0 + (k % 3) * 2 + k / 100 for k in range(NUM_CLIENTS)]
+THEIRS = ["privacy.budgets=clients", "privacy.delta=null"]
+EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1"]
+
+
+def plan_of(directory):
+    return json.loads((directory / "plan.json").read_text())
+
+
+def assignment_of(directory):
+    groups = json.loads((directory / "assignment.json").read_text())["clients"]
+    return [{client for start, stop in group for client in range(start, stop)} for group in groups]
+
+
+def ledger_of(folder, client):
+    with locked_ledger(folder / f"{client}.json") as file:
+        return file.ledger
+
+
+def refusals(grid):
+    return [str(reply["refusal"]["reason"]) for reply in grid.replies if "refusal" in reply]
+
+
+def test_groups_are_formed_of_what_the_nodes_say(tmp_path):
+    grid = grid_of_owners(tmp_path / "ledgers", EPSILONS)
+    records = run(tmp_path / "run", THEIRS, grid=grid)
+    assert len(records) == 3
+    plan, groups = plan_of(tmp_path / "run"), assignment_of(tmp_path / "run")
+    assert plan["delta"] == 1e-3
+    assert groups == [{k for k in range(NUM_CLIENTS) if k % 3 == m} for m in range(3)]
+    for group, members in zip(plan["groups"], groups, strict=True):
+        assert group["epsilon"] == min(EPSILONS[client] for client in members)
+    assert (tmp_path / "run" / "config.yaml").stat().st_mode & 0o077 == 0
+    assert refusals(grid) == []
+    assert audit_run(tmp_path / "run").passed
+
+
+@pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "gdpfed_op", "pfa", "idp_fedavg_scale"])
+def test_every_private_method_keeps_the_terms_it_offers(tmp_path, method):
+    grid = grid_of_owners(tmp_path / "ledgers", EPSILONS)
+    overrides = [*THEIRS, f"method={method}", "run.num_rounds=2"]
+    run(tmp_path / "run", overrides, grid=grid)
+    assert refusals(grid) == []
+    assert audit_run(tmp_path / "run").findings == ()
+    assert any(ledger_of(tmp_path / "ledgers", client).runs[0].rounds for client in range(NUM_CLIENTS))
+
+
+def test_groups_can_be_cut_at_fixed_edges(tmp_path):
+    grid = grid_of_owners(tmp_path / "ledgers", EPSILONS)
+    overrides = [*THEIRS, "privacy.group_edges=[2]", "method=gdpfed", "run.num_rounds=1"]
+    run(tmp_path / "run", overrides, grid=grid)
+    assert [len(group) for group in assignment_of(tmp_path / "run")] == [8, 16]
+
+
+def test_every_node_keeps_a_ledger_that_agrees_with_the_servers(tmp_path):
+    overrides = [*THEIRS, "method=gdpfed", "privacy.sampling_rate=1"]
+    run(tmp_path / "run", overrides, grid=grid_of_owners(tmp_path / "ledgers", EPSILONS))
+    counts = json.loads((tmp_path / "run" / "ledger.json").read_text())["participations"]
+    sent = {
+        client: len(ledger_of(tmp_path / "ledgers", client).runs[0].rounds) for client in range(NUM_CLIENTS)
+    }
+    asked = {int(client): count for group in counts for client, count in group.items()}
+    assert sent == asked == dict.fromkeys(range(NUM_CLIENTS), 3)
+    for client in (0, 1, 2):
+        audit = audit_node_ledger(tmp_path / "ledgers" / f"{client}.json")
+        assert audit.passed
+        assert audit.runs[0].epsilon <= audit.runs[0].budget == EPSILONS[client]
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "words"),
+    [
+        ([None] * 24, r"client 0 \(24 of 24\) says no budget of its own: start its node with --node-config"),
+        ([*EPSILONS[:20], *[None] * 4], r"client 20 \(4 of 24\) says no budget of its own"),
+    ],
+)
+def test_nodes_that_say_no_budget_are_named_before_anything_is_written(tmp_path, epsilons, words):
+    with pytest.raises(RunError, match=words):
+        run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_groups_than_budgets_is_one_line(tmp_path):
+    from gdpfed.privacy import PrivacyError
+
+    with pytest.raises(PrivacyError, match="num_groups is 3 for 1 distinct budgets"):
+        run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", [2.0] * 24))
+
+
+def test_client_budgets_in_the_configuration_need_no_node_that_says_them(tmp_path):
+    listed = ["privacy.budgets=clients", f"privacy.client_budgets={EPSILONS}", "run.num_rounds=1"]
+    run(tmp_path / "run", listed)
+    assert [len(group) for group in assignment_of(tmp_path / "run")] == [8, 8, 8]
+    with pytest.raises(ConfigError, match="client_budgets has 2 entries for dataset.num_clients=24"):
+        run(tmp_path / "other", ["privacy.budgets=clients", "privacy.client_budgets=[1,2]"])
+
+
+def test_a_node_refuses_a_plan_beyond_its_budget_and_says_why(tmp_path):
+    epsilons = [None] * 23 + [0.5]
+    grid = grid_of_owners(tmp_path / "ledgers", epsilons)
+    words = r"client 23 does not take part in this run: 3 .* epsilon 0 to 5.\d+ .* its own budget of 0.5"
+    with pytest.raises(RunError, match=words):
+        run(tmp_path / "run", ["method=gdpfed"], grid=grid)
+    assert not (tmp_path / "run").exists()
+    assert ledger_of(tmp_path / "ledgers", 23).runs == ()
+
+
+def test_a_second_run_is_refused_by_the_ledger_of_the_first(tmp_path):
+    epsilons = [None] * 23 + [1.5]
+    overrides = ["method=gdpfed", "privacy.budgets=[1.2]"]
+    run(tmp_path / "one", overrides, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
+    with pytest.raises(
+        RunError, match=r"from epsilon 1.0\d+ to 1.7\d+ at delta 0.001, above its own budget of 1.5"
+    ):
+        run(tmp_path / "two", overrides, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
+    cheaper = ["method=gdpfed", "privacy.budgets=[0.3]", "run.num_rounds=1"]
+    run(tmp_path / "three", cheaper, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
+    assert len(ledger_of(tmp_path / "ledgers", 23).runs) == 2
+
+
+def test_a_resumed_run_is_charged_once_even_after_the_nodes_were_restarted(tmp_path):
+    grid = grid_of_owners(tmp_path / "ledgers", EPSILONS)
+    run(tmp_path / "run", [*THEIRS, "run.stop_after_round=1"], grid=grid)
+    before = ledger_of(tmp_path / "ledgers", 0).epsilon(1e-3)
+    restarted = grid_of_owners(tmp_path / "ledgers", EPSILONS)
+    records = run(tmp_path / "run", THEIRS, grid=restarted, resume=True)
+    assert [record.round for record in records] == [1, 2, 3]
+    ledger = ledger_of(tmp_path / "ledgers", 0)
+    assert len(ledger.runs) == 1
+    assert ledger.epsilon(1e-3) == before
+    assert refusals(restarted) == []
+
+
+def test_a_node_that_lowered_its_budget_refuses_to_go_on(tmp_path):
+    run(
+        tmp_path / "run",
+        [*THEIRS, "run.stop_after_round=1"],
+        grid=grid_of_owners(tmp_path / "ledgers", EPSILONS),
+    )
+    lowered = [0.5, *EPSILONS[1:]]
+    with pytest.raises(RunError, match="client 0 does not take part.*above its own budget of 0.5"):
+        run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", lowered), resume=True)
+
+
+def with_round(content, **changes):
+    changed = RecordDict(dict(content))
+    changed["round"] = ConfigRecord({**content["round"], **changes})
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"index": 0}, "round 0 of run .* has had its update already"),
+        ({"index": 3}, "round 3 of run .* lies beyond the 3 of its terms"),
+        ({"run": "another"}, "run another was never begun with this client"),
+        ({"index": "x"}, "the message does not say which round it is of"),
+    ],
+)
+def test_a_round_that_the_terms_do_not_have_is_refused(tmp_path, changes, words):
+    def lie(kind, client, content):
+        second = kind == "advertise" and content["round"]["index"] == 1
+        return with_round(content, **changes) if second and client == 5 else content
+
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 24, meddle=lie)
+    records = run(tmp_path / "run", [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=3"], grid=grid)
+    assert [record.survivors for record in records] == [[24], [23], [24]]
+    (reason,) = refusals(grid)
+    assert re.search(words, reason)
+    assert ledger_of(tmp_path / "ledgers", 5).runs[0].rounds == [0, 2]
+
+
+def test_a_server_that_lowers_the_noise_is_refused_by_everybody(tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    from gdpfed.rounds.fleet import Fleet
+
+    honest = Fleet._parameters
+    weaker = lambda *each: replace(p := honest(*each), noise_multiplier=p.noise_multiplier * 0.99)  # noqa: E731
+    monkeypatch.setattr(Fleet, "_parameters", weaker)
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 24)
+    records = run(tmp_path / "run", [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=1"], grid=grid)
+    assert records[0].survivors == [0]
+    assert all("noise of standard deviation" in reason for reason in refusals(grid))
+    assert len(refusals(grid)) == 24
+    assert ledger_of(tmp_path / "ledgers", 0).runs[0].rounds == []
+
+
+def test_a_limit_against_the_server_ends_a_nodes_part_and_not_the_run(tmp_path):
+    grid = grid_of_owners(tmp_path / "ledgers", [None] * 23 + [3.0], {"max-epsilon-against-server": 2.0})
+    overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=3"]
+    records = run(tmp_path / "run", overrides, grid=grid)
+    assert [record.survivors for record in records] == [[24], [23], [23]]
+    assert "against the server, above its own limit of 2" in refusals(grid)[0]
+    ledger = ledger_of(tmp_path / "ledgers", 23)
+    assert ledger.runs[0].rounds == [0]
+    assert ledger.epsilon_against_server(1e-3) <= 2.0
+
+
+def test_an_update_is_written_down_before_it_leaves(tmp_path):
+    at_answer = {}
+
+    class Watching(LocalGrid):
+        def _deliver(self, message):
+            kind = message.metadata.message_type.partition(".")[2]
+            reply = super()._deliver(message)
+            if kind == "masked":
+                client = message.metadata.dst_node_id - FIRST_NODE_ID
+                at_answer[client] = json.loads((tmp_path / f"{client}.json").read_text())["ledger"]
+            return reply
+
+    grid = grid_of_owners(tmp_path, [3.0] * 24)
+    grid.__class__ = Watching
+    run(tmp_path / "run", [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=1"], grid=grid)
+    assert {client: ledger["runs"][0]["rounds"] for client, ledger in at_answer.items()} == {
+        client: [0] for client in range(24)
+    }
+
+
+def test_single_updates_and_no_noise_are_refused(tmp_path):
+    for overrides, words in (
+        (["secagg=off"], "the server would see single updates"),
+        (["method=fedavg"], "from epsilon 0 to inf at delta"),
+    ):
+        with pytest.raises(RunError, match=words):
+            run(tmp_path / "run", overrides, grid=grid_of_owners(tmp_path / "ledgers", [9.0] * 24))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"epsilon": -1.0}, "epsilon is -1.0: give a number above 0"),
+        ({"ledger": "/nowhere/at/all/ledger.json"}, "name a file in an existing directory"),
+        ({"delta": 2.0}, "delta is 2.0: give a number above 0 and below 1"),
+    ],
+)
+def test_a_node_that_cannot_join_says_why(tmp_path, more, words):
+    grid = grid_of_owners(tmp_path / "ledgers", [None] * 23 + [3.0], more)
+    with pytest.raises(RunError, match=rf"SuperNode 1023 does not join: .*{words}"):
+        run(tmp_path / "run", grid=grid)
+
+
+def test_a_damaged_ledger_keeps_its_node_out(tmp_path):
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 24)
+    (tmp_path / "ledgers" / "7.json").write_text('{"ledger": {}')
+    with pytest.raises(RunError, match="SuperNode 1007 does not join: ledger=.*7.json is damaged"):
+        run(tmp_path / "run", grid=grid)
+    assert (tmp_path / "ledgers" / "7.json").read_text() == '{"ledger": {}'

@@ -1,0 +1,86 @@
+"""Over Flower or in one process: the same cohorts, the same model, the same noise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_runs import SMALL, final_model, run
+
+from conf.load import load
+from gdpfed.methods import METHODS
+from gdpfed.methods.base import Method
+from gdpfed.report.records import read_rounds
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.simulation import simulate
+
+
+def simulated(directory, overrides=(), *, resume=False, observe=None):
+    """As ``small_runs.run``, in process."""
+    key = "run.resume" if resume else "run.directory"
+    assert simulate(load([*SMALL, f"{key}='{directory}'", *overrides]), observe=observe) == directory
+    return read_rounds(directory)
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    """Cohorts of private runs from a fixed key, and no noise; clipping stays."""
+    sum_updates = Fleet.sum_updates
+
+    def without_noise(self, order, theta, requests):
+        return sum_updates(self, order, theta, [replace(each, noise_multiplier=0.0) for each in requests])
+
+    monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
+    monkeypatch.setattr(Fleet, "sum_updates", without_noise)
+
+
+@pytest.mark.parametrize("method", METHODS.names())
+@pytest.mark.parametrize("secagg", ["off", "pairwise"])
+def test_both_fleets_train_the_same_model(tmp_path, quiet, method, secagg):
+    overrides = [f"method={method}", f"secagg={secagg}", "dataset.momentum=0.5"]
+    over_flower = run(tmp_path / "flower", overrides)
+    in_process = simulated(tmp_path / "process", overrides)
+    assert [(r.cohort_sizes, r.survivors) for r in over_flower] == [
+        (r.cohort_sizes, r.survivors) for r in in_process
+    ]
+    flower, process = final_model(tmp_path / "flower"), final_model(tmp_path / "process")
+    assert np.abs(flower).max() > 0.01
+    np.testing.assert_allclose(process, flower, rtol=0, atol=1e-6)
+
+
+def test_both_fleets_draw_the_same_cohorts(tmp_path, monkeypatch):
+    monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
+    drawn = {}
+    cohorts = Method.cohorts
+    for name, train in (("flower", run), ("process", simulated)):
+
+        def noted(self, index, key, name=name):
+            drawn.setdefault(name, []).append(cohorts(self, index, key))
+            return drawn[name][-1]
+
+        monkeypatch.setattr(Method, "cohorts", noted)
+        train(tmp_path / name, ["method=gdpfed", "run.num_rounds=2"])
+    for flower, process in zip(drawn["flower"], drawn["process"], strict=True):
+        assert [each.tolist() for each in flower] == [each.tolist() for each in process]
+
+
+@pytest.mark.parametrize("first", ["flower", "process"])
+def test_either_fleet_continues_what_the_other_began(tmp_path, first):
+    overrides = ["method=fedavg", "secagg=off"]
+    run(tmp_path / "whole", overrides)
+    begin, go_on = (run, simulated) if first == "flower" else (simulated, run)
+    begin(tmp_path / "parts", [*overrides, "run.stop_after_round=1"])
+    records = go_on(tmp_path / "parts", overrides, resume=True)
+    assert [record.round for record in records] == [1, 2, 3]
+    np.testing.assert_allclose(
+        final_model(tmp_path / "parts"), final_model(tmp_path / "whole"), rtol=0, atol=1e-6
+    )
+
+
+def test_the_files_are_those_of_a_run_over_flower(tmp_path):
+    run(tmp_path / "flower", ["method=fedavg"])
+    simulated(tmp_path / "process", ["method=fedavg"])
+    names = [{path.name for path in (tmp_path / kind).iterdir()} for kind in ("flower", "process")]
+    assert names[0] == names[1]
+    assert (tmp_path / "flower" / "plan.json").read_bytes() == (
+        tmp_path / "process" / "plan.json"
+    ).read_bytes()

@@ -1,0 +1,41 @@
+"""Cohorts of the digits to train with any engine."""
+
+import numpy as np
+
+from gdpfed.learning.datasets import DataSource
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.models import flatten
+from gdpfed.learning.order import TrainingOrder
+from gdpfed.learning.task import Task
+from gdpfed.simulation.engine import Cohort
+from secagg import Encoding
+
+
+def order_of(model="mlp", *, num_clients=400, momentum=0.0, batch_size=4, learning_rate=0.5, seed=0):
+    """With 400 clients each has 3 or 4 of the 1,437 digits, with 2000 one or none."""
+    task = Task(DataSource("digits"), model, "iid", num_clients, seed=seed)
+    training = LocalTraining(4, batch_size, learning_rate, momentum)
+    return TrainingOrder(task, training, round_index=3, device="cpu")
+
+
+def theta_of(order):
+    return flatten(order.task.build_model())
+
+
+def cohort_of(order, size=20, *, clipping_norm=1.0, noise_multiplier=1.0):
+    encoding = Encoding.for_sum(
+        num_contributors=size,
+        dimension=len(theta_of(order)),
+        clipping_norm=clipping_norm,
+        noise_multiplier=noise_multiplier,
+    )
+    return Cohort(list(range(7, 7 + size)), encoding)
+
+
+def updates_by(engine, order, cohort):
+    """Client id to update in steps."""
+    found = {}
+    for clients, steps in engine.updates(order, theta_of(order), cohort):
+        assert steps.dtype == np.int64
+        found |= dict(zip(clients, steps, strict=True))
+    return found

@@ -1,0 +1,100 @@
+"""Many clients at once train to what each of them trains alone."""
+
+import numpy as np
+import pytest
+import torch
+from small_cohorts import cohort_of, order_of, theta_of, updates_by
+
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.chunk_size import CPU_BYTES, clients_at_once, kept_bytes
+from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.simulation.sequential import SequentialEngine
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("num_clients", "batch_size"), [(400, 4), (400, 2), (400, 50), (2000, 4)])
+def test_every_client_ends_where_it_ends_alone(model, momentum, num_clients, batch_size):
+    order = order_of(model, momentum=momentum, num_clients=num_clients, batch_size=batch_size)
+    cohort = cohort_of(order)
+    alone = updates_by(SequentialEngine(), order, cohort)
+    together = updates_by(BatchedEngine(order.task, CPU), order, cohort)
+    assert alone.keys() == together.keys() == set(cohort.clients)
+    sizes = {len(order.task.client_indices(client_id)) for client_id in cohort.clients}
+    assert len(sizes) == 2
+    assert any(steps.any() for steps in alone.values())
+    for client_id, steps in alone.items():
+        off = np.abs(together[client_id] - steps).max() * cohort.encoding.grid
+        # Of an update of norm 1 at most: what four steps in float32 differ by in another order of adding.
+        assert off <= 1e-5, client_id
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_sum_is_the_same_bit_for_bit_whatever_the_chunk(momentum):
+    order = order_of(momentum=momentum)
+    cohort = cohort_of(order, 23)
+    sums = [
+        BatchedEngine(order.task, CPU, chunk_clients=size).sum_updates(order, theta_of(order), cohort)
+        for size in (1, 2, 5, 16, 23, None)
+    ]
+    assert {each.num_updates for each in sums} == {23}
+    assert sums[0].total.any()
+    assert all(np.array_equal(each.total, sums[0].total) for each in sums[1:])
+
+
+def test_the_sum_is_that_of_the_updates():
+    order = order_of()
+    cohort, engine = cohort_of(order), BatchedEngine(order.task, CPU, chunk_clients=6)
+    total = sum(updates_by(engine, order, cohort).values())
+    np.testing.assert_array_equal(engine.sum_updates(order, theta_of(order), cohort).total, total)
+
+
+def test_a_client_that_diverged_sends_zero_and_stays_in_the_sum():
+    order = order_of(learning_rate=1e30)
+    cohort, engine = cohort_of(order), BatchedEngine(order.task, CPU)
+    result = engine.sum_updates(order, theta_of(order), cohort)
+    assert result.num_updates == 20
+    assert not result.total.any()
+
+
+def test_who_would_wrap_the_sum_leaves_it_in_both_engines():
+    order = order_of("linear", learning_rate=150.0)
+    cohort = cohort_of(order, clipping_norm=float("inf"), noise_multiplier=0.0)
+    alone = updates_by(SequentialEngine(), order, cohort)
+    together = updates_by(BatchedEngine(order.task, CPU), order, cohort)
+    assert 0 < len(alone) < 20
+    assert alone.keys() == together.keys()
+
+
+def test_a_step_weighs_the_examples_that_a_client_has():
+    order = order_of(num_clients=2000, batch_size=3)
+    clients = list(range(10))
+    batches = Batches.draw(order, clients)
+    for column, client_id in enumerate(clients):
+        own = order.task.client_indices(client_id)
+        assert batches.weights[:, column].sum() == len(own) * 4
+        assert set(batches.positions[:, column][batches.weights[:, column] > 0]) == set(own)
+
+
+def test_a_chunk_takes_no_more_memory_than_is_meant_for_it():
+    order = order_of()
+    training = BatchedEngine(order.task, CPU)._training
+    examples = DeviceExamples(order.task, CPU)
+    kept = kept_bytes(training, theta_of(order), order, examples)
+    assert kept >= 4 * len(theta_of(order))
+    assert 1 < clients_at_once(training, theta_of(order), order, examples) <= CPU_BYTES / kept
+
+
+@pytest.mark.parametrize("precision", ["bf16"])
+def test_a_lower_precision_moves_the_update_a_little(precision):
+    order = order_of()
+    cohort = cohort_of(order)
+    exact, rough = (
+        BatchedEngine(order.task, CPU, precision=each).sum_updates(order, theta_of(order), cohort).total
+        for each in ("float32", precision)
+    )
+    off = np.linalg.norm(exact - rough) / np.linalg.norm(exact)
+    # bf16 keeps 8 bits: a step is off by less than 2**-8 of itself, and something is off.
+    assert 1e-6 < off < 0.02

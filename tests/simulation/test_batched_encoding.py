@@ -1,0 +1,69 @@
+"""Rows of updates are clipped and rounded as one by one."""
+
+import numpy as np
+import pytest
+import torch
+
+from gdpfed.learning.local_update import clip
+from gdpfed.simulation.batched_encoding import clipped_steps
+from secagg import Encoding
+
+DIMENSION = 300
+
+
+def encoding(clipping_norm, noise_multiplier=0.0):
+    return Encoding.for_sum(
+        num_contributors=5,
+        dimension=DIMENSION,
+        clipping_norm=clipping_norm,
+        noise_multiplier=noise_multiplier,
+    )
+
+
+def rows(*scales):
+    directions = np.random.default_rng(0).normal(size=(len(scales), DIMENSION))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return torch.from_numpy(directions * np.asarray(scales)[:, None])
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.0, 1.0])
+def test_each_row_is_what_its_client_would_send(noise_multiplier):
+    grid = encoding(2.0, noise_multiplier)
+    updates = rows(0.0, 1e-9, 1.0, 2.0, 2.0000001, 1e6)
+    steps, fits = clipped_steps(updates.clone(), grid)
+    assert fits.all()
+    for row, update in zip(steps.numpy(), updates, strict=True):
+        alone = grid.encode(clip(update, grid.clip_bound).numpy())
+        # Two roundings of the factor may differ in its last bit, which moves a value on an edge by a step.
+        assert np.abs(row - alone).max() <= 1
+        assert grid.grid * np.linalg.norm(row.astype(float)) <= 2.0 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_becomes_zero(wrong):
+    updates = rows(1.0, 1.0)
+    updates[0, 3] = wrong
+    for clipping_norm in (2.0, np.inf):
+        steps, fits = clipped_steps(updates.clone(), encoding(clipping_norm))
+        assert fits.all()
+        assert not steps[0].any()
+        assert steps[1].any()
+
+
+def test_without_clipping_a_coordinate_that_would_wrap_is_refused():
+    grid = encoding(np.inf)
+    updates = rows(1.0, 1.0)
+    updates[1, 0] = grid.grid * (grid.coordinate_limit + 1)
+    steps, fits = clipped_steps(updates.clone(), grid)
+    assert fits.tolist() == [True, False]
+    assert not steps[1].any()
+
+
+def test_a_norm_above_the_sensitivity_is_refused():
+    grid = encoding(2.0)
+    honest = grid.clip_bound
+    object.__setattr__(grid, "clipping_norm", 1.9)
+    assert grid.clip_bound < honest
+    grid.__dict__["norm_limit_squared"] = int((1.8 / grid.grid) ** 2)
+    _, fits = clipped_steps(rows(1.0, 5.0), grid)
+    assert fits.tolist() == [True, False]

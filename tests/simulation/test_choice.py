@@ -1,0 +1,73 @@
+"""Which engine a configuration gets, in words, and what is refused."""
+
+import pytest
+from torch import nn
+
+from conf.load import load
+from conf.schema import ConfigError
+from gdpfed.learning.task import Task
+from gdpfed.rounds.run import task_of
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.choice import choose_engine
+from gdpfed.simulation.processes import WorkerProcesses
+from gdpfed.simulation.sequential import SequentialEngine
+
+
+def chosen(*overrides):
+    config = load(overrides)
+    engine, words = choose_engine(config.simulation, task_of(config), "cpu")
+    engine.close()
+    return type(engine), words
+
+
+def test_the_engine_is_the_one_that_was_asked_for():
+    assert chosen("simulation.workers=1") == (BatchedEngine, "many clients at once on the CPU")
+    assert chosen("simulation.workers=1", "simulation.engine=sequential") == (
+        SequentialEngine,
+        "one client after the other on the CPU",
+    )
+    assert chosen("simulation.workers=3") == (
+        WorkerProcesses,
+        "many clients at once in each of 3 processes",
+    )
+
+
+def test_a_large_model_trains_one_client_after_the_other(monkeypatch):
+    monkeypatch.setattr("gdpfed.simulation.choice.MOST_BATCHED_PARAMETERS_ON_CPU", 600)
+    assert chosen("simulation.workers=1")[0] is SequentialEngine
+    assert chosen("simulation.workers=1", "simulation.engine=batched")[0] is BatchedEngine
+
+
+class Looking(nn.Module):
+    """Decides by the data, which one pass for many clients cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        logits = self.layer(x.flatten(1))
+        return logits if logits.sum() > 0 else -logits
+
+
+def test_a_model_that_cannot_be_batched_is_trained_alone_or_refused(monkeypatch):
+    monkeypatch.setattr(Task, "build_model", lambda task: Looking())
+    assert chosen("simulation.workers=1")[0] is SequentialEngine
+    with pytest.raises(ConfigError, match="dataset.model=linear cannot train many clients at once"):
+        chosen("simulation.engine=batched")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["simulation.engine=fast"], "simulation.engine=fast is none of auto, batched, sequential"),
+        (["simulation.workers=0"], "simulation.workers=0 must be at least 1"),
+        (["simulation.clients_at_once=-3"], "simulation.clients_at_once=-3 must be at least 1"),
+        (["simulation.precision=half"], "simulation.precision=half is none of"),
+        (["simulation.precision=tf32"], "tf32 is a precision of GPUs"),
+        (["simulation.precision=bf16", "simulation.engine=sequential"], "needs simulation.engine=batched"),
+    ],
+)
+def test_bad_settings_are_one_line(overrides, words):
+    with pytest.raises(ConfigError, match=words):
+        chosen(*overrides)

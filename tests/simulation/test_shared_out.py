@@ -1,0 +1,129 @@
+"""A cohort that processes or devices share is summed as by one, and nothing is left of them."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from small_cohorts import cohort_of, order_of, theta_of, updates_by
+
+from gdpfed.rounds.errors import RunError
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.devices import SeveralDevices
+from gdpfed.simulation.engine import split_evenly
+from gdpfed.simulation.processes import WorkerProcesses, _start_worker
+
+ORDER = order_of()
+make_engine = partial(BatchedEngine, ORDER.task, torch.device("cpu"), chunk_clients=3)
+
+
+def two_processes():
+    return WorkerProcesses(make_engine, 2)
+
+
+def two_devices():
+    return SeveralDevices([make_engine(), make_engine()])
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 21])
+@pytest.mark.parametrize("make_shared", [two_processes, two_devices])
+def test_it_is_the_sum_and_the_updates_of_one_engine(make_shared, size):
+    cohort = split_evenly(cohort_of(ORDER, 21), 1)[0]
+    cohort = type(cohort)(cohort.clients[:size], cohort.encoding)
+    shared, alone = make_shared(), make_engine()
+    try:
+        ours, own = (each.sum_updates(ORDER, theta_of(ORDER), cohort) for each in (shared, alone))
+        assert ours.num_updates == own.num_updates == size
+        np.testing.assert_array_equal(ours.total, own.total)
+        found, expected = (updates_by(each, ORDER, cohort) for each in (shared, alone))
+        assert found.keys() == expected.keys()
+        assert all(np.array_equal(found[key], expected[key]) for key in expected)
+    finally:
+        shared.close()
+
+
+def test_parts_are_even_and_lose_nobody():
+    cohort = cohort_of(ORDER, 11)
+    parts = split_evenly(cohort, 4)
+    assert [len(part.clients) for part in parts] == [2, 3, 3, 3]
+    assert [client for part in parts for client in part.clients] == cohort.clients
+    assert len(split_evenly(cohort, 40)) == 11
+
+
+def test_no_process_is_left():
+    before = set(psutil.Process().children())
+    engine = two_processes()
+    workers = set(psutil.Process().children()) - before
+    assert len(workers) == 2
+    engine.close()
+    assert not any(worker.is_running() for worker in workers)
+
+
+def test_a_worker_that_is_killed_ends_the_run_with_one_line():
+    before = set(psutil.Process().children())
+    engine = two_processes()
+    try:
+        for worker in set(psutil.Process().children()) - before:
+            worker.kill()
+        with pytest.raises(RunError, match="a worker process was ended from outside"):
+            engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER))
+    finally:
+        engine.close()
+
+
+def test_an_interrupted_run_leaves_one_line_and_no_process(tmp_path):
+    overrides = ["dataset.num_clients=24", "method=fedavg", "secagg=off", "run.num_rounds=100000"]
+    command = [sys.executable, "-m", "gdpfed.cli", "simulate", *overrides, "simulation.workers=2"]
+    run = subprocess.Popen(
+        [*command, f"run.directory={tmp_path}/run"],
+        stderr=subprocess.PIPE,
+        text=True,
+        # A test run in the background of a script ignores interrupts, and hands that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    while not (rounds.exists() and rounds.stat().st_size):
+        assert run.poll() is None
+        time.sleep(0.05)
+    workers = psutil.Process(run.pid).children()
+    assert len(workers) == 2
+    run.send_signal(signal.SIGINT)
+    message = run.communicate(timeout=30)[1]
+    assert message == f"gdpfed: interrupted; continue with run.resume={tmp_path}/run\n"
+    assert not any(worker.is_running() for worker in workers)
+
+
+def hold_workers():
+    engine = two_processes()
+    engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER))
+    time.sleep(600)
+
+
+def test_workers_end_with_a_parent_that_is_killed():
+    parent = multiprocessing.get_context("fork").Process(target=hold_workers)
+    parent.start()
+    process = psutil.Process(parent.pid)
+    while len(workers := process.children()) < 2:
+        time.sleep(0.01)
+    parent.kill()
+    parent.join()
+    gone, alive = psutil.wait_procs(workers, timeout=10)
+    assert len(gone) == 2
+    assert not alive
+
+
+def test_a_worker_whose_parent_ended_before_it_started_ends_at_once():
+    not_its_parent = os.getppid()
+    worker = multiprocessing.get_context("fork").Process(
+        target=_start_worker, args=(lambda: time.sleep(600), not_its_parent)
+    )
+    worker.start()
+    worker.join(10)
+    assert worker.exitcode == 1
