@@ -7,17 +7,20 @@ its round is written down. So a crash anywhere leaves more charged than was sent
 
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, RecordDict
 
 from client_app.ledger_file import locked_ledger
 from client_app.settings import Budget
 from gdpfed.exchange import ROUND_RECORD, TERMS_RECORD
-from gdpfed.learning.order import TrainingOrder
 from gdpfed.privacy.client_ledger import ClientLedger
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.terms import Terms
 from secagg import RoundParameters
+
+if TYPE_CHECKING:
+    from gdpfed.learning.order import TrainingOrder
 
 VISIBLE_UPDATES = (
     "the server would see single updates (secagg=off), against which no budget holds: use secagg=pairwise"
@@ -93,7 +96,7 @@ def check_sum(budget: Budget, round_of_run: RoundOfRun, parameters: RoundParamet
 
 
 def charge(
-    budget: Budget, round_of_run: RoundOfRun, parameters: RoundParameters, order: TrainingOrder
+    budget: Budget, round_of_run: RoundOfRun, parameters: RoundParameters, order: "TrainingOrder"
 ) -> None:
     """Write down that an update is about to be sent, on the disk before this returns.
 

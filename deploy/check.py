@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from deploy import init
+from deploy.checks.budgets import budget_problems
 from deploy.checks.commands import command_problems
 from deploy.checks.confinement import confinement_problems
 from deploy.checks.interpolation import at_defaults
@@ -57,7 +58,7 @@ def tree_problems(tree: Any) -> list[str]:
     if found:
         return found
     tree = at_defaults(tree)
-    found = [*command_problems(tree), *confinement_problems(tree)]
+    found = [*command_problems(tree), *confinement_problems(tree), *budget_problems(tree)]
     if found:
         return found
     with TemporaryDirectory() as directory:

@@ -12,7 +12,7 @@ import yaml
 
 from deploy.credentials import PUBLIC
 from deploy.options import federation_words
-from deploy.placements import CREDENTIALS, Containers
+from deploy.placements import CREDENTIALS, Containers, variable
 from deploy.topology import (
     DATA,
     ENVIRONMENT,
@@ -157,7 +157,11 @@ def init_job(federation: Federation, party: str | None, image: Tree) -> Tree:
         "--owner",
         str(USER_ID),
     ]
-    words += ["--host", "${SUPERLINK_HOST:-localhost}", *(() if party is None else ("--party", party))]
+    words += [
+        "--host",
+        "${SUPERLINK_HOST:-localhost}",
+        *(("--demo-data",) if party is None else ("--party", party)),
+    ]
     return job(image, words) | {
         "user": "0:0",
         "cap_add": ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
@@ -203,8 +207,7 @@ def folder_volume(service: Service, folder: Folder) -> Tree:
     """A folder of a service; where a node's data is, its operator says: ``NODE_0_DATA`` and so on."""
     source = f"{ROOT}/{service.name}/{folder.name}"
     if folder.name == DATA:
-        variable = service.party.replace("-", "_").upper()
-        source = f"${{{variable}_DATA:-{source}}}"
+        source = f"${{{variable(service.party, 'DATA')}:-{source}}}"
     return bind(source, f"/{folder.name}", writable=folder.writable)
 
 

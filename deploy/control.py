@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from conf.schema import CLIENTS
 from deploy.options import exit_status
 from gdpfed.flower_home import PROJECT
 from gdpfed.flower_run import CONNECTION, LaunchError, run_command, training_config, write_connection
@@ -27,11 +28,12 @@ WAIT_SECONDS = 180.0
 COMPLETED = "finished:completed"
 _STARTED = re.compile(r"Successfully started run (\d+)")
 ALREADY_REGISTERED = "already in use"
-# One sum over all nodes, who all take part: in a group of two neither would be hidden from the other.
+# One sum over all nodes, who all take part: in a sum of two neither would be hidden from the other. Each
+# group has a clipping norm of its own in it, as its members' budgets allow.
 FEW_NODES = (
-    "method=dp_fedavg",
+    "method=idp_fedavg_scale",
+    f"privacy.budgets={CLIENTS}",
     "privacy.sampling_rate=1",
-    "privacy.delta=1e-5",
     "run.num_rounds=2",
     "secagg.dropout_tolerance=0.2",
 )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.credentials import CredentialsError, Store
+from deploy.demo_data import provide_demo_data
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.placements import Containers
 from deploy.topology import TopologyError, services
@@ -25,6 +26,8 @@ def provide(options: argparse.Namespace) -> str:
             raise TopologyError(f"--party {party} is none of {', '.join(parties)}")
     mine = [service for service in every if service.party in (options.party or parties)]
     Store(options.directory, options.owner).provide(mine, options.host)
+    if options.demo_data:
+        provide_demo_data(options.directory, federation_of(options))
     return f"credentials of {', '.join(service.name for service in mine)} are in {options.directory}"
 
 
@@ -39,6 +42,11 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="a name or address under which nodes reach the SuperLink; again for more",
+    )
+    made.add_argument(
+        "--demo-data",
+        action="store_true",
+        help="give every node that has brought no data a part of the bundled digits",
     )
     made.add_argument("--owner", type=int, help="user id that the services run as")
     return made

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.topology import SUPERLINK, Federation, services
+from deploy.topology import SUPERLINK, Federation, Node, services
 from gdpfed.flower_home import free_ports
 
 LOOPBACK = "127.0.0.1"
@@ -42,6 +42,9 @@ class Containers:
     def folder(self, service: str, name: str) -> str:
         return f"/{name}"
 
+    def budget(self, node: Node) -> str:
+        return f"${{{variable(node.name, 'EPSILON')}:-{node.epsilon!r}}}"
+
 
 @dataclass(frozen=True)
 class Loopback:
@@ -74,6 +77,14 @@ class Loopback:
 
     def folder(self, service: str, name: str) -> str:
         return str(self.root / service / name)
+
+    def budget(self, node: Node) -> str:
+        return repr(node.epsilon)
+
+
+def variable(party: str, setting: str) -> str:
+    """The environment variable by which an operator sets something of a party: ``NODE_0_DATA``."""
+    return f"{party.replace('-', '_').upper()}_{setting}"
 
 
 def credentials_of(root: Path, service: str) -> Path:

@@ -10,14 +10,18 @@ from typing import Self
 
 from deploy.control import Control
 from deploy.credentials import PUBLIC, Store
+from deploy.demo_data import provide_demo_data
 from deploy.placements import Loopback
 from deploy.topology import (
     ENVIRONMENT,
+    LEDGER,
+    LEDGER_FILE,
     RUNS,
     SERVER_SUPEREXEC,
     SUPERLINK,
     SUPERLINK_CA_FILE,
     Federation,
+    Node,
     Service,
     services,
 )
@@ -52,6 +56,7 @@ class LoopbackFederation:
             self.place = Loopback.on_free_ports(self.home.path, self.federation)
             self.services: dict[str, Service] = {s.name: s for s in services(self.federation, self.place)}
             Store(self.home.path).provide(list(self.services.values()))
+            provide_demo_data(self.home.path, self.federation)
             self._start_all()
         except BaseException:
             self.home.__exit__(None, None, None)
@@ -135,6 +140,10 @@ class LoopbackFederation:
     def wait_for_nodes(self) -> None:
         """Return once every node is online."""
         self.control("wait", "--nodes", str(len(self.federation.nodes)))
+
+    def ledger_of(self, node: Node) -> Path:
+        """The ledger that a node keeps of its own budget."""
+        return Path(self.place.folder(node.superexec, LEDGER)) / LEDGER_FILE
 
     @property
     def runs(self) -> Path:

@@ -6,7 +6,7 @@ program listens, and under which path it finds its files.
     server    superlink            routes messages; its database outlives it
               server-superexec     runs the ServerApp: plan, rounds, ledger, files of the run
     node i    supernode-i          speaks for the node; holds the key that the node is known by
-              node-i-superexec     runs the ClientApp: the only place where the node's data is
+              node-i-superexec     runs the ClientApp: the only place where the node's data and ledger are
 
 A program sees only the files that are named in its service. In particular the two that run the app, which
 the operator sends, see neither a TLS key nor the key of a node.
@@ -27,7 +27,8 @@ TLS_KEY_FILE = "tls.key"
 SECRET_FILE = "superexec.secret"  # noqa: S105 - a file's name
 IDENTITY_FILE = "node.key"
 
-STATE, RUNS, DATA = "state", "runs", "data"
+STATE, RUNS, DATA, LEDGER = "state", "runs", "data", "ledger"
+EXAMPLES_FILE, LEDGER_FILE = "examples.npz", "ledger.json"
 DATABASE = "superlink.db"
 
 DEFAULT_BUDGETS = (1.0, 3.0, 6.0)
@@ -118,6 +119,9 @@ class Placement(Protocol):
 
     def folder(self, service: str, name: str) -> str:
         """Path of one of a service's own folders."""
+
+    def budget(self, node: Node) -> str:
+        """The epsilon that a node is started with."""
 
 
 @dataclass(frozen=True)
@@ -217,13 +221,13 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
 
 
 def node_superexec(node: Node, place: Placement) -> Service:
-    """Runs the node's ClientApp, beside its data and nothing else."""
+    """Runs the node's ClientApp, beside its data, the ledger of its budget, and nothing else."""
     return Service(
         name=node.superexec,
         party=node.name,
         command=_superexec(node.superexec, node.supernode, place),
         credentials=(CA_FILE, SECRET_FILE),
-        folders=(Folder(DATA, writable=False),),
+        folders=(Folder(DATA, writable=False), Folder(LEDGER, writable=True)),
         probe=_health_probe(node.superexec, place),
         needs=(node.supernode,),
         runs_app=True,
@@ -231,10 +235,15 @@ def node_superexec(node: Node, place: Placement) -> Service:
 
 
 def node_config(federation: Federation, node: Node, place: Placement) -> str:
-    """What the node's own operator decides: its number, budget, data, and smallest sum."""
+    """What the node's own operator decides: its number, budget, ledger, data, and smallest sum.
+
+    The paths are those of the node's SuperExec, which runs the app that reads them.
+    """
+    ledger = f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}"
+    data = f"{place.folder(node.superexec, DATA)}/{EXAMPLES_FILE}"
     return (
-        f"partition-id={node.client_id} epsilon={node.epsilon!r} "
-        f'data="{place.folder(node.superexec, DATA)}" minimum-cohort={federation.minimum_cohort}'
+        f'partition-id={node.client_id} epsilon={place.budget(node)} ledger="{ledger}" '
+        f'data="{data}" minimum-cohort={federation.minimum_cohort}'
     )
 
 

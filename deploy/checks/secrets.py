@@ -35,7 +35,7 @@ def secret_problems(tree: dict[str, Any], root: Path) -> Iterator[str]:
             for file in sorted(_on_host(root, volume["source"]).rglob("*")):
                 yield from _key_problems(name, service, file)
                 if file.name in SECRETS:
-                    holders[file.read_bytes()].add(_party(tree, name))
+                    holders[file.read_bytes()].add(party_of(tree, name))
     for source, names in viewers.items():
         if len(names) > 1:
             yield f"{source} is seen by {', '.join(names)}"
@@ -55,7 +55,7 @@ def _long_running(tree: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     return ((name, service) for name, service in tree["services"].items() if service.get("restart") != "no")
 
 
-def _party(tree: dict[str, Any], name: str) -> str:
+def party_of(tree: dict[str, Any], name: str) -> str:
     """The network that a service shares with its partner only."""
     networks = tree["services"][name]["networks"]
     return next((each for each in networks if tree["networks"][each].get("internal")), name)
