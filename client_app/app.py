@@ -19,6 +19,7 @@ from client_app import budget
 from client_app.identity import accept_roster, make_identity
 from client_app.session import erase_session, keep_session, open_session, stored_session
 from client_app.settings import NodeConfigError, budget_of, check_data, client_id_of, data_of, policy_of
+from client_app.update import encoded_update, order_and_model
 from gdpfed.exchange import (
     ADVERTISE,
     BEGIN,
@@ -132,8 +133,6 @@ def share(message: Message, context: Context) -> RecordDict:
 @answering
 def masked(message: Message, context: Context) -> RecordDict:
     """Stage 3: train, clip, add noise, encode, and answer with the masked vector."""
-    from client_app.update import encoded_update, order_and_model
-
     with stored_session(context, policy_of(context)) as session:
         num_contributors = session.accept_shares(_session_bytes(message))
         order, theta = order_and_model(message.content, session.parameters)
@@ -176,8 +175,6 @@ def unmask(message: Message, context: Context) -> RecordDict:
 @answering
 def plain(message: Message, context: Context) -> RecordDict:
     """Secure aggregation switched off: the same update, without masks."""
-    from client_app.update import encoded_update, order_and_model
-
     if budget_of(context) is not None:
         raise budget.BudgetRefusedError(budget.VISIBLE_UPDATES)
     parameters = RoundParameters.from_bytes(_session_bytes(message))

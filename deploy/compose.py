@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from deploy.control import group_word
 from deploy.credentials import PUBLIC
 from deploy.options import federation_words
 from deploy.placements import CREDENTIALS, Containers, variable
@@ -182,7 +183,8 @@ def register_job(place: Containers, image: Tree) -> Tree:
 def train_job(federation: Federation, place: Containers, image: Tree) -> Tree:
     """Starts one training; only when it is asked for, with the overrides that are given."""
     nodes = str(len(federation.nodes))
-    words = ["deploy.control", "train", *_superlink(place), "--nodes", nodes, "--runs", f"/{RUNS}", "--"]
+    words = ["deploy.control", "train", *_superlink(place), "--nodes", nodes, "--runs", f"/{RUNS}"]
+    words += ["--", group_word(federation)]
     return job(image, words) | {
         "command": [],
         "profiles": [TRAIN],

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from conf.schema import CLIENTS
 from deploy.options import exit_status
+from deploy.topology import Federation
 from gdpfed.flower_home import PROJECT
 from gdpfed.flower_run import CONNECTION, LaunchError, run_command, training_config, write_connection
 from gdpfed.report.records import run_path
@@ -166,6 +167,11 @@ def _execute(options: argparse.Namespace) -> None:
     if options.command == "train":
         words = training_words(options.nodes, options.overrides)
         control.follow(train_command(control, options.runs, words))
+
+
+def group_word(federation: Federation) -> str:
+    """The override that makes one group of the nodes of each budget."""
+    return f"privacy.num_groups={len(federation.budgets)}"
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:

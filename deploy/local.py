@@ -1,4 +1,4 @@
-"""``python -m deploy.local``: the topology on loopback, one training, its audit; nothing is left afterwards."""
+"""``python -m deploy.local``: the topology on loopback, one training, its audit; nothing is left of it."""
 
 import argparse
 import shutil
@@ -11,7 +11,7 @@ from rich.console import Console
 from client_app.settings import DEFAULT_DELTA
 from conf.load import load
 from conf.schema import CLIENTS, ConfigError
-from deploy.control import ControlError, training_words
+from deploy.control import ControlError, group_word, training_words
 from deploy.credentials import CredentialsError
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.processes import LoopbackFederation
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plan, start everything, train, keep the run's files, audit them and the nodes' ledgers."""
     federation = federation_of(options)
-    overrides = training_words(len(federation.nodes), options.overrides)
+    overrides = training_words(len(federation.nodes), [group_word(federation), *options.overrides])
     config = load([*overrides, *said_budgets(federation, overrides)])
     plan = make_method(config).plan
     console.print(plan_table(plan, config.method.name))

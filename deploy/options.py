@@ -30,8 +30,8 @@ def federation_of(options: argparse.Namespace) -> Federation:
 
 def federation_words(federation: Federation) -> tuple[str, ...]:
     """Inverse of :func:`federation_of`, as words of a command line."""
-    budgets = sorted({node.epsilon for node in federation.nodes})
-    return ("--nodes", str(len(federation.nodes)), "--budgets", ",".join(f"{e:g}" for e in budgets))
+    budgets = ",".join(f"{epsilon:g}" for epsilon in federation.budgets)
+    return ("--nodes", str(len(federation.nodes)), "--budgets", budgets)
 
 
 def exit_status(command: Callable[[], None], *errors: type[Exception]) -> int:

@@ -96,6 +96,11 @@ class Federation:
         ordered = sorted(budgets)
         return cls(tuple(Node(i, ordered[i // group_size]) for i in range(num_nodes)))
 
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The epsilons that there are, each once, ascending."""
+        return tuple(sorted({node.epsilon for node in self.nodes}))
+
 
 class Placement(Protocol):
     """Where a service is and where it finds its files."""

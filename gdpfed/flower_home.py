@@ -24,7 +24,10 @@ from gdpfed import CACHE
 
 PROJECT = Path(__file__).resolve().parents[1]
 HOMES = PROJECT / ".flwr"
+BYTECODE = CACHE / "bytecode"
 END_SECONDS = 5.0
+# Flower starts a process for every message: one that may keep no bytecode compiles a thousand files first.
+_SLOWS_EVERY_PROCESS = "PYTHONDONTWRITEBYTECODE"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _KEEP_OUT_OF_THE_USERS_HOME = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -33,6 +36,7 @@ _KEEP_OUT_OF_THE_USERS_HOME = {
     "XDG_CACHE_HOME": str(CACHE),
     "XDG_CONFIG_HOME": str(CACHE),
     "MPLCONFIGDIR": str(CACHE),
+    "PYTHONPYCACHEPREFIX": str(BYTECODE),
     "NO_COLOR": "1",
 }
 
@@ -63,7 +67,8 @@ class FlowerHome:
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.end()
-            shutil.rmtree(self.path, ignore_errors=True)
+            for directory in (self.path, BYTECODE / self.path.relative_to(self.path.anchor)):
+                shutil.rmtree(directory, ignore_errors=True)
         finally:
             signal.signal(signal.SIGINT, interrupt)
             signal.signal(signal.SIGTERM, self._previous_handler)
@@ -118,7 +123,8 @@ class FlowerHome:
     def environment(self, home: Path) -> dict[str, str]:
         """The environment of a program whose ``FLWR_HOME`` is ``home``."""
         bin_directory = str(Path(sys.executable).parent)
-        return os.environ | {
+        inherited = {name: value for name, value in os.environ.items() if name != _SLOWS_EVERY_PROCESS}
+        return inherited | {
             **_KEEP_OUT_OF_THE_USERS_HOME,
             "PATH": f"{bin_directory}{os.pathsep}{os.environ.get('PATH', '')}",
             "FLWR_HOME": str(home),

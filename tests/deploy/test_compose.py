@@ -64,6 +64,11 @@ def with_word(service, old, *new):
     return changed(service, "command", [*command[:at], *new, *command[at + 1 :]])
 
 
+def with_node_config(text):
+    command = TREE["services"]["supernode-1"]["command"]
+    return changed("supernode-1", "command", [*command[:-1], f"partition-id=1 {text}"])
+
+
 def volume(source, target="/extra"):
     return {"type": "bind", "source": source, "target": target, "read_only": True}
 
@@ -108,6 +113,20 @@ def with_volume(service, name):
             "runs the app and sees tls.key",
         ),
         (with_volume("node-1-superexec", "node-0-superexec/data"), "is seen by"),
+        (with_volume("node-1-superexec", "node-0-superexec/ledger"), "is seen by"),
+        (
+            with_node_config('epsilon=1.0 ledger="/tmp/l.json" data="/data/x.npz"'),
+            "ledger=/tmp/l.json lies on no",
+        ),
+        (
+            with_node_config('epsilon=1.0 ledger="/data/l.json" data="/data/x.npz"'),
+            "a volume that is read-only",
+        ),
+        (
+            with_node_config('epsilon=1.0 ledger="/ledger/l.json" data="/ledger/x"'),
+            "a volume that is writable",
+        ),
+        (with_node_config('ledger="/ledger/l" data="/data/x"'), "epsilon is None"),
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
 )

@@ -63,12 +63,16 @@ def test_six_nodes_train_and_nothing_is_left(tmp_path, home):
     out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 0, out + err
     assert "every node is online, over TLS and under its own key" in out
-    assert re.search(r"round 1/1  accuracy \d+\.\d %  epsilon 1.00/1", out)
+    assert re.search(r"round 1/1  accuracy \d+\.\d %  epsilon 1.00/1 3.00/3 6.00/6", out)
+    assert re.findall(r"node-\d: its own ledger holds epsilon (.*) sent", out) == [
+        f"{epsilon:.2f} of {epsilon} (1 of 1 updates" for epsilon in (1, 1, 3, 3, 6, 6)
+    ]
+    assert "Every budget held, and the files agree." in out
     (record,) = (json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines())
-    assert (record["cohort_sizes"], record["survivors"], record["failures"]) == ([6], [6], {})
+    assert (record["cohort_sizes"], record["survivors"], record["failures"]) == ([2, 2, 2], [6], {})
     assert record["seconds"].keys() >= {"advertise", "share", "masked", "unmask"}
     ledger = json.loads((directory / "ledger.json").read_text())
-    assert ledger["participations"] == [{str(client): 1 for client in range(6)}]
+    assert ledger["participations"] == [{"0": 1, "1": 1}, {"2": 1, "3": 1}, {"4": 1, "5": 1}]
     assert left_behind(before) == []
     assert flower_homes() == before
     assert list(home.iterdir()) == []
