@@ -39,6 +39,10 @@ def _are_numbers(value: object) -> bool:
     )
 
 
+def _as_floats(value: Any) -> Any:
+    return [float(each) for each in value] if _are_numbers(value) else value
+
+
 @dataclass
 class DatasetConfig:
     """One data set with the evaluation setting that belongs to it (the privacy group refers to it).
@@ -220,6 +224,11 @@ class PrivacyConfig:
     sampling_rate: float = MISSING
     sampling_rates: Any = "auto"
     min_sampling_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        # Where a word is accepted, too, nothing makes 1 and 1.0 the same setting, and the same run.
+        self.budgets = _as_floats(self.budgets)
+        self.sampling_rates = _as_floats(self.sampling_rates)
 
     def validate(self) -> None:
         require(
