@@ -268,6 +268,7 @@ class SecAggConfig:
     noise_levels: int = 0
     modulus_bits: int | None = None
     suite: str = "aes128ctr"
+    keys_ahead: bool = True
 
     def validate(self) -> None:
         require(

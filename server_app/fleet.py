@@ -1,6 +1,7 @@
 """GridFleet: the jobs of a wave become exchanges with clients and come back as sums.
 
-All jobs of a wave share their exchanges, so a round costs four of them however many groups there are.
+All jobs of a wave share their exchanges, so a round costs four of them however many groups there are, and
+two where its keys were agreed during the round before.
 """
 
 from collections.abc import Mapping
@@ -11,12 +12,14 @@ from math import inf
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.schema import SecAggConfig
-from gdpfed.exchange import ORDER_RECORD, ROUND_RECORD, THETA_RECORD
+from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
+from gdpfed.rounds.pairwise import PairwiseSums
 from server_app.exchange import Exchanger
-from server_app.summation import sum_masked, sum_plain
+from server_app.masked import StageExchange
+from server_app.plain import sum_plain
 
 
 class GridFleet(Fleet):
@@ -42,18 +45,25 @@ class GridFleet(Fleet):
         self.exchanger = exchanger
         self.seconds = exchanger.seconds
         self.roster = dict(roster or {})
+        self._sums = PairwiseSums(self.roster)
 
     def sum_jobs(
-        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+        self,
+        order: TrainingOrder,
+        theta: Theta,
+        jobs: Jobs,
+        clipping_norms: Mapping[int, float],
+        upcoming: Jobs,
     ) -> dict[str, ClientSum]:
         """Exchange the messages of all jobs, with masks or without."""
         clients = chain(*(client_ids for _, client_ids in jobs.values()))
         norms = {client_id: clipping_norms.get(client_id, inf) for client_id in clients}
         training = training_contents(order, theta, norms)
         if self.secagg.mode == "off":
-            return sum_plain(self.exchanger, jobs, training)
-        which = RecordDict({ROUND_RECORD: ConfigRecord({"run": self.run_name, "index": order.round_index})})
-        return sum_masked(self.exchanger, jobs, training, order.context(theta), self.roster, which)
+            return sum_plain(self.exchanger, jobs, training, self.run_name, order.round_index)
+        exchange = StageExchange(self.exchanger, self.run_name, training, self.roster)
+        ahead = upcoming if self.secagg.keys_ahead else {}
+        return self._sums.sum(exchange, jobs, order.context(theta), order.round_index, ahead)
 
 
 def training_contents(

@@ -1,6 +1,6 @@
 """The round loop: charge, sum, step, evaluate, record, checkpoint."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gdpfed.learning.evaluate import Evaluation
 from gdpfed.learning.order import TrainingOrder
-from gdpfed.methods.base import ClientSum, Method, Theta
+from gdpfed.methods.base import ClientSum, Method, SumRequest, Theta
 from gdpfed.privacy.errors import BudgetExhausted
 from gdpfed.report.records import RoundRecord, finite
 from gdpfed.report.status import status_line
@@ -53,9 +53,10 @@ class RoundLoop:
         first, started = self.state.completed_rounds, perf_counter()
         budgets = [group.epsilon for group in self.method.plan.groups]
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
-        for index in range(first, min(num_rounds, last_round)):
+        end = min(num_rounds, last_round)
+        for index in range(first, end):
             try:
-                theta, record = self._round(index, theta)
+                theta, record = self._round(index, theta, self._upcoming(index + 1, end))
             except BudgetExhausted as error:
                 self.announce(f"training ends before round {index + 1}: {error}")
                 return
@@ -64,8 +65,17 @@ class RoundLoop:
             self.announce(status_line(record, budgets, num_rounds, seconds_left))
             yield theta, record
 
-    def _round(self, index: int, theta: Theta) -> tuple[Theta, RoundRecord]:
-        """One round, charged first; a round that an earlier process had charged is not run again."""
+    def _upcoming(self, index: int, end: int) -> list[SumRequest]:
+        """What a round will ask for as far as it is known; cohorts depend on nothing that is learnt."""
+        if index >= end:
+            return []
+        return self.method.requests_ahead(self.method.cohorts(index, self.state.sampling_key))
+
+    def _round(self, index: int, theta: Theta, upcoming: Sequence[SumRequest]) -> tuple[Theta, RoundRecord]:
+        """One round, charged first; a round that an earlier process had charged is not run again.
+
+        Keys may be agreed for ``upcoming``, which tells nothing of any data and is charged in its own round.
+        """
         started = perf_counter()
         cohorts = self.method.cohorts(index, self.state.sampling_key)
         self.fleet.seconds.clear()
@@ -74,7 +84,7 @@ class RoundLoop:
         if not interrupted:
             self.state.ledger.charge(index, cohorts)
             self.files.save_ledger(self.state.ledger)
-            sum_updates = partial(self.fleet.sum_updates, self._order_for(index))
+            sum_updates = partial(self.fleet.sum_updates, self._order_for(index), upcoming=upcoming)
             theta, sums = self.method.round(theta, cohorts, sum_updates)
         trained = perf_counter()
         evaluation = self.evaluate_model(theta)
