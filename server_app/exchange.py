@@ -18,7 +18,7 @@ class Exchanger:
 
     Attributes:
         grid: Flower's connection to the nodes.
-        nodes: node id of every client id.
+        nodes: node id of every client id that has one.
         timeout_seconds: how long one exchange waits; who has not answered by then counts as vanished.
         seconds: time spent in each kind of exchange since it was last cleared, by its leading stage.
     """
@@ -31,18 +31,19 @@ class Exchanger:
     def exchange(self, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
         """Send ``contents``, records of stages, by client id; the answers by client id.
 
-        A client that fails or stays silent is left out, with one line in the log.
+        A client that fails, stays silent or has no node is left out, with one line in the log.
         """
         started = perf_counter()
         stages = {client_id: leading_stage(content) for client_id, content in contents.items()}
         messages = {
             client_id: Message(content, self.nodes[client_id], f"train.{stages[client_id]}")
             for client_id, content in contents.items()
+            if client_id in self.nodes
         }
         replies = self.grid.send_and_receive(list(messages.values()), timeout=self.timeout_seconds)
         clients = {message.metadata.message_id: key for key, message in messages.items()}
         answers: dict[int, RecordDict] = {}
-        silent = set(messages)
+        silent = set(contents)
         for reply in replies:
             client_id = clients[reply.metadata.reply_to_message_id]
             silent.discard(client_id)

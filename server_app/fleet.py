@@ -17,6 +17,7 @@ from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
 from gdpfed.rounds.pairwise import PairwiseSums
+from server_app.attendance import Attendance
 from server_app.exchange import Exchanger
 from server_app.masked import StageExchange
 from server_app.plain import sum_plain
@@ -29,6 +30,7 @@ class GridFleet(Fleet):
         exchanger: sends and receives.
         run_name: what clients know the run by in ledgers of their own.
         roster: the public identity key of every client, in active mode.
+        attendance: knows who can be reached; None takes everybody for present.
     """
 
     def __init__(
@@ -39,13 +41,25 @@ class GridFleet(Fleet):
         roster: Mapping[int, bytes] | None = None,
         *,
         run_name: str = "",
+        attendance: Attendance | None = None,
     ) -> None:
         super().__init__(secagg, run_label)
+        self.attendance = attendance
         self.run_name = run_name
         self.exchanger = exchanger
         self.seconds = exchanger.seconds
         self.roster = dict(roster or {})
         self._sums = PairwiseSums(self.roster)
+
+    def present(self) -> frozenset[int] | None:
+        """Ask the grid who is there, and let in who has come."""
+        if self.attendance is None:
+            return None
+        before = dict(self.exchanger.nodes)
+        present = self.attendance.present()
+        gone = {client for client, node in before.items() if self.exchanger.nodes.get(client) != node}
+        self._sums.forget(gone)
+        return present
 
     def sum_jobs(
         self,

@@ -32,6 +32,10 @@ class Fleet(ABC):
         self.run_label = run_label
         self.seconds: dict[str, float] = {}
 
+    def present(self) -> frozenset[int] | None:
+        """The clients that can be reached in the round that begins; None where all can at any time."""
+        return None
+
     @abstractmethod
     def sum_jobs(
         self,

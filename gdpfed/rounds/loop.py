@@ -1,6 +1,6 @@
 """The round loop: charge, sum, step, evaluate, record, checkpoint."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gdpfed.learning.evaluate import Evaluation
 from gdpfed.learning.order import TrainingOrder
-from gdpfed.methods.base import ClientSum, Method, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Method, Theta
 from gdpfed.privacy.errors import BudgetExhausted
 from gdpfed.report.records import RoundRecord, finite
 from gdpfed.report.status import status_line
@@ -56,7 +56,7 @@ class RoundLoop:
         end = min(num_rounds, last_round)
         for index in range(first, end):
             try:
-                theta, record = self._round(index, theta, self._upcoming(index + 1, end))
+                theta, record = self._round(index, theta, end)
             except BudgetExhausted as error:
                 self.announce(f"training ends before round {index + 1}: {error}")
                 return
@@ -65,25 +65,23 @@ class RoundLoop:
             self.announce(status_line(record, budgets, num_rounds, seconds_left))
             yield theta, record
 
-    def _upcoming(self, index: int, end: int) -> list[SumRequest]:
-        """What a round will ask for as far as it is known; cohorts depend on nothing that is learnt."""
-        if index >= end:
-            return []
-        return self.method.requests_ahead(self.method.cohorts(index, self.state.sampling_key))
-
-    def _round(self, index: int, theta: Theta, upcoming: Sequence[SumRequest]) -> tuple[Theta, RoundRecord]:
+    def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundRecord]:
         """One round, charged first; a round that an earlier process had charged is not run again.
 
-        Keys may be agreed for ``upcoming``, which tells nothing of any data and is charged in its own round.
+        Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
+        charged in its own round.
         """
         started = perf_counter()
-        cohorts = self.method.cohorts(index, self.state.sampling_key)
+        present = self.fleet.present()
+        cohorts = self._cohorts(index, present)
         self.fleet.seconds.clear()
         sums: list[ClientSum] = []
         interrupted = self.state.ledger.charged_rounds > index
         if not interrupted:
             self.state.ledger.charge(index, cohorts)
             self.files.save_ledger(self.state.ledger)
+            ahead = [] if index + 1 == end else self._cohorts(index + 1, present)
+            upcoming = self.method.requests_ahead(ahead) if ahead else []
             sum_updates = partial(self.fleet.sum_updates, self._order_for(index), upcoming=upcoming)
             theta, sums = self.method.round(theta, cohorts, sum_updates)
         trained = perf_counter()
@@ -92,11 +90,29 @@ class RoundLoop:
             "evaluate": perf_counter() - trained,
             "total": perf_counter() - started,
         }
-        record = self._record(index, evaluation, cohorts, sums, seconds)
+        record = replace(
+            self._record(index, evaluation, cohorts, sums, seconds), reachable=self._reachable(present)
+        )
         if interrupted:
             record = replace(record, failures={"round": INTERRUPTED})
         self._keep(index, theta, record)
         return theta, record
+
+    def _cohorts(self, index: int, present: frozenset[int] | None) -> list[npt.NDArray[np.int64]]:
+        """Those drawn for a round, whatever is learnt before it, and present.
+
+        A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
+        accounting of the others wants cohorts of the full size.
+        """
+        cohorts = self.method.cohorts(index, self.state.sampling_key)
+        if present is None or self.method.plan.sampling == "fixed_size":
+            return cohorts
+        return [cohort[np.isin(cohort, list(present))] for cohort in cohorts]
+
+    def _reachable(self, present: frozenset[int] | None) -> list[int]:
+        """How many clients of every group are present."""
+        groups = [group.clients for group in self.method.plan.groups]
+        return [len(group) if present is None else len(present.intersection(group)) for group in groups]
 
     def _keep(self, index: int, theta: Theta, record: RoundRecord) -> None:
         self.files.append_round(record)

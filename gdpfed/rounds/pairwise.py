@@ -5,7 +5,7 @@ while the sums of the round before are masked and unmasked: two exchanges a roun
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from gdpfed.methods.base import ClientSum
@@ -129,6 +129,10 @@ class PairwiseSums:
         while running := [each for each in sums.values() if each.running]:
             _exchange_stage(exchange, running + [each for each in self._ahead if each.agreeing])
         return {name: each.outcome(name) for name, each in sums.items()}
+
+    def forget(self, clients: Set[int]) -> None:
+        """Give up what was agreed ahead with clients whose secrets are gone: its round agrees anew."""
+        self._ahead = [each for each in self._ahead if not each.clients & clients]
 
     def _begun(self, parameters: RoundParameters, client_ids: Sequence[int], round_index: int) -> RunningSum:
         """The sum that was begun ahead if it is this one, and a new one otherwise."""
