@@ -277,6 +277,7 @@ class SecAggConfig:
     noise_levels: int = 0
     modulus_bits: int | None = None
     suite: str = "aes128ctr"
+    keys_ahead: bool = True
 
     def validate(self) -> None:
         require(
@@ -322,6 +323,7 @@ class RunConfig:
     resume: str | None = None
     stop_after_round: int | None = None
     timeout_seconds: float = 600.0
+    minimum_nodes: int | None = None
     device: str = "auto"
     mlflow: str | None = None
 
@@ -329,6 +331,8 @@ class RunConfig:
         require(self.num_rounds >= 1, f"run.num_rounds={self.num_rounds} must be at least 1")
         require(self.seed >= 0, f"run.seed={self.seed} must not be negative")
         require(self.timeout_seconds > 0, f"run.timeout_seconds={self.timeout_seconds} must be positive")
+        least = self.minimum_nodes
+        require(least is None or least >= 1, f"run.minimum_nodes={least} must be at least 1")
         stop = self.stop_after_round
         require(stop is None or stop >= 1, f"run.stop_after_round={stop} must be at least 1")
         require(self.device in DEVICES, f"run.device={self.device} is none of {', '.join(DEVICES)}")
