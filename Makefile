@@ -45,8 +45,9 @@ imports: venv
 
 check: lint types imports
 
+# Two at a time, a file on one of them; tests/conftest.py puts the longest first.
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from deploy.control import Control
@@ -59,17 +58,12 @@ class LoopbackFederation:
             provide_demo_data(self.home.path, self.federation)
             self._start_all()
         except BaseException:
-            self.home.__exit__(None, None, None)
+            self.home.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.home.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self.home.__exit__(*error)
 
     def start(self, name: str) -> None:
         """Start a service that is not running."""

@@ -12,7 +12,6 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from gdpfed.flower_home import PROJECT, FlowerHome, free_ports, last_line
@@ -83,13 +82,8 @@ class Launch:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
 
     def running(self) -> bool:
         """Wait a moment; whether the run still goes on."""
