@@ -39,7 +39,7 @@ from small_runs import grid_of_owners
 
 BUDGET = 8.0
 MIB = 2**20
-MESSAGES_A_ROUND = 4
+STAGES_A_ROUND = 4
 WARM_UP_ROUNDS = 5
 
 
@@ -96,7 +96,9 @@ class Watch:
         self.wrong += not right
 
     def weigh(self) -> None:
-        """Note the memory of the process and of the heaviest node."""
+        """Note the memory of the process, less the grid's own records, and of the heaviest node."""
+        for record in (self.grid.sent, self.grid.replies, self.grid.exchanges):
+            record.clear()
         self.resident_bytes.append(psutil.Process().memory_info().rss)
         self.node_bytes.append(max(state_bytes(context) for context in self.grid.contexts.values()))
 
@@ -111,8 +113,8 @@ def state_bytes(context: Context) -> int:
 
 
 def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
-    """Whether a node is gone when a message reaches it, so that ``fraction`` of them leave every round."""
-    random, each = np.random.default_rng(seed), 1 - (1 - fraction) ** (1 / MESSAGES_A_ROUND)
+    """Whether a node is gone in a stage, so that ``fraction`` of the nodes leave in the stages of a round."""
+    random, each = np.random.default_rng(seed), 1 - (1 - fraction) ** (1 / STAGES_A_ROUND)
 
     def vanishes(kind: str, client: int) -> bool:
         return kind not in (JOIN, OFFER, BEGIN) and random.random() < each
