@@ -8,11 +8,12 @@ from conf.schema import SecAggConfig
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
-from gdpfed.rounds.sums import plain_sum, sum_pairwise
+from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
+from gdpfed.rounds.plain import plain_sum
 from gdpfed.simulation.engine import Cohort, Engine, Steps
 from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, open_sessions, public_keys
 from gdpfed.simulation.sum_noise import sum_noise_steps
-from secagg import Encoding, RoundParameters, Stage
+from secagg import Encoding, RoundParameters
 
 
 class InProcessFleet(Fleet):
@@ -35,9 +36,15 @@ class InProcessFleet(Fleet):
         self.engine.close()
 
     def sum_jobs(
-        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+        self,
+        order: TrainingOrder,
+        theta: Theta,
+        jobs: Jobs,
+        clipping_norms: Mapping[int, float],
+        upcoming: Jobs,
     ) -> dict[str, ClientSum]:
         """Train all jobs, and sum them with masks or without."""
+        del upcoming  # exchanges in memory cost nothing
         if self.secagg.mode != "off":
             return self._masked(order, theta, jobs, clipping_norms)
         sums: dict[str, ClientSum] = {}
@@ -63,17 +70,21 @@ class InProcessFleet(Fleet):
         def train(clients: Sequence[int], encoding: Encoding) -> Iterator[tuple[Sequence[int], Steps]]:
             return self.engine.updates(order, theta, Cohort(clients, encoding, clipping_norms))
 
-        def exchange(stage: Stage, requests: Mapping[int, bytes]) -> Mapping[int, bytes]:
-            started = perf_counter()
-            answers = joined.exchange(stage, requests)
-            self._spend(str(stage), started)
-            return answers
+        def exchange(asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
+            return [self._answers(joined, each) for each in asked]
 
         clients = [client_id for _, ids in jobs.values() for client_id in ids]
         identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
         context = order.context(theta)
         joined = JoinedSessions(open_sessions(clients, identities), train, order, context)
-        return sum_pairwise(exchange, jobs, context, public_keys(identities))
+        sums = PairwiseSums(public_keys(identities))
+        return sums.sum(exchange, jobs, context, order.round_index, upcoming={})
+
+    def _answers(self, joined: JoinedSessions, asked: StageRequests) -> dict[int, bytes]:
+        started = perf_counter()
+        answers = joined.exchange(asked.stage, asked.requests)
+        self._spend(str(asked.stage), started)
+        return answers
 
     def _spend(self, phase: str, started: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + perf_counter() - started

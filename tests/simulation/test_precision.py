@@ -47,7 +47,7 @@ def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precis
         clipping_norm=1.0,
         noise_multiplier=1.0,
     )
-    InProcessFleet(settings, "run", engine).sum_jobs(order, theta, {"sum": (parameters, CLIENTS)}, {})
+    InProcessFleet(settings, "run", engine).sum_jobs(order, theta, {"sum": (parameters, CLIENTS)}, {}, {})
     exact = (False, "highest")
     trained = {"float32": exact, "tf32": (False, "high"), "bf16": (True, "highest")}[precision]
     by_name = {name: (now, dtypes) for name, now, dtypes in seen}
