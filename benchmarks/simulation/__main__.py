@@ -5,13 +5,15 @@ All is measured one after the other in this one call: rounds of DP-FedAvg on pic
 examples. Seconds are those of a round without evaluation; each contender's first round is left out. Pictures
 of the growth with cohort and population go to docs/.
 
-    python -m benchmarks.simulation [--parts race limit growth] [--rounds 10] [--device cpu]
+    python -m benchmarks.simulation [--parts race limit growth] [--against pfl loop flower] [--rounds 10] [--device cpu]
 """
 
 import argparse
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,23 +24,21 @@ from benchmarks.simulation.contenders import flower, pfl, plain_loop, simulate
 from benchmarks.simulation.work import PROJECT, Measured, Work, run_alone
 
 PARTS = ("race", "limit", "growth")
+OTHERS = ("pfl", "loop", "flower")
 RESNET = {"model": "resnet18", "num_clients": 600, "cohort": 60}
 
 
-def race(work: Work, console: Console) -> list[Measured]:
-    """Every contender in turn; on a CPU pfl and the loop both ways that use all cores."""
+def race(work: Work, others: Sequence[str], console: Console) -> list[Measured]:
+    """``gdpfed simulate`` and the others; on a CPU pfl and the loop both ways that use all cores."""
     cores = len(os.sched_getaffinity(0)) if work.device == "cpu" else 1
-    ways = [
-        lambda: simulate(work),
-        lambda: pfl(work, 1, cores),
-        lambda: plain_loop(work, cores),
-    ]
-    if cores > 1:
-        ways += [lambda: pfl(work, cores, 1), lambda: plain_loop(work, 1)]
-    if work.model == "cnn2":
-        ways.append(lambda: flower(work))
+    spread = cores > 1
+    ways = {
+        "pfl": [partial(pfl, work, 1, cores), *[partial(pfl, work, cores, 1)] * spread],
+        "loop": [partial(plain_loop, work, cores), *[partial(plain_loop, work, 1)] * spread],
+        "flower": [partial(flower, work)] * (work.model == "cnn2"),
+    }
     measured = []
-    for way in ways:
+    for way in [partial(simulate, work), *(way for name in others for way in ways[name])]:
         with console.status("measuring ..."):
             measured.append(way())
         each = measured[-1]
@@ -61,6 +61,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--against", nargs="+", choices=OTHERS, default=OTHERS, help="whom to race")
     parser.add_argument("--rounds", type=int, default=10, help="measured rounds of each contender")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cpu, and cuda where there is one")
     options = parser.parse_args()
@@ -72,10 +73,10 @@ def main() -> None:
             work = Work(directory, rounds=options.rounds, device=device)
             console.rule(torch.cuda.get_device_name() if device == "cuda" else f"{os.cpu_count()} CPU cores")
             if "race" in options.parts:
-                console.print(tables.race_table(race(work, console), work))
+                console.print(tables.race_table(race(work, options.against, console), work))
             if "race" in options.parts and device == "cuda":
                 resnet = replace(work, **RESNET)
-                console.print(tables.race_table(race(resnet, console), resnet))
+                console.print(tables.race_table(race(resnet, options.against, console), resnet))
             if "limit" in options.parts:
                 console.print(tables.limit_table(run_alone("limits", vars(work))))
             if "growth" in options.parts:
