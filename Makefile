@@ -77,4 +77,4 @@ fuzz: venv
 	SECAGG_FUZZ_INPUTS=70000 $(BIN)/pytest tests/secagg/test_fuzz.py
 
 clean:
-	rm -rf .venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv benchmarks/simulation/pfl_environment/.venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache

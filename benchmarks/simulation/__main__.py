@@ -5,7 +5,7 @@ All is measured one after the other in this one call: rounds of DP-FedAvg on pic
 examples. Seconds are those of a round without evaluation; each contender's first round is left out. Pictures
 of the growth with cohort and population go to docs/.
 
-    python -m benchmarks.simulation [--parts race limit growth] [--against pfl loop flower] [--rounds 10] [--device cpu]
+    python -m benchmarks.simulation [--parts race limit growth] [--against pfl loop flower] [--rounds 10]
 """
 
 import argparse
