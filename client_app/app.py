@@ -2,6 +2,9 @@
 
 An exception that left a handler would lose the erasure of the session, and its text, which may tell of
 the data, would travel to the server in clear.
+
+In a deployment each message starts a fresh process, which loads what its handler needs: only those that
+train import torch.
 """
 
 from collections.abc import Callable
