@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from deploy.control import FEW_NODES
+from deploy.control import training_words
 from deploy.processes import OPERATOR, LoopbackFederation
 from deploy.topology import Federation
 from gdpfed.flower_run import FlowerRun, run_command
@@ -26,7 +26,8 @@ from gdpfed.report.records import read_rounds
 SECAGG_PLUS_APP = Path(__file__).parent / "secagg_plus_app"
 SECONDS_LINE = "round seconds "
 # What nodes allow all runs together; each of them takes a small part.
-NODE_BUDGET = 1000.0
+NODE_BUDGET = 100.0
+ONE_GROUP = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.delta=1e-5")
 AHEAD, BESIDE = "two exchanges, keys agreed ahead", "four exchanges"
 
 
@@ -49,7 +50,7 @@ def training_seconds(federation: LoopbackFederation, name: str, overrides: Seque
 def secagg_plus_seconds(federation: LoopbackFederation, rounds: int, overrides: Sequence[str]) -> list[float]:
     """Seconds of every round but the first under Flower's workflow."""
     nodes = len(federation.federation.nodes)
-    words = shlex.join([f"dataset.num_clients={nodes}", *overrides])
+    words = shlex.join(training_words(nodes, overrides))
     home = federation.home.path / OPERATOR
     config = {"nodes": nodes, "rounds": rounds, "overrides": words}
     log = finish(FlowerRun(federation.home, run_command(home, SECAGG_PLUS_APP, config), folder=OPERATOR))
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8, help="rounds of each, the first left out")
     parser.add_argument("overrides", nargs="*", help="settings besides those of a few nodes")
     options = parser.parse_args()
-    overrides = [*FEW_NODES, *options.overrides, f"run.num_rounds={options.rounds}"]
+    overrides = [*ONE_GROUP, *options.overrides, f"run.num_rounds={options.rounds}"]
     rows: dict[str, list[float]] = {}
     console = Console()
     with LoopbackFederation(Federation.of(options.nodes, (NODE_BUDGET,))) as federation:
