@@ -18,7 +18,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.flower_run import FlowerRun, run_command, training_config
 from gdpfed.report.records import RoundRecord, read_rounds
 
-WAIT_SECONDS = 120.0
+WAIT_SECONDS = 300.0
 POLL_SECONDS = 0.1
 # One sum over all nodes, of which one may vanish after sharing: t = 3 of 5. Every node allows several runs.
 FEDERATION = Federation.of(5, (8.0,))

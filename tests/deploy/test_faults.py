@@ -169,6 +169,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later(faulty):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_client_that_breaks_the_rules_is_left_out_of_the_sum(faulty):
     """In each round another fault; what honest nodes send is summed, and only that."""
     faults = {1: "garbage", 2: "short", 3: "nan", 4: "replay", 5: "late"}
