@@ -72,11 +72,13 @@ class FaultyFederation:
         """The directory of a run."""
         return self.running.runs / name
 
-    def until_received(self, node: Node, message_type: str, count: int = 1) -> None:
-        """Wait until a node has got so many messages of a type, ``train.masked`` for instance."""
-        self.until(
-            lambda: self.received(node, message_type) >= count, f"{node.name} got {count} {message_type}"
-        )
+    def train_until(self, node: Node, stage: str, name: str, overrides: Sequence[str] = ()) -> FlowerRun:
+        """Submit a training, and return once a node has got the message that a stage leads."""
+        message_type = f"train.{stage}"
+        before = self.received(node, message_type)
+        run = self.train(name, overrides)
+        self.until(lambda: self.received(node, message_type) > before, f"{node.name} is in stage {stage}")
+        return run
 
     def received(self, node: Node, message_type: str) -> int:
         """How many messages of a type a node has got since it was made."""
