@@ -39,6 +39,11 @@ def _are_numbers(value: object) -> bool:
     )
 
 
+def _as_floats(value: Any) -> Any:
+    """Numbers as one type, so that [1, 3] and [1.0, 3.0] are the same configuration; all else as it is."""
+    return [float(each) for each in value] if _are_numbers(value) else value
+
+
 @dataclass
 class DatasetConfig:
     """One data set with the evaluation setting that belongs to it (the privacy group refers to it).
@@ -220,6 +225,10 @@ class PrivacyConfig:
     sampling_rate: float = MISSING
     sampling_rates: Any = "auto"
     min_sampling_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.budgets = _as_floats(self.budgets)
+        self.sampling_rates = _as_floats(self.sampling_rates)
 
     def validate(self) -> None:
         require(

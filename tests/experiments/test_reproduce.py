@@ -15,6 +15,7 @@ from stub_trainer import StubTrainer, final_accuracy
 
 from conf.experiment import Choice, Experiment, Published
 from conf.load import load
+from gdpfed.experiments.crew import Alone
 from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.reproduce import Reproduction, reproduce
 from gdpfed.experiments.setting import Setting
@@ -52,7 +53,7 @@ def run_it(output, trainer, *, experiment=EXPERIMENT, seeds=2, **setting):
     shown = io.StringIO()
     setting = Setting(num_rounds=ROUNDS, **setting)
     request = Reproduction(experiment, setting, seeds, output, f"gdpfed reproduce {experiment.name}")
-    complete = reproduce(request, trainer, Console(file=shown, width=200))
+    complete = reproduce(request, lambda missing: Alone(trainer), Console(file=shown, width=200))
     return complete, shown.getvalue()
 
 
