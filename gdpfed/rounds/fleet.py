@@ -77,7 +77,7 @@ class Fleet(ABC):
                     None,
                     0,
                     f"cohort of {len(request.clients)} is below secagg.minimum_cohort="
-                    f"{self.secagg.minimum_cohort}",
+                    f"{self.secagg.minimum_cohort}: it is charged, and not summed",
                 )
             else:
                 jobs[request.name] = (
