@@ -84,11 +84,7 @@ class Forked:
         try:
             return connection.recv()
         except EOFError:
-            run = self._jobs[connection].run
-            return RunError(
-                f"the process that trained {run.path} was ended from outside, perhaps for want of memory: "
-                "the same command continues, with a smaller --jobs if need be"
-            )
+            return _ended_unasked(self._jobs[connection])
 
     def _end(self, connection: Connection, outcome: object) -> tuple[CellRun, Refusal | None]:
         job = self._jobs.pop(connection)
@@ -97,6 +93,17 @@ class Forked:
         if isinstance(outcome, RunError):
             raise outcome
         return job.run, cast("Refusal | None", outcome)
+
+
+def _ended_unasked(job: _Job) -> RunError:
+    """Why a process sent no outcome: a signal ended it, or it failed and has said how on standard error."""
+    job.process.join()
+    if (job.process.exitcode or 0) > 0:
+        return RunError(f"the training of {job.run.path} failed; its error is above")
+    return RunError(
+        f"the process that trained {job.run.path} was ended from outside, perhaps for want of memory: the "
+        "same command continues, with a smaller --jobs if need be"
+    )
 
 
 def _serve(trainer: Trainer, run: CellRun, connection: Connection, parent: int) -> None:

@@ -72,17 +72,27 @@ def reproduce(request: Reproduction, hire: Callable[[int], Crew], console: Conso
     if request.num_seeds < 1:
         raise ExperimentError(f"--seeds {request.num_seeds} must be at least 1")
     cells = cells_of(request.experiment, request.setting)
-    if not request.experiment.trained:
-        with console.status(f"planning {len(cells)} cells ..."):
-            presentation = PLANNED[request.experiment.quantity](request.experiment, request.datasets, cells)
-        _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
+    with the_only_one(request.output):
+        if request.experiment.trained:
+            return _train(request, cells, hire, console)
+        _compute(request, cells, console)
         return True
+
+
+def _compute(request: Reproduction, cells: Sequence[Cell], console: Console) -> None:
+    with console.status(f"planning {len(cells)} cells ..."):
+        presentation = PLANNED[request.experiment.quantity](request.experiment, request.datasets, cells)
+    _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
+
+
+def _train(
+    request: Reproduction, cells: Sequence[Cell], hire: Callable[[int], Crew], console: Console
+) -> bool:
     runs = runs_of(cells, request.num_seeds, request.output)
+    crew = hire(sum(not run.finished for run in runs))
     try:
-        with the_only_one(request.output):
-            crew = hire(sum(not run.finished for run in runs))
-            with ExperimentProgress(console, request.experiment, runs, crew.num_jobs) as progress:
-                reasons = train_missing(runs, crew, progress)
+        with ExperimentProgress(console, request.experiment, runs, crew.num_jobs) as progress:
+            reasons = train_missing(runs, crew, progress)
     except KeyboardInterrupt:
         if any(run.finished for run in runs):
             _write_outcomes(request, outcomes_of(cells, runs, {}), console)

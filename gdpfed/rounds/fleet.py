@@ -52,12 +52,20 @@ class Fleet(ABC):
         return [replace(sums[request.name], noise_stddev=request.noise_stddev) for request in requests]
 
     def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
-        """Refuse sums whose cohorts would not fit the integers that are summed.
+        """Refuse sums whose cohorts would be too small, or would not fit the integers that are summed.
+
+        ``requests`` are for the largest cohorts that are to be expected.
 
         Raises:
             RunError: names the sum and why.
         """
         for request in requests:
+            if len(request.clients) < self.secagg.minimum_cohort:
+                raise RunError(
+                    f"{request.name}: at most {len(request.clients)} clients are drawn a round, always fewer "
+                    f"than secagg.minimum_cohort={self.secagg.minimum_cohort}: use more clients, or a higher "
+                    "privacy.sampling_rate"
+                )
             parameters = self._parameters(order, theta, request)
             try:
                 encoding = parameters.encoding(parameters.num_clients)

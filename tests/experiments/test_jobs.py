@@ -99,6 +99,16 @@ def test_a_process_that_is_ended_from_outside_is_one_line(tmp_path):
         run_it(tmp_path, forked(killed))
 
 
+def broken(config, *, observe=None):
+    raise ZeroDivisionError
+
+
+def test_a_process_that_fails_is_told_from_one_that_is_ended(tmp_path, capfd):
+    with pytest.raises(RunError, match="the training of .* failed; its error is above"):
+        run_it(tmp_path, forked(broken))
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
 def endless(config, *, observe=None):
     with suppress(KeyboardInterrupt):
         StubTrainer(interrupt_after=1)(config, observe=observe)

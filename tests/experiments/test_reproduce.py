@@ -214,6 +214,13 @@ def test_what_was_shrunk_stands_in_the_table(tmp_path):
         assert "dataset.batch_size=2" in text
 
 
+def test_where_data_lie_and_how_runs_are_carried_out_is_no_change(tmp_path):
+    _, shown = run_it(
+        tmp_path, StubTrainer(), seeds=1, overrides=("simulation.workers=1", "dataset.momentum=0.5")
+    )
+    assert "Changed in every cell: `dataset.momentum=0.5`; 2 rounds" in shown
+
+
 def test_columns_make_one_table_a_data_set(tmp_path):
     _, shown = run_it(tmp_path, trainer := StubTrainer(), experiment=SWEEP, seeds=1)
     assert "Small: two methods, Digits" in shown
