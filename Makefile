@@ -5,13 +5,17 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS ?= never
 
-.PHONY: help venv demo test lint types imports check bench bench-secagg fuzz clean
+.PHONY: help venv demo test lint types imports check test-faults bench bench-secagg bench-load compose-check deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
 	@echo "make test    linters, types, import contracts and all tests, one real flwr run included"
 	@echo "make bench   secure aggregation on, off, and Flower's echo, side by side"
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
+	@echo "make bench-load   a hundred nodes, twenty rounds, one in ten gone from each: right sums, time, memory"
+	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
+	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
+	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg"
 	@echo "make venv    only make .venv from uv.lock"
 	@echo "make clean   remove everything that make made, except runs/"
@@ -41,14 +45,28 @@ imports: venv
 
 check: lint types imports
 
+# Two at a time, a file on one of them; tests/conftest.py puts the longest first.
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-faults: venv
+	$(BIN)/pytest -m "slow or not slow" tests/deploy
 
 bench: venv
 	$(BIN)/python benchmarks/secagg_overhead.py
 
 bench-secagg: venv
 	$(BIN)/python benchmarks/secagg_bench.py
+
+bench-load: venv
+	$(BIN)/python benchmarks/load.py
+
+deploy-local: venv
+	$(BIN)/python -m deploy.local $(OVERRIDES)
+
+compose-check: venv
+	$(BIN)/python -m deploy | diff docker-compose.yml -
+	$(BIN)/python -m deploy.check
 
 fuzz: venv
 	SECAGG_FUZZ_INPUTS=70000 $(BIN)/pytest tests/secagg/test_fuzz.py

@@ -1,4 +1,8 @@
-"""A client's secure-aggregation session, kept in Flower's Context between messages and erased afterwards."""
+"""A client's secure-aggregation sessions, kept in Flower's Context between messages and erased afterwards.
+
+There are at most two: one whose vector is masked and whose sum is being unmasked, and one that has agreed
+on keys only, for that round or the next.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,40 +10,56 @@ from contextlib import contextmanager
 from flwr.app import ConfigRecord, Context
 
 from client_app.identity import identity_of, roster_of
-from secagg import ClientPolicy, ClientSession, LocalProtocolError
+from client_app.request import RoundOfRun
+from client_app.settings import policy_of
+from gdpfed.exchange import DATA, ROUND, RUN
+from secagg import ClientSession, LocalProtocolError
 
-STATE_KEY = "secagg-session"
-
-
-def open_session(context: Context, client_id: int, policy: ClientPolicy) -> ClientSession:
-    """A fresh session; whatever an unfinished round left behind is erased."""
-    erase_session(context)
-    return ClientSession(client_id, policy, identity=identity_of(context), roster=roster_of(context))
+AGREEING = "secagg-session-agreeing"
+MASKED_SLOT = "secagg-session-masked"
 
 
-def erase_session(context: Context) -> None:
-    """Forget the session and its secrets."""
-    if STATE_KEY in context.state:
-        del context.state[STATE_KEY]
+def open_session(context: Context, client_id: int) -> ClientSession:
+    """A fresh session; one that was never used for a vector is erased."""
+    erase_session(context, AGREEING)
+    return ClientSession(
+        client_id, policy_of(context), identity=identity_of(context), roster=roster_of(context)
+    )
+
+
+def erase_session(context: Context, slot: str) -> None:
+    """Forget a session and its secrets."""
+    if slot in context.state:
+        del context.state[slot]
 
 
 @contextmanager
-def stored_session(context: Context, policy: ClientPolicy) -> Iterator[ClientSession]:
-    """The session that an earlier message left, taken out of the state while it is in use.
+def stored_session(context: Context, slot: str, round_of_run: RoundOfRun) -> Iterator[ClientSession]:
+    """The session that an earlier message of the round left, taken out of the state while it is in use.
 
-    Put it back with :func:`keep_session`. Whatever goes wrong in between, the state no longer holds it.
+    Put it back with :func:`keep_session`. Whatever goes wrong in between, the state no longer holds it. A
+    message of another round does not touch it.
 
     Raises:
-        LocalProtocolError: there is none, as after a restart of the node.
+        LocalProtocolError: there is none, as after a restart of the node, or it is of another round.
     """
-    record = context.state.get(STATE_KEY)
-    data = record.get("data") if isinstance(record, ConfigRecord) else None
-    if not isinstance(data, bytes):
+    record = context.state.get(slot)
+    data = record.get(DATA) if isinstance(record, ConfigRecord) else None
+    if not isinstance(record, ConfigRecord) or not isinstance(data, bytes):
         raise LocalProtocolError("this client has no open session: it joins again next round")
-    erase_session(context)
-    yield ClientSession.from_bytes(data, policy, identity=identity_of(context), roster=roster_of(context))
+    if (record.get(RUN), record.get(ROUND)) != (round_of_run.run, round_of_run.index):
+        raise LocalProtocolError(
+            f"the message is of round {round_of_run.index}, and this client's keys are of round "
+            f"{record.get(ROUND)!r}"
+        )
+    erase_session(context, slot)
+    yield ClientSession.from_bytes(
+        data, policy_of(context), identity=identity_of(context), roster=roster_of(context)
+    )
 
 
-def keep_session(context: Context, session: ClientSession) -> None:
+def keep_session(context: Context, slot: str, session: ClientSession, round_of_run: RoundOfRun) -> None:
     """Keep the session for the next message of its round."""
-    context.state[STATE_KEY] = ConfigRecord({"data": session.to_bytes()})
+    context.state[slot] = ConfigRecord(
+        {DATA: session.to_bytes(), RUN: round_of_run.run, ROUND: round_of_run.index}
+    )

@@ -1,25 +1,34 @@
-"""What a message orders: the model and the training, checked against what the client agreed to."""
+"""What a message orders: the model and the training, checked against what the client agreed to.
+
+Torch is imported here and only where a message orders a training: each message of a deployment starts a
+fresh process, and loading torch takes longer than what the other messages ask for.
+"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from gdpfed.client_update import OrderError, noise_steps, update_steps
 from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
-from gdpfed.learning.order import TrainingOrder
 from secagg import ClientSession, RoundParameters
+
+if TYPE_CHECKING:
+    from gdpfed.learning.order import TrainingOrder
 
 
 def order_and_model(
     content: RecordDict, parameters: RoundParameters
-) -> tuple[TrainingOrder, npt.NDArray[np.float32]]:
+) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
     """The order and the model of a message.
 
     Raises:
         OrderError: records are missing, or the model has another size than the client agreed to.
     """
+    from gdpfed.client_update import OrderError
+    from gdpfed.learning.order import TrainingOrder
+
     order, arrays = content.get(ORDER_RECORD), content.get(THETA_RECORD)
     if not isinstance(order, ConfigRecord) or not isinstance(arrays, ArrayRecord):
         raise OrderError(f"the message lacks the record {ORDER_RECORD} or {THETA_RECORD}")
@@ -32,7 +41,7 @@ def order_and_model(
 
 
 def encoded_update(
-    order: TrainingOrder,
+    order: "TrainingOrder",
     theta: npt.NDArray[np.float32],
     parameters: RoundParameters,
     num_contributors: int,
@@ -44,6 +53,8 @@ def encoded_update(
 
     ``own_data`` is the file with this client's own examples; without one its part of the data set.
     """
+    from gdpfed.client_update import noise_steps, update_steps
+
     encoding = parameters.encoding(num_contributors)
     steps = update_steps(order, theta, encoding, client_id, own_data)
     return encoding.to_residues(steps + noise_steps(order, parameters, num_contributors, session))

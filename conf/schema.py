@@ -40,7 +40,6 @@ def _are_numbers(value: object) -> bool:
 
 
 def _as_floats(value: Any) -> Any:
-    """Numbers as one type, so that [1, 3] and [1.0, 3.0] are the same configuration; all else as it is."""
     return [float(each) for each in value] if _are_numbers(value) else value
 
 
@@ -227,6 +226,7 @@ class PrivacyConfig:
     min_sampling_rate: float = 0.0
 
     def __post_init__(self) -> None:
+        # Where a word is accepted, too, nothing makes 1 and 1.0 the same setting, and the same run.
         self.budgets = _as_floats(self.budgets)
         self.sampling_rates = _as_floats(self.sampling_rates)
 
@@ -277,6 +277,7 @@ class SecAggConfig:
     noise_levels: int = 0
     modulus_bits: int | None = None
     suite: str = "aes128ctr"
+    keys_ahead: bool = True
 
     def validate(self) -> None:
         require(
@@ -322,6 +323,7 @@ class RunConfig:
     resume: str | None = None
     stop_after_round: int | None = None
     timeout_seconds: float = 600.0
+    minimum_nodes: int | None = None
     device: str = "auto"
     mlflow: str | None = None
 
@@ -329,6 +331,8 @@ class RunConfig:
         require(self.num_rounds >= 1, f"run.num_rounds={self.num_rounds} must be at least 1")
         require(self.seed >= 0, f"run.seed={self.seed} must not be negative")
         require(self.timeout_seconds > 0, f"run.timeout_seconds={self.timeout_seconds} must be positive")
+        least = self.minimum_nodes
+        require(least is None or least >= 1, f"run.minimum_nodes={least} must be at least 1")
         stop = self.stop_after_round
         require(stop is None or stop >= 1, f"run.stop_after_round={stop} must be at least 1")
         require(self.device in DEVICES, f"run.device={self.device} is none of {', '.join(DEVICES)}")

@@ -5,15 +5,24 @@ a client computes from its data leaves it in clear: no loss, no example count, n
 """
 
 JOIN, OFFER, BEGIN = "join", "offer", "begin"
+"""The queries."""
+
 ADVERTISE, SHARE, MASKED, CHECK, UNMASK = "advertise", "share", "masked", "check", "unmask"
 PLAIN = "plain"
+STAGES = (MASKED, CHECK, UNMASK, ADVERTISE, SHARE, PLAIN)
+"""The stages of sums, in the order in which a client answers those of one message.
+
+Each is a record of the message, with its bytes and the run and round that it is of: one message can hold a
+late stage of one round's sum and an early one of the next round's. The first gives the message its type. A
+client answers each with a record of the same name.
+"""
+
+DATA, RUN, ROUND, REFUSAL = "data", "run", "round", "refusal"
+"""The fields of a stage's record; an answer has the first or the last."""
 
 CLIENT_RECORD = "client"
-SESSION_RECORD = "session"
 ORDER_RECORD = "order"
 THETA_RECORD = "theta"
 ROSTER_RECORD = "roster"
 REFUSAL_RECORD = "refusal"
-UPDATE_RECORD = "update"
 TERMS_RECORD = "terms"
-ROUND_RECORD = "round"

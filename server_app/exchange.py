@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.exchange import REFUSAL_RECORD
+from gdpfed.exchange import REFUSAL_RECORD, STAGES
 
 
 @dataclass
@@ -18,9 +18,9 @@ class Exchanger:
 
     Attributes:
         grid: Flower's connection to the nodes.
-        nodes: node id of every client id.
+        nodes: node id of every client id that has one.
         timeout_seconds: how long one exchange waits; who has not answered by then counts as vanished.
-        seconds: time spent in each kind of exchange since it was last cleared.
+        seconds: time spent in each kind of exchange since it was last cleared, by its leading stage.
     """
 
     grid: Grid
@@ -28,31 +28,40 @@ class Exchanger:
     timeout_seconds: float
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def exchange(self, message_type: str, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
-        """Send ``contents`` by client id as ``train.<message_type>``; the answers by client id.
+    def exchange(self, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
+        """Send ``contents``, records of stages, by client id; the answers by client id.
 
-        A client that fails, refuses or stays silent is left out, with one line in the log.
+        A client that fails, stays silent or has no node is left out, with one line in the log.
         """
         started = perf_counter()
+        stages = {client_id: leading_stage(content) for client_id, content in contents.items()}
         messages = {
-            client_id: Message(content, self.nodes[client_id], f"train.{message_type}")
+            client_id: Message(content, self.nodes[client_id], f"train.{stages[client_id]}")
             for client_id, content in contents.items()
+            if client_id in self.nodes
         }
         replies = self.grid.send_and_receive(list(messages.values()), timeout=self.timeout_seconds)
         clients = {message.metadata.message_id: key for key, message in messages.items()}
         answers: dict[int, RecordDict] = {}
+        silent = set(contents)
         for reply in replies:
             client_id = clients[reply.metadata.reply_to_message_id]
+            silent.discard(client_id)
             reason = failure_of(reply)
             if reason is None:
                 answers[client_id] = reply.content
             else:
-                log(WARNING, "client %d left in stage %s: %s", client_id, message_type, reason)
-        silent = len(messages) - len(clients.keys() & {r.metadata.reply_to_message_id for r in replies})
+                log(WARNING, "client %d left in stage %s: %s", client_id, stages[client_id], reason)
+        leading = next(stage for stage in STAGES if stage in stages.values())
         if silent:
-            log(WARNING, "%d clients did not answer in stage %s", silent, message_type)
-        self.seconds[message_type] = self.seconds.get(message_type, 0.0) + perf_counter() - started
+            log(WARNING, "%d clients did not answer in stage %s", len(silent), leading)
+        self.seconds[leading] = self.seconds.get(leading, 0.0) + perf_counter() - started
         return answers
+
+
+def leading_stage(content: RecordDict) -> str:
+    """The stage that gives a message its type."""
+    return next(stage for stage in STAGES if stage in content)
 
 
 def failure_of(reply: Message) -> str | None:

@@ -1,6 +1,7 @@
 """GridFleet: the jobs of a wave become exchanges with clients and come back as sums.
 
-All jobs of a wave share their exchanges, so a round costs four of them however many groups there are.
+All jobs of a wave share their exchanges, so a round costs four of them however many groups there are, and
+two where its keys were agreed during the round before.
 """
 
 from collections.abc import Mapping
@@ -11,12 +12,15 @@ from math import inf
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.schema import SecAggConfig
-from gdpfed.exchange import ORDER_RECORD, ROUND_RECORD, THETA_RECORD
+from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
+from gdpfed.rounds.pairwise import PairwiseSums
+from server_app.attendance import Attendance
 from server_app.exchange import Exchanger
-from server_app.summation import sum_masked, sum_plain
+from server_app.masked import StageExchange
+from server_app.plain import sum_plain
 
 
 class GridFleet(Fleet):
@@ -26,6 +30,7 @@ class GridFleet(Fleet):
         exchanger: sends and receives.
         run_name: what clients know the run by in ledgers of their own.
         roster: the public identity key of every client, in active mode.
+        attendance: knows who can be reached; None takes everybody for present.
     """
 
     def __init__(
@@ -36,24 +41,43 @@ class GridFleet(Fleet):
         roster: Mapping[int, bytes] | None = None,
         *,
         run_name: str = "",
+        attendance: Attendance | None = None,
     ) -> None:
         super().__init__(secagg, run_label)
+        self.attendance = attendance
         self.run_name = run_name
         self.exchanger = exchanger
         self.seconds = exchanger.seconds
         self.roster = dict(roster or {})
+        self._sums = PairwiseSums(self.roster)
+
+    def present(self) -> frozenset[int] | None:
+        """Ask the grid who is there, and let in who has come."""
+        if self.attendance is None:
+            return None
+        before = dict(self.exchanger.nodes)
+        present = self.attendance.present()
+        gone = {client for client, node in before.items() if self.exchanger.nodes.get(client) != node}
+        self._sums.forget(gone)
+        return present
 
     def sum_jobs(
-        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+        self,
+        order: TrainingOrder,
+        theta: Theta,
+        jobs: Jobs,
+        clipping_norms: Mapping[int, float],
+        upcoming: Jobs,
     ) -> dict[str, ClientSum]:
         """Exchange the messages of all jobs, with masks or without."""
         clients = chain(*(client_ids for _, client_ids in jobs.values()))
         norms = {client_id: clipping_norms.get(client_id, inf) for client_id in clients}
         training = training_contents(order, theta, norms)
         if self.secagg.mode == "off":
-            return sum_plain(self.exchanger, jobs, training)
-        which = RecordDict({ROUND_RECORD: ConfigRecord({"run": self.run_name, "index": order.round_index})})
-        return sum_masked(self.exchanger, jobs, training, order.context(theta), self.roster, which)
+            return sum_plain(self.exchanger, jobs, training, self.run_name, order.round_index)
+        exchange = StageExchange(self.exchanger, self.run_name, training, self.roster)
+        ahead = upcoming if self.secagg.keys_ahead else {}
+        return self._sums.sum(exchange, jobs, order.context(theta), order.round_index, ahead)
 
 
 def training_contents(

@@ -1,7 +1,7 @@
 """Which node is which client, and what budget it has of its own: asked once, before anything is charged."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from logging import INFO
 
@@ -62,24 +62,25 @@ class Joined:
             self.budgets[client_id] = OwnBudget(epsilon, delta)
 
 
-def join_clients(grid: Grid, num_clients: int, mode: str, timeout_seconds: float) -> Joined:
+def join_clients(
+    grid: Grid, num_clients: int, mode: str, timeout_seconds: float, minimum_nodes: int | None = None
+) -> Joined:
     """Wait for the nodes and ask each which client it is, its budget and, in active mode, its key.
 
     Returns:
-        What they say, with a node for every client id in ``range(num_clients)``.
+        What they say, with a node for every client id in ``range(num_clients)``, or for ``minimum_nodes``
+        of them if fewer are enough.
 
     Raises:
         RunError: too few or too many nodes, one that refuses or does not answer, or two that are the same.
     """
-    node_ids = _settled_nodes(grid, num_clients, timeout_seconds)
-    log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
-    question = RecordDict({CLIENT_RECORD: ConfigRecord({"mode": mode})})
-    messages = [Message(question, node_id, f"query.{JOIN}") for node_id in node_ids]
+    enough = min(num_clients, minimum_nodes or num_clients)
+    node_ids = _settled_nodes(grid, num_clients, enough, timeout_seconds)
     joined = Joined()
-    for reply in _answers(grid.send_and_receive(messages, timeout=timeout_seconds)):
+    for reply in ask_which_clients(grid, node_ids, mode, timeout_seconds):
         joined.add(reply)
     missing = [client_id for client_id in range(num_clients) if client_id not in joined.nodes]
-    if missing:
+    if num_clients - len(missing) < enough:
         raise RunError(
             f"no SuperNode says it is client {missing[0]} ({len(missing)} of {num_clients} clients are "
             "missing): partition-id must run from 0 to dataset.num_clients - 1"
@@ -87,12 +88,18 @@ def join_clients(grid: Grid, num_clients: int, mode: str, timeout_seconds: float
     return joined
 
 
-def _answers(replies: Iterable[Message]) -> list[Message]:
-    """Those that a client gave; a node that could not be reached counts as missing."""
+def ask_which_clients(
+    grid: Grid, node_ids: Collection[int], mode: str, timeout_seconds: float
+) -> list[Message]:
+    """What nodes answer to that question; one that could not be reached counts as missing."""
+    log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
+    question = RecordDict({CLIENT_RECORD: ConfigRecord({"mode": mode})})
+    messages = [Message(question, node_id, f"query.{JOIN}") for node_id in node_ids]
+    replies = grid.send_and_receive(messages, timeout=timeout_seconds)
     return [reply for reply in replies if not reply.has_error()]
 
 
-def _settled_nodes(grid: Grid, num_clients: int, timeout_seconds: float) -> list[int]:
+def _settled_nodes(grid: Grid, num_clients: int, enough: int, timeout_seconds: float) -> list[int]:
     """Node ids once there are enough, or once their number has stopped growing."""
     started = changed = time.monotonic()
     node_ids = list(grid.get_node_ids())
@@ -104,7 +111,7 @@ def _settled_nodes(grid: Grid, num_clients: int, timeout_seconds: float) -> list
         node_ids = now
         if node_ids and time.monotonic() - changed > SETTLE_SECONDS:
             break
-    if len(node_ids) != num_clients:
+    if not enough <= len(node_ids) <= num_clients:
         raise RunError(
             f"{len(node_ids)} SuperNodes for {num_clients} clients: start as many as there are clients, "
             f'in a simulation with --federation-config "num-supernodes={num_clients}"'

@@ -8,6 +8,7 @@ from flwr.serverapp import Grid
 
 from conf.schema import Config, ConfigError
 from gdpfed.rounds.run import PreparedRun
+from server_app.attendance import Attendance
 from server_app.budgets import (
     begin_terms,
     offer_terms,
@@ -29,13 +30,14 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
             cannot be used; later only for a file system that refuses.
     """
     _refuse_simulated_precision(config)
-    waits = config.run.timeout_seconds
+    waits, num_clients, mode = config.run.timeout_seconds, config.dataset.num_clients, config.secagg.mode
+    join = partial(join_clients, grid, num_clients, mode, waits, config.run.minimum_nodes)
     if plan_waits_for_clients(config):
-        joined = join_clients(grid, config.dataset.num_clients, config.secagg.mode, waits)
+        joined = join()
         prepared = PreparedRun.of(with_said_budgets(config, joined))
     else:
         prepared = PreparedRun.of(config)
-        joined = join_clients(grid, config.dataset.num_clients, config.secagg.mode, waits)
+        joined = join()
     terms = terms_of_clients(prepared, joined)
     offer_terms(grid, joined, terms, waits)
     fleet = GridFleet(
@@ -44,6 +46,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         f"{prepared.name}/{run_label}",
         joined.roster,
         run_name=prepared.name,
+        attendance=Attendance(grid, joined, partial(terms_of_clients, prepared), num_clients, mode, waits),
     )
     run = prepared.open(fleet, partial(log, INFO, "%s"))
     begin_terms(grid, joined, terms, waits)

@@ -1,4 +1,4 @@
-"""Settings of the whole suite: hypothesis repeats its examples in CI and looks for new ones elsewhere."""
+"""Settings of the whole suite: what hypothesis draws, and which files come first."""
 
 import os
 
@@ -7,3 +7,15 @@ from hypothesis import settings
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "search")
+
+# Real runs and whole trainings: the last process to end is not to begin with one of these.
+LONGEST = ("deploy", "launch", "server_app", "experiments")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=_place)
+
+
+def _place(item):
+    directory = item.path.parent.name
+    return LONGEST.index(directory) if directory in LONGEST else len(LONGEST)

@@ -42,16 +42,19 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
         return
     for index, group in enumerate(groups):
         rate, population = group["sampling_rate"], group["clients"]
+        there = _reachable(files, index)
+        if np.any(there > population):
+            yield f"rounds.jsonl has {there.max()} clients in reach, group {index} has {population}"
         if files.plan["sampling"] == "fixed_size":
             wrong = np.flatnonzero(sizes[:, index] != round(rate * population))
         else:
-            chance = _two_sided(sizes[:, index], population, rate)
+            chance = _two_sided(sizes[:, index], there, rate)
             wrong = np.flatnonzero(chance < UNLIKELY / sizes.size)
             total = int(sizes[:, index].sum())
-            if _two_sided(np.asarray([total]), population * len(sizes), rate)[0] < UNLIKELY / len(groups):
+            if _two_sided(np.asarray([total]), there.sum(), rate)[0] < UNLIKELY / len(groups):
                 yield (
                     f"group {index} was asked {total} times in {len(sizes)} rounds; at rate {rate:.4g} of "
-                    f"{population} clients about {rate * population * len(sizes):.0f} are to be expected"
+                    f"{population} clients about {rate * there.sum():.0f} are to be expected"
                 )
         for at in wrong[:1]:
             yield (
@@ -60,8 +63,15 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
             )
 
 
+def _reachable(files: RunFiles, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Of how many clients every round's cohort was drawn; all where the record does not say."""
+    everybody = [each["clients"] for each in files.plan["groups"]]
+    counts = [(record.get("reachable") or everybody)[group] for record in files.rounds]
+    return np.asarray(counts, dtype=np.int64)
+
+
 def _two_sided(
-    sizes: np.ndarray[Any, np.dtype[np.int64]], trials: int, rate: float
+    sizes: np.ndarray[Any, np.dtype[np.int64]], trials: np.ndarray[Any, np.dtype[np.int64]], rate: float
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Twice the smaller tail probability of Binomial(trials, rate) at every size."""
     low = stats.binom.cdf(sizes, trials, rate)

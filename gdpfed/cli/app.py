@@ -10,7 +10,7 @@ from gdpfed.audit.run_files import AuditError
 from gdpfed.cli import audit, partition, plan, report, reproduce, run, simulate
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
 from gdpfed.experiments.errors import ExperimentError
-from gdpfed.launch import LaunchError
+from gdpfed.flower_run import LaunchError
 from gdpfed.learning.errors import LearningError
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.report.errors import ReportError

@@ -137,6 +137,15 @@ class Method(ABC):
             for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
         ]
 
+    def requests_ahead(self, cohorts: Sequence[npt.NDArray[np.int64]]) -> list[SumRequest]:
+        """What :meth:`round` will first ask for over these cohorts, as far as is known a round before.
+
+        Clients agree on the keys of these sums while the round before is still running, which saves two
+        of its four exchanges. A request that then comes otherwise agrees on keys of its own. A method
+        that asks for its sums one after the other returns those it asks for first, or [].
+        """
+        return self.requests(cohorts)
+
     def round(
         self,
         theta: Theta,

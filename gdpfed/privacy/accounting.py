@@ -21,9 +21,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, cast, get_args
 
-import dp_accounting as dp
-from dp_accounting.pld import privacy_loss_distribution
-
+from gdpfed.late_import import late_import
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.mechanism import Adjacency, SampledGaussian, Sampling
 from gdpfed.privacy.server_view import epsilon_against_server, participations_quantile
@@ -43,6 +41,8 @@ __all__ = [
     "participations_quantile",
     "theorem1_variance",
 ]
+
+dp = late_import("dp_accounting")
 
 AccountantName = Literal["theorem1", "rdp", "pld"]
 RenyiOrders = Literal["fine", "whole"]
@@ -245,7 +245,7 @@ def _one_round_pld(sigma: float, rate: float, adjacency: Adjacency, step: float)
         "zero_out": dp.NeighboringRelation.REPLACE_SPECIAL,
         "replace_one": dp.NeighboringRelation.REPLACE_ONE,
     }
-    return privacy_loss_distribution.from_gaussian_mechanism(
+    return dp.pld.privacy_loss_distribution.from_gaussian_mechanism(
         standard_deviation=sigma,
         value_discretization_interval=step,
         sampling_prob=rate,

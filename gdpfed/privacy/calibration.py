@@ -4,14 +4,15 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-import dp_accounting as dp
-
+from gdpfed.late_import import late_import
 from gdpfed.privacy.accounting import Accountant, make_accountant, pld_epsilon
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.mechanism import Adjacency, SampledGaussian, Sampling
 from gdpfed.privacy.safe_search import Start, UnreachableError, solve_falling
 from gdpfed.privacy.theorem1 import check_theorem1, theorem1_variance
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
+
+dp = late_import("dp_accounting")
 
 MIN_NOISE_MULTIPLIER = 1e-2
 MAX_NOISE_MULTIPLIER = 1e7

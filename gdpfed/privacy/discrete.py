@@ -27,13 +27,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import logsumexp
 
+from gdpfed.late_import import late_import
 from gdpfed.privacy.accounting import Accountant, AccountantName, RenyiOrders, make_accountant, pld_epsilon
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.mechanism import Adjacency, SampledGaussian
 from gdpfed.privacy.server_view import epsilon_against_server
 from gdpfed.privacy.validation import require_choice, require_count, require_delta, require_positive
+
+special = late_import("scipy.special")
 
 SMALLEST_VARIANCE = 40**2 * (1 + 12**2)
 """The least variance of one client's noise, in steps**2: D(40) + 12 D(40)."""
@@ -174,7 +176,7 @@ def discrete_epsilon_against_server(
 def _log_tau(num_clients: int, integer_stddev: float) -> float:
     k = np.arange(1, num_clients)
     exponents = -2 * (math.pi * integer_stddev) ** 2 * (k / (k + 1))
-    return math.log(10) + float(logsumexp(exponents))
+    return math.log(10) + float(special.logsumexp(exponents))
 
 
 def _smoothed_pld_epsilon(mechanism: SampledGaussian, num_rounds: int, delta: float) -> float:

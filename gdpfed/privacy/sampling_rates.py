@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 
+from gdpfed.late_import import late_import
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.theorem1 import theorem1_variance
 from gdpfed.privacy.validation import (
@@ -23,6 +23,8 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
+
+optimize = late_import("scipy.optimize")
 
 Vector = npt.NDArray[np.float64]
 

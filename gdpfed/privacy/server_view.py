@@ -4,9 +4,7 @@ import math
 from functools import lru_cache
 from typing import get_args
 
-import dp_accounting as dp
-from scipy import stats
-
+from gdpfed.late_import import late_import
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.mechanism import Adjacency
 from gdpfed.privacy.validation import (
@@ -16,6 +14,9 @@ from gdpfed.privacy.validation import (
     require_number,
     require_rate,
 )
+
+dp = late_import("dp_accounting")
+stats = late_import("scipy.stats")
 
 
 @lru_cache(maxsize=4096)

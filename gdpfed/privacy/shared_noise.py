@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from scipy.optimize import brentq
-
+from gdpfed.late_import import late_import
 from gdpfed.privacy.accounting import Accountant, pld_epsilon
 from gdpfed.privacy.calibration import calibrate_noise_multiplier
 from gdpfed.privacy.errors import PrivacyError
@@ -19,6 +18,8 @@ from gdpfed.privacy.mechanism import Adjacency, SampledGaussian, Sampling
 from gdpfed.privacy.safe_search import Start, UnreachableError, solve_falling
 from gdpfed.privacy.sampling_rates import closed_form_sampling_rates
 from gdpfed.privacy.validation import require_length, require_positive, require_rate
+
+optimize = late_import("scipy.optimize")
 
 SMALLEST_RATE = 1e-7
 PLD_COARSENESS = 2.0
@@ -142,7 +143,7 @@ def _rates_of_mean(
         return math.log(mean / mean_rate)
 
     bounds = math.log(lowest_sigma), math.log(highest_sigma)
-    excess(brentq(excess, *bounds, xtol=LOG_SIGMA_TOLERANCE))
+    excess(optimize.brentq(excess, *bounds, xtol=LOG_SIGMA_TOLERANCE))
     return rates
 
 

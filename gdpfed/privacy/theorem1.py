@@ -8,8 +8,7 @@ sigma^2 >= 0.7 and small orders alpha; both conditions are checked here and neve
 
 import math
 
-from scipy.optimize import brentq
-
+from gdpfed.late_import import late_import
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.mechanism import SampledGaussian
 from gdpfed.privacy.validation import (
@@ -18,6 +17,8 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
+
+optimize = late_import("scipy.optimize")
 
 MIN_VARIANCE_MULTIPLIER = 0.7
 RENYI_CONSTANT = 3.5
@@ -116,5 +117,5 @@ def _largest_order(variance: float, rate: float, clipping_norm: float) -> float:
             f"as q (1 + sigma^2) is not below 1; {REMEDY}"
         )
     largest = 1 / (rate * (1 + variance)) + 1
-    root = brentq(_order_slack, smallest, largest, args=(variance, rate, clipping_norm))
+    root = optimize.brentq(_order_slack, smallest, largest, args=(variance, rate, clipping_norm))
     return float(root) * (1 - 1e-9)

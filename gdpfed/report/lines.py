@@ -11,7 +11,10 @@ from gdpfed.report.spread import Spread
 
 # How a run is carried out: results do not follow from these, so they may change when it is resumed.
 CARRYING_OUT = {
-    "run": frozenset({"directory", "resume", "stop_after_round", "timeout_seconds", "device", "mlflow"}),
+    "run": frozenset(
+        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
+    ),
+    "secagg": frozenset({"keys_ahead"}),
     "simulation": frozenset({"engine", "workers", "clients_at_once"}),
 }
 

@@ -1,7 +1,6 @@
 """A live line while a run trains: round, accuracy, and what each group has spent of its budget."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -48,12 +47,7 @@ class RunProgress:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def update(self, records: Sequence[RoundRecord]) -> None:

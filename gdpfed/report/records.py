@@ -33,6 +33,7 @@ class RoundRecord:
     Attributes:
         accuracy, loss: of the model after the round, on the test split (loss in nats).
         cohort_sizes: sampled clients of every group.
+        reachable: clients of every group that could be reached, of which the sample is drawn.
         survivors: clients in every requested sum; 0 where there was none.
         failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
         spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
@@ -53,6 +54,7 @@ class RoundRecord:
     upload_bytes: list[float] = field(default_factory=list)
     noise_stddevs: list[float] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    reachable: list[int] = field(default_factory=list)
 
     def to_json(self) -> str:
         """One line without a line break."""

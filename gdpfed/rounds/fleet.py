@@ -32,24 +32,51 @@ class Fleet(ABC):
         self.run_label = run_label
         self.seconds: dict[str, float] = {}
 
+    def present(self) -> frozenset[int] | None:
+        """The clients that can be reached in the round that begins; None where all can at any time."""
+        return None
+
     @abstractmethod
     def sum_jobs(
-        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+        self,
+        order: TrainingOrder,
+        theta: Theta,
+        jobs: Jobs,
+        clipping_norms: Mapping[int, float],
+        upcoming: Jobs,
     ) -> dict[str, ClientSum]:
         """The sum of every job, by name, of updates that start from ``theta``.
 
         ``clipping_norms`` is C_i of the clients that have a bound of their own, which their order must
-        carry; the others have that of their sum.
+        carry; the others have that of their sum. ``upcoming`` are jobs expected of the next round: a fleet
+        may prepare them, and none is bound by them.
         """
 
     def sum_updates(
-        self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]
+        self,
+        order: TrainingOrder,
+        theta: Theta,
+        requests: Sequence[SumRequest],
+        *,
+        upcoming: Sequence[SumRequest] = (),
     ) -> list[ClientSum]:
-        """One sum for each request, of updates that start from ``theta``, in the requests' order."""
+        """One sum for each request, of updates that start from ``theta``, in the requests' order.
+
+        ``upcoming`` are requests expected of the next round; its first wave is prepared beside the last
+        one of these.
+        """
         sums: dict[str, ClientSum] = {}
-        for wave in disjoint_waves(requests):
-            sums |= self._sum_wave(order, theta, wave)
-        return [replace(sums[request.name], noise_stddev=request.noise_stddev) for request in requests]
+        waves = disjoint_waves(requests)
+        first_upcoming = next(iter(disjoint_waves(upcoming)), [])
+        for wave in waves:
+            jobs = self._jobs(order.round_index, len(theta), wave)
+            ahead = first_upcoming if wave is waves[-1] else []
+            next_jobs = self._jobs(order.round_index + 1, len(theta), ahead)
+            sums |= self.sum_jobs(order, theta, jobs, own_clipping_norms(wave), next_jobs)
+        return [
+            replace(sums.get(each.name) or self._too_few(each), noise_stddev=each.noise_stddev)
+            for each in requests
+        ]
 
     def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
         """Refuse sums whose cohorts would be too small, or would not fit the integers that are summed.
@@ -66,7 +93,7 @@ class Fleet(ABC):
                     f"than secagg.minimum_cohort={self.secagg.minimum_cohort}: use more clients, or a higher "
                     "privacy.sampling_rate"
                 )
-            parameters = self._parameters(order, theta, request)
+            parameters = self._parameters(order.round_index, len(theta), request)
             try:
                 encoding = parameters.encoding(parameters.num_clients)
                 for norm in set(own_clipping_norms([request]).values()):
@@ -74,34 +101,27 @@ class Fleet(ABC):
             except EncodingError as error:
                 raise RunError(f"{request.name}: {error}") from None
 
-    def _sum_wave(
-        self, order: TrainingOrder, theta: Theta, wave: Sequence[SumRequest]
-    ) -> dict[str, ClientSum]:
-        sums, jobs = {}, {}
-        for request in wave:
-            if len(request.clients) < self.secagg.minimum_cohort:
-                sums[request.name] = ClientSum(
-                    request.name,
-                    None,
-                    0,
-                    f"cohort of {len(request.clients)} is below secagg.minimum_cohort="
-                    f"{self.secagg.minimum_cohort}: it is charged, and not summed",
-                )
-            else:
-                jobs[request.name] = (
-                    self._parameters(order, theta, request),
-                    request.clients.tolist(),
-                )
-        return sums | self.sum_jobs(order, theta, jobs, own_clipping_norms(wave))
+    def _jobs(self, round_index: int, dimension: int, wave: Sequence[SumRequest]) -> Jobs:
+        """The requests whose cohorts are large enough."""
+        return {
+            request.name: (self._parameters(round_index, dimension, request), request.clients.tolist())
+            for request in wave
+            if len(request.clients) >= self.secagg.minimum_cohort
+        }
 
-    def _parameters(self, order: TrainingOrder, theta: Theta, request: SumRequest) -> RoundParameters:
+    def _too_few(self, request: SumRequest) -> ClientSum:
+        least = self.secagg.minimum_cohort
+        reason = f"cohort of {len(request.clients)} is below secagg.minimum_cohort={least}"
+        return ClientSum(request.name, None, 0, f"{reason}: it is charged, and not summed")
+
+    def _parameters(self, round_index: int, dimension: int, request: SumRequest) -> RoundParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
             raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
         return round_parameters(
             self.secagg,
-            label=f"{self.run_label}/round {order.round_index}/{request.name}",
+            label=f"{self.run_label}/round {round_index}/{request.name}",
             num_clients=len(request.clients),
-            dimension=len(theta),
+            dimension=dimension,
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier,
         )

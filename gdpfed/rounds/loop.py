@@ -53,9 +53,10 @@ class RoundLoop:
         first, started = self.state.completed_rounds, perf_counter()
         budgets = [group.epsilon for group in self.method.plan.groups]
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
-        for index in range(first, min(num_rounds, last_round)):
+        end = min(num_rounds, last_round)
+        for index in range(first, end):
             try:
-                theta, record = self._round(index, theta)
+                theta, record = self._round(index, theta, end)
             except BudgetExhausted as error:
                 self.announce(f"training ends before round {index + 1}: {error}")
                 return
@@ -64,17 +65,24 @@ class RoundLoop:
             self.announce(status_line(record, budgets, num_rounds, seconds_left))
             yield theta, record
 
-    def _round(self, index: int, theta: Theta) -> tuple[Theta, RoundRecord]:
-        """One round, charged first; a round that an earlier process had charged is not run again."""
+    def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundRecord]:
+        """One round, charged first; a round that an earlier process had charged is not run again.
+
+        Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
+        charged in its own round.
+        """
         started = perf_counter()
-        cohorts = self.method.cohorts(index, self.state.sampling_key)
+        present = self.fleet.present()
+        cohorts = self._cohorts(index, present)
         self.fleet.seconds.clear()
         sums: list[ClientSum] = []
         interrupted = self.state.ledger.charged_rounds > index
         if not interrupted:
             self.state.ledger.charge(index, cohorts)
             self.files.save_ledger(self.state.ledger)
-            sum_updates = partial(self.fleet.sum_updates, self._order_for(index))
+            ahead = [] if index + 1 == end else self._cohorts(index + 1, present)
+            upcoming = self.method.requests_ahead(ahead) if ahead else []
+            sum_updates = partial(self.fleet.sum_updates, self._order_for(index), upcoming=upcoming)
             theta, sums = self.method.round(theta, cohorts, sum_updates)
         trained = perf_counter()
         evaluation = self.evaluate_model(theta)
@@ -82,11 +90,29 @@ class RoundLoop:
             "evaluate": perf_counter() - trained,
             "total": perf_counter() - started,
         }
-        record = self._record(index, evaluation, cohorts, sums, seconds)
+        record = replace(
+            self._record(index, evaluation, cohorts, sums, seconds), reachable=self._reachable(present)
+        )
         if interrupted:
             record = replace(record, failures={"round": INTERRUPTED})
         self._keep(index, theta, record)
         return theta, record
+
+    def _cohorts(self, index: int, present: frozenset[int] | None) -> list[npt.NDArray[np.int64]]:
+        """Those drawn for a round, whatever is learnt before it, and present.
+
+        A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
+        accounting of the others wants cohorts of the full size.
+        """
+        cohorts = self.method.cohorts(index, self.state.sampling_key)
+        if present is None or self.method.plan.sampling == "fixed_size":
+            return cohorts
+        return [cohort[np.isin(cohort, list(present))] for cohort in cohorts]
+
+    def _reachable(self, present: frozenset[int] | None) -> list[int]:
+        """How many clients of every group are present."""
+        groups = [group.clients for group in self.method.plan.groups]
+        return [len(group) if present is None else len(present.intersection(group)) for group in groups]
 
     def _keep(self, index: int, theta: Theta, record: RoundRecord) -> None:
         self.files.append_round(record)

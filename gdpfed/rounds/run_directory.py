@@ -149,9 +149,17 @@ class RunDirectory:
         save_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
 
     def append_round(self, record: RoundRecord) -> None:
-        """Add one line to the record."""
-        with (self.path / ROUNDS_FILE).open("a", encoding="utf-8") as file:
-            file.write(f"{record.to_json()}\n")
+        """Add one line to the record.
+
+        Raises:
+            RunError: the file system refused, as when it is full.
+        """
+        path = self.path / ROUNDS_FILE
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{record.to_json()}\n")
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
     def draw(self, plan: PrivacyPlan, title: str) -> None:
         """Write the pictures from the record."""

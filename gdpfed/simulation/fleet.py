@@ -8,11 +8,12 @@ from conf.schema import SecAggConfig
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
-from gdpfed.rounds.sums import plain_sum, sum_pairwise
+from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
+from gdpfed.rounds.plain import plain_sum
 from gdpfed.simulation.engine import Engine, StepSum, cohorts_of
 from gdpfed.simulation.joined_sessions import Identities, JoinedSessions
 from gdpfed.simulation.sum_noise import sum_noise_steps
-from secagg import RoundParameters, Stage
+from secagg import RoundParameters
 
 
 class InProcessFleet(Fleet):
@@ -35,8 +36,14 @@ class InProcessFleet(Fleet):
         self.engine.close()
 
     def sum_jobs(
-        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
+        self,
+        order: TrainingOrder,
+        theta: Theta,
+        jobs: Jobs,
+        clipping_norms: Mapping[int, float],
+        upcoming: Jobs,
     ) -> dict[str, ClientSum]:
+        del upcoming  # exchanges in memory cost nothing
         started = perf_counter()
         if self.secagg.mode == "off":
             sums = {name: self._plain(order, theta, name, *job, clipping_norms) for name, job in jobs.items()}
@@ -69,13 +76,17 @@ class InProcessFleet(Fleet):
         roster = {client_id: identity.public_bytes() for client_id, identity in identities.items()}
         joined = JoinedSessions(self.engine, order, theta, clipping_norms, clients, identities, roster)
 
-        def exchange(stage: Stage, requests: Mapping[int, bytes]) -> Mapping[int, bytes]:
-            started = perf_counter()
-            answers = joined.exchange(stage, requests)
-            self._spend(str(stage), started)
-            return answers
+        def exchange(asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
+            return [self._answers(joined, each) for each in asked]
 
-        return sum_pairwise(exchange, jobs, order.context(theta), roster)
+        sums = PairwiseSums(roster)
+        return sums.sum(exchange, jobs, order.context(theta), order.round_index, upcoming={})
+
+    def _answers(self, joined: JoinedSessions, asked: StageRequests) -> dict[int, bytes]:
+        started = perf_counter()
+        answers = joined.exchange(asked.stage, asked.requests)
+        self._spend(str(asked.stage), started)
+        return answers
 
     def _spend(self, phase: str, started: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + perf_counter() - started

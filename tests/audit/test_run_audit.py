@@ -106,6 +106,15 @@ def ask_for_less_noise(records):
     records[1]["noise_stddevs"][0] *= 0.9
 
 
+def claim_too_many_in_reach(records):
+    records[0]["reachable"] = [9, 8, 8]
+
+
+def claim_few_in_reach(records):
+    for record in records:
+        record["reachable"] = [size // 4 for size in record["cohort_sizes"]]
+
+
 def ask_too_many(records):
     records[0]["cohort_sizes"][0] += 25
 
@@ -156,6 +165,8 @@ def clients_twice(assignment):
         ("rounds.jsonl", ask_for_less_noise, r"round 2 asked sum 0 for noise of standard deviation"),
         ("rounds.jsonl", ask_too_many, r"round 1 has a cohort of \d+ in group 0, not to be expected"),
         ("rounds.jsonl", ask_too_many, r"the ledger counts \d+ participations in group 0, rounds.jsonl \d+"),
+        ("rounds.jsonl", claim_too_many_in_reach, r"has 9 clients in reach, group 0 has 8"),
+        ("rounds.jsonl", claim_few_in_reach, r"has a cohort of \d+ in group \d, not to be expected"),
         ("rounds.jsonl", sum_over_more, r"round 1 has sums over \d+ clients, of \d+ that were asked"),
         ("ledger.json", count_less, r"participations in group 2, rounds.jsonl \d+: one of them was changed"),
         ("ledger.json", count_a_stranger, r"the ledger counts client 23 in group 0, which it is not in"),

@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.app import app
+from gdpfed.exchange import STAGES
 
 FIRST_NODE_ID = 1000
 
@@ -18,8 +19,13 @@ class LocalGrid:
 
     Args:
         num_nodes: nodes; node k answers as client k.
-        vanishes: (message type, client id) -> whether the client is gone by then.
-        meddle: changes a message's content on its way to a client.
+        vanishes: (stage or query, client id) -> whether the client is gone by then.
+        meddle: changes a message's content on its way to a client, once for each of its stages.
+
+    Attributes:
+        sent: (stage or query, client id), several of them for one message.
+        exchanges: the stages and queries of every exchange.
+        replies: contents of all answers.
     """
 
     def __init__(
@@ -35,6 +41,7 @@ class LocalGrid:
         self.vanishes = vanishes
         self.meddle = meddle
         self.sent: list[tuple[str, int]] = []
+        self.exchanges: list[set[str]] = []
         self.replies: list[RecordDict] = []
         self.contexts = {
             FIRST_NODE_ID + k: Context(
@@ -54,7 +61,9 @@ class LocalGrid:
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         replies = []
+        self.exchanges.append(set())
         for number, message in enumerate(messages):
+            self.exchanges[-1].update(kinds_of(message))
             message.metadata.__dict__["_message_id"] = f"{time.monotonic_ns()}-{number}"
             reply = self._deliver(message)
             if reply is not None:
@@ -64,14 +73,34 @@ class LocalGrid:
     def _deliver(self, message: Message) -> Message | None:
         node_id = message.metadata.dst_node_id
         client_id = node_id - FIRST_NODE_ID
-        kind = message.metadata.message_type.partition(".")[2]
-        self.sent.append((kind, client_id))
-        if self.vanishes(kind, client_id):
+        kinds = kinds_of(message)
+        self.sent.extend((kind, client_id) for kind in kinds)
+        if any(self.vanishes(kind, client_id) for kind in kinds):
             return None
-        message.content = self.meddle(kind, client_id, message.content)
+        for kind in kinds:
+            message.content = self.meddle(kind, client_id, message.content)
         try:
             reply = self.app(message, self.contexts[node_id])
         except Exception as error:
             return Message(Error(code=1, reason=str(error)), reply_to=message)
         self.replies.append(reply.content)
         return reply
+
+
+def kinds_of(message: Message) -> list[str]:
+    """What a message asks: the stages in it, or its query."""
+    action = message.metadata.message_type.partition(".")[2]
+    stages = [stage for stage in STAGES if stage in message.content]
+    assert stages[:1] in ([], [action])
+    return stages or [action]
+
+
+def refusals(grid: LocalGrid) -> list[str]:
+    """The reason of every refusal, of a query or of a stage, in order."""
+    return [
+        str(record[key])
+        for reply in grid.replies
+        for record in reply.values()
+        for key in ("reason", "refusal")
+        if key in record
+    ]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from local_grid import FIRST_NODE_ID, LocalGrid
+from local_grid import FIRST_NODE_ID, LocalGrid, kinds_of, refusals
 from small_runs import NUM_CLIENTS, grid_of_owners, run
 
 from client_app.ledger_file import locked_ledger
@@ -32,10 +32,6 @@ def assignment_of(directory):
 def ledger_of(folder, client):
     with locked_ledger(folder / f"{client}.json") as file:
         return file.ledger
-
-
-def refusals(grid):
-    return [str(reply["refusal"]["reason"]) for reply in grid.replies if "refusal" in reply]
 
 
 def test_groups_are_formed_of_what_the_nodes_say(tmp_path):
@@ -159,25 +155,25 @@ def test_a_node_that_lowered_its_budget_refuses_to_go_on(tmp_path):
         run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", lowered), resume=True)
 
 
-def with_round(content, **changes):
+def with_record(content, name, **changes):
     changed = RecordDict(dict(content))
-    changed["round"] = ConfigRecord({**content["round"], **changes})
+    changed[name] = ConfigRecord({**content[name], **changes})
     return changed
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"index": 0}, "round 0 of run .* has had its update already"),
-        ({"index": 3}, "round 3 of run .* lies beyond the 3 of its terms"),
+        ({"round": 0}, "round 0 of run .* has had its update already"),
+        ({"round": 3}, "round 3 of run .* lies beyond the 3 of its terms"),
         ({"run": "another"}, "run another was never begun with this client"),
-        ({"index": "x"}, "the message does not say which round it is of"),
+        ({"round": "x"}, "the message does not say which round it is of"),
     ],
 )
 def test_a_round_that_the_terms_do_not_have_is_refused(tmp_path, changes, words):
     def lie(kind, client, content):
-        second = kind == "advertise" and content["round"]["index"] == 1
-        return with_round(content, **changes) if second and client == 5 else content
+        second = kind == "advertise" and content["advertise"]["round"] == 1
+        return with_record(content, "advertise", **changes) if second and client == 5 else content
 
     grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 24, meddle=lie)
     records = run(tmp_path / "run", [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=3"], grid=grid)
@@ -219,9 +215,9 @@ def test_an_update_is_written_down_before_it_leaves(tmp_path):
 
     class Watching(LocalGrid):
         def _deliver(self, message):
-            kind = message.metadata.message_type.partition(".")[2]
+            kinds = kinds_of(message)
             reply = super()._deliver(message)
-            if kind == "masked":
+            if "masked" in kinds:
                 client = message.metadata.dst_node_id - FIRST_NODE_ID
                 at_answer[client] = json.loads((tmp_path / f"{client}.json").read_text())["ledger"]
             return reply

@@ -1,5 +1,6 @@
 """The noise in the decoded sums has the variance that the plan states, whoever carries them."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -106,6 +107,38 @@ def test_discrete_noise_in_levels_is_the_plans_at_every_accepted_dropout(lost):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
         # Three levels for at most three dropouts: each count has a level of its own, so nothing is in excess.
         assert samples.var() / stated == pytest.approx(1, rel=SIGMAS * np.sqrt(2 / samples.size))
+
+
+class AgreedAhead:
+    """Sums whose keys were agreed beside others', and clients that vanish after that."""
+
+    def __init__(self, lost, secagg):
+        nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
+        self.grid = LocalGrid(NUM_CLIENTS, vanishes=self.vanishes)
+        self.fleet = GridFleet(Exchanger(self.grid, nodes, 60.0), secagg, "noise")
+        self.lost = lost
+
+    def vanishes(self, kind, client):
+        return self.grid.exchanges[-1] == {"masked"} and client in self.lost
+
+    def sum_updates(self, order, theta, requests):
+        self.fleet.sum_updates(order, theta, requests, upcoming=requests)
+        seen = len(self.grid.exchanges)
+        sums = self.fleet.sum_updates(replace(order, round_index=1), theta, requests)
+        assert self.grid.exchanges[seen:] == [{"masked"}, {"unmask"}]
+        return sums
+
+
+@pytest.mark.parametrize("levels", [0, 3])
+def test_who_vanishes_after_keys_were_agreed_ahead_is_a_dropout(levels):
+    gone = {start + k for start in (0, 12, 24) for k in range(2)}
+    overrides = ["privacy.noise=discrete_gaussian", "secagg.dropout_tolerance=0.25"]
+    plan, sums = noise_samples([*overrides, f"secagg.noise_levels={levels}"], partial(AgreedAhead, gone))
+    # 10 of 12 are left; without levels each carries enough for 9, with them the excess is taken out.
+    expected = 1 if levels else 10 / 9
+    for group, samples in zip(plan.groups, sums, strict=True):
+        stated = (plan.clipping_norm * group.noise_multiplier) ** 2
+        assert samples.var() / stated == pytest.approx(expected, rel=SIGMAS * np.sqrt(2 / samples.size))
 
 
 @pytest.mark.parametrize("make_fleet", [grid_fleet, in_process_fleet])

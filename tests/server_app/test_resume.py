@@ -24,20 +24,18 @@ def paused(directory, overrides=()):
     return directory
 
 
-def interrupted(directory, overrides=(), *, at="masked"):
-    """Round 2 begins and never ends."""
+def interrupted(directory, overrides, stage, occurrence):
+    """Training ends when some message of a stage is sent, counted over all clients."""
     seen = []
 
     def vanishes(kind, client):
         seen.append(kind)
-        if kind == at and seen.count("advertise") > 24:
+        if kind == stage and seen.count(stage) == occurrence:
             raise Crash
         return False
 
-    everybody = ["privacy.sampling_rate=1", "method=dp_fedavg", *overrides]
     with pytest.raises(Crash):
-        run(directory, everybody, grid=LocalGrid(NUM_CLIENTS, vanishes=vanishes))
-    return everybody
+        run(directory, overrides, grid=LocalGrid(NUM_CLIENTS, vanishes=vanishes))
 
 
 def test_resumed_run_ends_with_the_same_model(tmp_path):
@@ -65,19 +63,39 @@ def test_the_sampling_key_survives_a_pause_and_not_the_end(tmp_path):
     assert not checkpoint.exists()
 
 
-@pytest.mark.parametrize("stage", ["advertise", "masked", "unmask"])
-def test_an_interrupted_round_is_charged_once_and_not_repeated(tmp_path, stage):
-    overrides = interrupted(tmp_path / "run", at=stage)
-    assert json.loads((tmp_path / "run" / "ledger.json").read_text())["charged_rounds"] == 2
+FIRST, SECOND, THIRD = (number * NUM_CLIENTS + 3 for number in range(3))
+
+
+@pytest.mark.parametrize(
+    ("keys_ahead", "stage", "occurrence", "lost"),
+    [
+        (True, "advertise", FIRST, 1),
+        (True, "share", FIRST, 1),
+        (True, "masked", FIRST, 1),
+        (True, "advertise", SECOND, 1),
+        (True, "unmask", FIRST, 1),
+        (True, "share", SECOND, 1),
+        (True, "masked", SECOND, 2),
+        (True, "advertise", THIRD, 2),
+        (True, "unmask", SECOND, 2),
+        (True, "share", THIRD, 2),
+        (False, "advertise", SECOND, 2),
+        (False, "share", SECOND, 2),
+        (False, "masked", SECOND, 2),
+        (False, "unmask", SECOND, 2),
+    ],
+)
+def test_an_interrupted_round_is_charged_once_and_not_repeated(tmp_path, keys_ahead, stage, occurrence, lost):
+    overrides = ["privacy.sampling_rate=1", "method=dp_fedavg", f"secagg.keys_ahead={keys_ahead}"]
+    interrupted(tmp_path / "run", overrides, stage, occurrence)
+    assert json.loads((tmp_path / "run" / "ledger.json").read_text())["charged_rounds"] == lost
     grid = LocalGrid(NUM_CLIENTS)
     records = run(tmp_path / "run", overrides, grid=grid, resume=True)
     assert [record.round for record in records] == [1, 2, 3]
-    assert records[1].failures == {"round": "interrupted before its end: charged, and not repeated"}
-    assert records[1].accuracy == records[0].accuracy
-    assert records[2].failures == {}
-    labels = {kind for kind, _ in grid.sent}
-    assert labels == {"join", "advertise", "share", "masked", "unmask"}
-    assert sum(kind == "masked" for kind, _ in grid.sent) == NUM_CLIENTS
+    words = {"round": "interrupted before its end: charged, and not repeated"}
+    assert [record.failures for record in records] == [words if r == lost else {} for r in (1, 2, 3)]
+    assert grid.exchanges[:3] == [{"join"}, {"advertise"}, {"share"}]
+    assert sum(kind == "masked" for kind, _ in grid.sent) == (3 - lost) * NUM_CLIENTS
     ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
     assert ledger["charged_rounds"] == 3
     assert set(ledger["participations"][0].values()) == {3}
@@ -149,9 +167,9 @@ def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
         run(directory, resume=True)
 
 
-def scripted_sums(fleet, order, theta, requests):
+def scripted_sums(fleet, order, theta, requests, *, upcoming):
     """Sums that depend on the round, the model and the group only, in place of noised ones."""
-    del fleet
+    del fleet, upcoming
     rng = np.random.default_rng(order.round_index)
     return [
         ClientSum(each.name, rng.normal(size=len(theta)) - 0.1 * theta, len(each.clients))

@@ -26,8 +26,11 @@ def quiet(monkeypatch):
     """Cohorts of private runs from a fixed key, and no noise; clipping stays."""
     sum_updates = Fleet.sum_updates
 
-    def without_noise(self, order, theta, requests):
-        return sum_updates(self, order, theta, [replace(each, noise_multiplier=0.0) for each in requests])
+    def without_noise(self, order, theta, requests, *, upcoming):
+        silent, silent_next = (
+            [replace(each, noise_multiplier=0.0) for each in some] for some in (requests, upcoming)
+        )
+        return sum_updates(self, order, theta, silent, upcoming=silent_next)
 
     monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
     monkeypatch.setattr(Fleet, "sum_updates", without_noise)

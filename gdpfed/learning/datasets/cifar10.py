@@ -18,9 +18,7 @@ def load(source: DataSource) -> Dataset:
     Raises:
         LearningError: files are missing and cannot be downloaded, or are damaged.
     """
-    source.allow("path")
-    train, test = read_or_download(source, FILES, _read)
-    return Dataset(train, test, num_classes=10)
+    return read_or_download(source, FILES, _read, num_classes=10)
 
 
 def _read(root: Path, download: bool) -> tuple[Pictures, Pictures]:

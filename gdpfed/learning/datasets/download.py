@@ -5,10 +5,10 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TypeVar
 
 from filelock import FileLock
 
+from gdpfed.learning.datasets.dataset import Dataset, Pictures
 from gdpfed.learning.datasets.source import DataSource
 from gdpfed.learning.errors import LearningError
 
@@ -16,10 +16,10 @@ DEFAULT_ROOT = "data"
 LOCK_FILE = ".download.lock"
 TIMEOUT_SECONDS = 30.0
 
-T = TypeVar("T")
+Read = Callable[[Path, bool], tuple[Pictures, Pictures]]
 
 
-def read_or_download(source: DataSource, files: Sequence[str], read: Callable[[Path, bool], T]) -> T:
+def read_or_download(source: DataSource, files: Sequence[str], read: Read, *, num_classes: int) -> Dataset:
     """Read a data set from ``dataset.path``, by default ``data/`` under the working directory.
 
     torchvision compares what it downloads with the publisher's MD5 sums, so that half a file is
@@ -27,11 +27,19 @@ def read_or_download(source: DataSource, files: Sequence[str], read: Callable[[P
 
     Args:
         files: what is read, relative to the root.
-        read: (root, whether it may download) to the data; fails where a file is missing or damaged.
+        read: (root, whether it may download) to the training and the test pictures; fails where a file is
+            missing or damaged.
 
     Raises:
-        LearningError: files are missing and cannot be downloaded, or are damaged.
+        LearningError: files are missing and cannot be downloaded, or are damaged; a setting other than the
+            path is given.
     """
+    source.allow("path")
+    train, test = _read_or_download(source, files, read)
+    return Dataset(train, test, num_classes)
+
+
+def _read_or_download(source: DataSource, files: Sequence[str], read: Read) -> tuple[Pictures, Pictures]:
     root = Path(source.path or DEFAULT_ROOT).expanduser().absolute()
     # Of what torchvision raises for a file that is missing or damaged, hardly two kinds are the same.
     try:

@@ -1,0 +1,194 @@
+"""A hundred nodes, twenty rounds, one node in ten gone from every round: does it hold, and what does it cost?
+
+All nodes run in this process: the real ServerApp code exchanges real messages with the real ClientApp, each
+node with a context and a ledger of its own; only the network between them is missing. Every sum is compared
+with what the nodes that are in it had put under their masks, to the last bit.
+
+    python benchmarks/load.py [--nodes 100] [--rounds 20] [--dropouts 0.1] [--seed 0]
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from statistics import mean, median
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+from flwr.app import Context
+from rich.console import Console
+from rich.table import Table
+
+from conf.load import load
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.exchange import BEGIN, JOIN, OFFER
+from gdpfed.report.records import RoundRecord, read_rounds
+from gdpfed.rounds.run_directory import RunDirectory
+from secagg import ClientSession, MaskedSum, ServerSession
+from server_app.train import train
+
+# The grid that the tests exchange messages on.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "server_app"))
+from local_grid import LocalGrid
+from small_runs import grid_of_owners
+
+BUDGET = 8.0
+MIB = 2**20
+STAGES_A_ROUND = 4
+WARM_UP_ROUNDS = 5
+
+
+@dataclass
+class Watch:
+    """What is seen of a run from inside.
+
+    Attributes:
+        grid: the nodes.
+        put_in: residues under the mask of every client in the present round.
+        wrong, right: sums that are not, and that are, those of what was put in.
+        resident_bytes: resident memory of this process after every round.
+        node_bytes: the largest state that a node keeps after every round.
+    """
+
+    grid: LocalGrid
+    put_in: dict[int, npt.NDArray[np.uint32]] = field(default_factory=dict)
+    wrong: int = 0
+    right: int = 0
+    resident_bytes: list[int] = field(default_factory=list)
+    node_bytes: list[int] = field(default_factory=list)
+
+    def install(self) -> None:
+        """Have every session and every round say what it does."""
+        mask, result, append = ClientSession.mask, ServerSession.result, RunDirectory.append_round
+
+        @wraps(mask)
+        def mask_and_note(session: ClientSession, residues: npt.NDArray[np.uint32], *context: bytes) -> bytes:
+            self.put_in[session.client_id] = residues.copy()
+            return mask(session, residues, *context)
+
+        @wraps(result)
+        def result_and_compare(session: ServerSession) -> MaskedSum:
+            summed = result(session)
+            self.compare(summed.survivors, summed.total, session.parameters.modulus_bits)
+            return summed
+
+        @wraps(append)
+        def append_and_weigh(files: RunDirectory, record: RoundRecord) -> None:
+            append(files, record)
+            self.put_in.clear()
+            self.weigh()
+
+        ClientSession.mask, ServerSession.result = mask_and_note, result_and_compare
+        RunDirectory.append_round = append_and_weigh
+
+    def compare(self, survivors: Sequence[int], total: npt.NDArray[np.uint32], bits: int) -> None:
+        """Count a sum as right or wrong, modulo 2**bits."""
+        expected = np.zeros(len(total), np.uint32)
+        for client_id in survivors:
+            expected += self.put_in[client_id]
+        right = np.array_equal(expected & np.uint32(2**bits - 1), total)
+        self.right += right
+        self.wrong += not right
+
+    def weigh(self) -> None:
+        """Note the memory of the process, less the grid's own records, and of the heaviest node."""
+        for record in (self.grid.sent, self.grid.replies, self.grid.exchanges):
+            record.clear()
+        self.resident_bytes.append(psutil.Process().memory_info().rss)
+        self.node_bytes.append(max(state_bytes(context) for context in self.grid.contexts.values()))
+
+
+def state_bytes(context: Context) -> int:
+    """Bytes of what a node keeps between messages."""
+    return sum(
+        len(value) if isinstance(value, bytes | str) else 8
+        for record in context.state.values()
+        for value in record.values()
+    )
+
+
+def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
+    """Whether a node is gone in a stage, so that ``fraction`` of the nodes leave in the stages of a round."""
+    random, each = np.random.default_rng(seed), 1 - (1 - fraction) ** (1 / STAGES_A_ROUND)
+
+    def vanishes(kind: str, client: int) -> bool:
+        return kind not in (JOIN, OFFER, BEGIN) and random.random() < each
+
+    return vanishes
+
+
+def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[RoundRecord], int]:
+    """Run the federation: what was seen, its rounds, and how many nodes' budgets did not hold."""
+    vanishes = vanishing(options.dropouts, options.seed)
+    grid = grid_of_owners(folder / "ledgers", [BUDGET] * options.nodes, vanishes=vanishes)
+    watch = Watch(grid)
+    watch.install()
+    overrides = (
+        f"dataset.num_clients={options.nodes}",
+        "method=dp_fedavg",
+        "privacy.budgets=clients",
+        "privacy.num_groups=1",
+        "privacy.sampling_rate=1",
+        "secagg.dropout_tolerance=0.2",
+        f"run.num_rounds={options.rounds}",
+        f"run.directory='{folder / 'run'}'",
+    )
+    train(grid, load(overrides), "load")
+    broken = sum(not audit_node_ledger(path).passed for path in (folder / "ledgers").glob("*.json"))
+    return watch, read_rounds(folder / "run"), broken + (not audit_run(folder / "run").passed)
+
+
+def table(options: argparse.Namespace, watch: Watch, records: list[RoundRecord], broken: int) -> Table:
+    """The figures, one a row."""
+    made = Table(title=f"{options.nodes} nodes, {options.rounds} rounds, {options.dropouts:.0%} dropouts")
+    made.add_column("figure")
+    made.add_column("value", justify="right")
+    survivors = [each.survivors[0] for each in records if not each.failures]
+    # The median of each third of what follows the warm-up: one round's garbage is no growth.
+    resident = watch.resident_bytes[WARM_UP_ROUNDS:]
+    third = len(resident) // 3
+    growth = median(resident[-third:]) - median(resident[:third])
+    for figure, value in (
+        ("rounds completed", f"{len(survivors)} of {options.rounds}"),
+        ("nodes in a sum, mean (least)", f"{mean(survivors):.1f} ({min(survivors)})"),
+        ("sums compared bit by bit, wrong ones", f"{watch.right + watch.wrong}, {watch.wrong}"),
+        ("seconds a round, median (most)", seconds_of(records)),
+        ("memory of server and nodes, MiB", f"{median(resident) / MIB:.0f}"),
+        (f"its growth after {WARM_UP_ROUNDS} rounds, MiB", f"{growth / MIB:+.1f}"),
+        ("most that a node keeps after a round, bytes", f"{max(watch.node_bytes)}"),
+        ("the same in the last round", f"{watch.node_bytes[-1]}"),
+        ("audits of run and node ledgers that failed", str(broken)),
+    ):
+        made.add_row(figure, value)
+    return made
+
+
+def seconds_of(records: list[RoundRecord]) -> str:
+    """Median and largest time of a round, without evaluation."""
+    seconds = [each.seconds["total"] - each.seconds["evaluate"] for each in records]
+    return f"{median(seconds):.2f} ({max(seconds):.2f})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; returns 0 if every sum was right and every budget held."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--dropouts", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        watch, records, broken = measure(options, Path(folder))
+    Console(width=100).print(table(options, watch, records, broken))
+    return int(watch.wrong > 0 or broken > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,48 @@
+"""What a message asks of a client in one stage of a sum."""
+
+from dataclasses import dataclass
+
+from flwr.app import ConfigRecord, RecordDict
+
+from gdpfed.exchange import DATA, ROUND, RUN
+from secagg import RemoteProtocolError
+
+
+@dataclass(frozen=True)
+class RoundOfRun:
+    """Which round of which run something belongs to."""
+
+    run: str
+    index: int
+
+
+@dataclass(frozen=True)
+class StageRequest:
+    """One stage.
+
+    Attributes:
+        data: the bytes for the session.
+        round_of_run: what it is part of.
+        content: the whole message, with what the stage needs besides.
+    """
+
+    data: bytes
+    round_of_run: RoundOfRun
+    content: RecordDict
+
+    @classmethod
+    def of(cls, content: RecordDict, stage: str) -> "StageRequest":
+        """The request for a stage in a message.
+
+        Raises:
+            RemoteProtocolError: its record lacks the bytes or does not say which round it is of.
+        """
+        record = content[stage]
+        fields = record if isinstance(record, ConfigRecord) else {}
+        data, run, index = (fields.get(name) for name in (DATA, RUN, ROUND))
+        if not isinstance(data, bytes):
+            raise RemoteProtocolError(stage, None, f"record {stage} holds no bytes")
+        if not isinstance(run, str) or not isinstance(index, int):
+            reason = f"run {run!r}, round {index!r}: the message does not say which round it is of"
+            raise RemoteProtocolError(stage, None, reason)
+        return cls(data, RoundOfRun(run, index), content)

@@ -1,0 +1,1 @@
+"""A federation of separate parties: one description, from which containers and loopback processes derive."""

@@ -1,0 +1,132 @@
+"""A certificate authority of one's own and the server certificates that it issues: X.509 v3, ECDSA P-256."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 397
+# Clocks of different machines differ; a certificate is valid from a little before it is made.
+_CLOCK_SKEW = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """What signs server certificates; whoever holds the key can pose as any server of the federation."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def create(cls, name: str) -> "Authority":
+        """A self-signed authority that may issue server certificates only, and no further authority."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(name, name, key.public_key(), AUTHORITY_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        return cls(key, builder.sign(key, hashes.SHA256()))
+
+    @classmethod
+    def from_pem(cls, key: bytes, certificate: bytes) -> "Authority":
+        """Inverse of :attr:`key_pem` and :attr:`certificate_pem`.
+
+        Raises:
+            ValueError: the two do not belong together, or are not PEM.
+        """
+        private = load_pem_private_key(key, password=None)
+        public = x509.load_pem_x509_certificate(certificate)
+        if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != public.public_key():
+            raise ValueError("the key of the authority does not belong to its certificate")
+        return cls(private, public)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The private key, PKCS#8, not encrypted."""
+        return private_pem(self.key)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate that clients trust."""
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    def issue(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:
+        """Certificate and key (PEM) of a server that is reached under these names and addresses.
+
+        Raises:
+            ValueError: no host.
+        """
+        if not hosts:
+            raise ValueError("a server certificate needs at least one host name or address")
+        key = ec.generate_private_key(ec.SECP256R1())
+        issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        builder = _builder(hosts[0], str(issuer), key.public_key(), SERVER_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_key_usage(digital_signature=True), critical=True)
+        purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        builder = builder.add_extension(purposes, critical=False)
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+        authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        builder = builder.add_extension(authority_key, critical=False)
+        certificate = builder.sign(self.key, hashes.SHA256())
+        return certificate.public_bytes(Encoding.PEM), private_pem(key)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """PKCS#8 in PEM, not encrypted."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _builder(
+    subject: str, issuer: str, public_key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(subject))
+        .issuer_name(_name(issuer))
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_usage(
+    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,1 @@
+"""What must hold for a Compose file, one promise a file; each check yields the problems that it finds."""

@@ -1,0 +1,119 @@
+"""``python -m deploy.local``: the topology on loopback, one training, its audit; nothing is left of it."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from client_app.settings import DEFAULT_DELTA
+from conf.load import load
+from conf.schema import CLIENTS, ConfigError
+from deploy.control import ControlError, group_word, training_words
+from deploy.credentials import CredentialsError
+from deploy.options import add_federation, exit_status, federation_of
+from deploy.processes import LoopbackFederation
+from deploy.topology import Federation
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.run_files import AuditError
+from gdpfed.cli import main as gdpfed
+from gdpfed.cli.command import make_console
+from gdpfed.flower_run import LaunchError, require_unused
+from gdpfed.methods import make_method
+from gdpfed.privacy import default_delta
+from gdpfed.privacy.errors import PrivacyError
+from gdpfed.report.plan_table import plan_table
+from gdpfed.report.progress import RunProgress
+from gdpfed.report.records import read_rounds, run_path
+
+EXPECTED = (ConfigError, PrivacyError, LaunchError, ControlError, CredentialsError, AuditError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0 done, 2 bad input or a run that failed, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        return exit_status(lambda: train(options, make_console()), *EXPECTED)
+    except KeyboardInterrupt:
+        print("deploy: interrupted", file=sys.stderr)
+        return 130
+
+
+def train(options: argparse.Namespace, console: Console) -> None:
+    """Check the plan, start everything, train, keep the run's files, audit them and the nodes' ledgers."""
+    federation = federation_of(options)
+    overrides = training_words(len(federation.nodes), [group_word(federation), *options.overrides])
+    config = load([*overrides, *said_budgets(federation, overrides)])
+    plan = make_method(config).plan
+    console.print(plan_table(plan, config.method.name))
+    kept = run_path(config.run.directory, config.dataset.name, config.method.name)
+    require_unused(kept)
+    budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
+    console.print(f"starting the server and {len(federation.nodes)} nodes ...")
+    with LoopbackFederation(federation) as running:
+        console.print("every node is online, over TLS and under its own key")
+        waiting = "training ..."
+        with RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
+            follow(running, overrides, kept, progress)
+        audit_nodes(running, console)
+    console.print(f"The run's files are in {kept}", soft_wrap=True)
+    if gdpfed(["audit", str(kept)]) != 0:
+        raise AuditError(f"the privacy statement of {kept} does not hold")
+
+
+def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
+    """What the nodes are going to say of their budgets, so that the plan is known before they are there."""
+    if f"privacy.budgets={CLIENTS}" not in overrides:
+        return []
+    budgets = ",".join(repr(node.epsilon) for node in federation.nodes)
+    delta = min(DEFAULT_DELTA, default_delta(len(federation.nodes)))
+    known = any(word.startswith("privacy.delta=") for word in overrides)
+    return [f"privacy.client_budgets=[{budgets}]", *(() if known else (f"privacy.delta={delta!r}",))]
+
+
+def audit_nodes(running: LoopbackFederation, console: Console) -> None:
+    """Say of every node what its own ledger holds.
+
+    Raises:
+        AuditError: a ledger that cannot be read, or whose budget did not hold.
+    """
+    for node in running.federation.nodes:
+        audit = audit_node_ledger(running.ledger_of(node))
+        if not audit.passed:
+            raise AuditError(f"{node.name}: {'; '.join(audit.findings) or 'its budget did not hold'}")
+        last = audit.runs[-1]
+        console.print(
+            f"{node.name}: its own ledger holds epsilon {last.epsilon:.2f} of {last.budget:g} "
+            f"({last.sent} of {last.num_rounds} updates sent)"
+        )
+
+
+def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, progress: RunProgress) -> None:
+    """Train, show the rounds, and copy the run's files to ``kept``, also of a run that fails.
+
+    Raises:
+        LaunchError: the run failed; one line that says why.
+    """
+    files = running.runs / kept.name
+    run = running.train(kept.name, overrides)
+    try:
+        while run.running():
+            progress.update(read_rounds(files))
+        run.check()
+        progress.update(read_rounds(files))
+    finally:
+        if files.is_dir():
+            shutil.copytree(files, kept, dirs_exist_ok=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m deploy.local", description=__doc__)
+    add_federation(parser)
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=3")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,155 @@
+"""The topology as processes on loopback: the very commands of the containers, each in a home of its own."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from deploy.control import Control
+from deploy.credentials import PUBLIC, Store
+from deploy.demo_data import provide_demo_data
+from deploy.placements import Loopback
+from deploy.topology import (
+    ENVIRONMENT,
+    LEDGER,
+    LEDGER_FILE,
+    RUNS,
+    SERVER_SUPEREXEC,
+    SUPERLINK,
+    SUPERLINK_CA_FILE,
+    Federation,
+    Node,
+    Service,
+    services,
+)
+from gdpfed.flower_home import FlowerHome, last_line
+from gdpfed.flower_run import FlowerRun, LaunchError
+from gdpfed.report.records import CONFIG_FILE
+
+POLL_SECONDS = 0.25
+START_SECONDS = 90.0
+CONTROL_LOG = "control.log"
+OPERATOR = "operator"
+
+
+class LoopbackFederation:
+    """A running federation under ``with``; left, however, nothing of it runs or lies about any more.
+
+    Attributes:
+        home: holds everything, logs included, while it runs.
+        place: ports and directories.
+        services: by name.
+        processes: the running program of every service.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.home = FlowerHome()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        self.home.__enter__()
+        try:
+            self.place = Loopback.on_free_ports(self.home.path, self.federation)
+            self.services: dict[str, Service] = {s.name: s for s in services(self.federation, self.place)}
+            Store(self.home.path).provide(list(self.services.values()))
+            provide_demo_data(self.home.path, self.federation)
+            self._start_all()
+        except BaseException:
+            self.home.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.home.__exit__(*error)
+
+    def start(self, name: str) -> None:
+        """Start a service that is not running."""
+        self.processes[name] = self.home.spawn(
+            self.services[name].command, log=f"{name}.log", folder=f"{name}/home", environment=ENVIRONMENT
+        )
+
+    def kill(self, name: str) -> None:
+        """End a service and all that it started, without a chance to tidy up."""
+        self.home.kill(f"{name}/home")
+
+    def healthy(self, name: str) -> bool:
+        """Whether the service's own probe succeeds."""
+        return self.spawn_probe(name).wait() == 0
+
+    def wait_until_healthy(self, name: str) -> None:
+        """Raises LaunchError if the service ends or stays unhealthy."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self.healthy(name):
+            if self.processes[name].poll() is not None or time.monotonic() > deadline:
+                raise LaunchError(f"{name} did not start: {last_line(self.log(name))}")
+            time.sleep(POLL_SECONDS)
+
+    def spawn_probe(self, name: str) -> subprocess.Popen[bytes]:
+        """The service's probe as a process."""
+        _, *arguments = self.services[name].probe
+        return subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def log(self, name: str) -> str:
+        """What a service has printed."""
+        return self.home.read(f"{name}.log")
+
+    def control(self, command: str, *words: str) -> None:
+        """Run ``deploy.control`` to its end.
+
+        Raises:
+            LaunchError: it failed; its last line.
+        """
+        process = self.home.spawn(self.control_words(command, *words), log=CONTROL_LOG, folder=OPERATOR)
+        if process.wait() != 0:
+            raise LaunchError(last_line(self.home.read(CONTROL_LOG)))
+
+    def control_client(self) -> Control:
+        """The SuperLink's control API for this federation."""
+        address = f"{self.place.host(SUPERLINK)}:{self.place.port(SUPERLINK)}"
+        return Control(self.home.path / OPERATOR, address, self.home.path / PUBLIC / SUPERLINK_CA_FILE)
+
+    def control_words(self, command: str, *words: str) -> list[str]:
+        """The command line of ``deploy.control`` for this federation."""
+        return [
+            *("python", "-m", "deploy.control", command),
+            *("--superlink", f"{self.place.host(SUPERLINK)}:{self.place.port(SUPERLINK)}"),
+            *("--ca", str(self.home.path / PUBLIC / SUPERLINK_CA_FILE)),
+            *words,
+        ]
+
+    def _start_all(self) -> None:
+        self.start(SUPERLINK)
+        self.wait_until_healthy(SUPERLINK)
+        self.control("register", "--public", str(self.home.path / PUBLIC))
+        for name in self.services:
+            if name != SUPERLINK:
+                self.start(name)
+        self.wait_for_nodes()
+
+    def wait_for_nodes(self) -> None:
+        """Return once every node is online."""
+        self.control("wait", "--nodes", str(len(self.federation.nodes)))
+
+    def ledger_of(self, node: Node) -> Path:
+        """The ledger that a node keeps of its own budget."""
+        return Path(self.place.folder(node.superexec, LEDGER)) / LEDGER_FILE
+
+    @property
+    def runs(self) -> Path:
+        """Where the server keeps the files of its runs."""
+        return Path(self.place.folder(SERVER_SUPEREXEC, RUNS))
+
+    def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
+        """Submit a training with its files in ``runs / name``, to go on there if it is a run already."""
+        resuming = (self.runs / name / CONFIG_FILE).exists()
+        nodes = str(len(self.federation.nodes))
+        where = f"{'run.resume' if resuming else 'run.directory'}={name}"
+        words = self.control_words(
+            "train", "--nodes", nodes, "--runs", str(self.runs), "--", *overrides, where
+        )
+        return FlowerRun(self.home, words, folder=OPERATOR, log_directory=self.runs / name)

@@ -1,0 +1,296 @@
+"""The one description of a federation: which programs run, with which arguments, files and ports.
+
+Containers and processes on loopback derive from it and differ only in the :class:`Placement`: where a
+program listens, and under which path it finds its files.
+
+    server    superlink            routes messages; its database outlives it
+              server-superexec     runs the ServerApp: plan, rounds, ledger, files of the run
+    node i    supernode-i          speaks for the node; holds the key that the node is known by
+              node-i-superexec     runs the ClientApp: the only place where the node's data and ledger are
+
+A program sees only the files that are named in its service. In particular the two that run the app, which
+the operator sends, see neither a TLS key nor the key of a node.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+SUPERLINK = "superlink"
+SERVER_SUPEREXEC = "server-superexec"
+SERVER = "server"
+
+CA_FILE = "ca.crt"
+SUPERLINK_CA_FILE = "superlink-ca.crt"
+TLS_CERTIFICATE_FILE = "tls.crt"
+TLS_KEY_FILE = "tls.key"
+SECRET_FILE = "superexec.secret"  # noqa: S105 - a file's name
+IDENTITY_FILE = "node.key"
+
+STATE, RUNS, DATA, LEDGER = "state", "runs", "data", "ledger"
+EXAMPLES_FILE, LEDGER_FILE = "examples.npz", "ledger.json"
+DATABASE = "superlink.db"
+
+DEFAULT_BUDGETS = (1.0, 3.0, 6.0)
+DEFAULT_NODES = 6
+MINIMUM_COHORT = 3
+# Each program asks for work this often; Flower's default is a second.
+TASK_POLL_SECONDS = 0.2
+
+ENVIRONMENT = {
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(TASK_POLL_SECONDS),
+    "FLWR_TELEMETRY_ENABLED": "0",
+}
+
+
+class TopologyError(ValueError):
+    """A federation that cannot be built; the message names the value and the remedy."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One client: its number in every plan, and the budget it declares for itself."""
+
+    client_id: int
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        return f"node-{self.client_id}"
+
+    @property
+    def supernode(self) -> str:
+        return f"supernode-{self.client_id}"
+
+    @property
+    def superexec(self) -> str:
+        return f"{self.name}-superexec"
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The nodes, and the smallest sum that each of them agrees to be in."""
+
+    nodes: tuple[Node, ...]
+    minimum_cohort: int = MINIMUM_COHORT
+
+    @classmethod
+    def of(cls, num_nodes: int = DEFAULT_NODES, budgets: Sequence[float] = DEFAULT_BUDGETS) -> "Federation":
+        """Nodes in groups of equal size, the strictest budget first.
+
+        Raises:
+            TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
+        """
+        if not budgets or any(not epsilon > 0 for epsilon in budgets):
+            raise TopologyError(f"budgets {list(budgets)} must be positive numbers, as in 1,3,6")
+        if num_nodes < MINIMUM_COHORT:
+            raise TopologyError(f"{num_nodes} nodes are fewer than the {MINIMUM_COHORT} of the smallest sum")
+        if num_nodes % len(budgets):
+            raise TopologyError(
+                f"{num_nodes} nodes do not divide among {len(budgets)} budgets: "
+                f"take {num_nodes + -num_nodes % len(budgets)}"
+            )
+        group_size = num_nodes // len(budgets)
+        ordered = sorted(budgets)
+        return cls(tuple(Node(i, ordered[i // group_size]) for i in range(num_nodes)))
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The epsilons that there are, each once, ascending."""
+        return tuple(sorted({node.epsilon for node in self.nodes}))
+
+
+class Placement(Protocol):
+    """Where a service is and where it finds its files."""
+
+    @property
+    def bind_host(self) -> str:
+        """The address that a program listens on for others."""
+
+    @property
+    def health_host(self) -> str:
+        """The address that a program tells its health on."""
+
+    def host(self, service: str) -> str:
+        """The name under which others reach a service."""
+
+    def port(self, service: str) -> int:
+        """The port of a service's API; of a SuperExec, of its health."""
+
+    def credential(self, service: str, file: str) -> str:
+        """Path of one of a service's own credentials."""
+
+    def folder(self, service: str, name: str) -> str:
+        """Path of one of a service's own folders."""
+
+    def budget(self, node: Node) -> str:
+        """The epsilon that a node is started with."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory that a service sees besides its credentials."""
+
+    name: str
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Service:
+    """One long-running program.
+
+    Attributes:
+        name: of the service, and its host name among containers.
+        party: who operates it; credentials never cross parties, but for public ones.
+        command: program and arguments.
+        credentials: the files that it reads, in a directory of its own.
+        folders: what else it sees.
+        probe: a command that succeeds while the service is healthy.
+        needs: services that must be healthy before.
+        runs_app: whether the app's code runs here.
+    """
+
+    name: str
+    party: str
+    command: tuple[str, ...]
+    credentials: tuple[str, ...]
+    probe: tuple[str, ...]
+    folders: tuple[Folder, ...] = ()
+    needs: tuple[str, ...] = ()
+    runs_app: bool = False
+
+
+def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
+    """Every service of the federation, in an order in which they can be started."""
+    nodes = [
+        service
+        for node in federation.nodes
+        for service in (supernode(federation, node, place), node_superexec(node, place))
+    ]
+    return (superlink(place), server_superexec(place), *nodes)
+
+
+def superlink(place: Placement) -> Service:
+    """The SuperLink: control, fleet and runtime API on one port, behind TLS."""
+    database = f"{place.folder(SUPERLINK, STATE)}/{DATABASE}"
+    return Service(
+        name=SUPERLINK,
+        party=SERVER,
+        command=(
+            *("flower-superlink", "--isolation", "process", "--enable-supernode-auth"),
+            *_tls_server(SUPERLINK, place),
+            *("--database", database),
+        ),
+        credentials=(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, SECRET_FILE),
+        folders=(Folder(STATE, writable=True),),
+        probe=_https_probe(SUPERLINK, place),
+    )
+
+
+def server_superexec(place: Placement) -> Service:
+    """Runs the ServerApp beside its test data, and keeps what it writes."""
+    return Service(
+        name=SERVER_SUPEREXEC,
+        party=SERVER,
+        command=_superexec(SERVER_SUPEREXEC, SUPERLINK, place),
+        credentials=(CA_FILE, SECRET_FILE),
+        folders=(Folder(RUNS, writable=True), Folder(DATA, writable=False)),
+        probe=_health_probe(SERVER_SUPEREXEC, place),
+        needs=(SUPERLINK,),
+        runs_app=True,
+    )
+
+
+def supernode(federation: Federation, node: Node, place: Placement) -> Service:
+    """A node's SuperNode: the SuperLink knows it by its key, and it offers its own SuperExec an API."""
+    return Service(
+        name=node.supernode,
+        party=node.name,
+        command=(
+            *("flower-supernode", "--isolation", "process"),
+            *("--root-certificates", place.credential(node.supernode, SUPERLINK_CA_FILE)),
+            *("--superlink", _address(SUPERLINK, place)),
+            *("--auth-supernode-private-key", place.credential(node.supernode, IDENTITY_FILE)),
+            *_tls_server(node.supernode, place),
+            *("--node-config", node_config(federation, node, place)),
+        ),
+        credentials=(
+            *(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, SECRET_FILE),
+            *(SUPERLINK_CA_FILE, IDENTITY_FILE),
+        ),
+        probe=_https_probe(node.supernode, place),
+        needs=(SUPERLINK,),
+    )
+
+
+def node_superexec(node: Node, place: Placement) -> Service:
+    """Runs the node's ClientApp, beside its data, the ledger of its budget, and nothing else."""
+    return Service(
+        name=node.superexec,
+        party=node.name,
+        command=_superexec(node.superexec, node.supernode, place),
+        credentials=(CA_FILE, SECRET_FILE),
+        folders=(Folder(DATA, writable=False), Folder(LEDGER, writable=True)),
+        probe=_health_probe(node.superexec, place),
+        needs=(node.supernode,),
+        runs_app=True,
+    )
+
+
+def node_config(federation: Federation, node: Node, place: Placement) -> str:
+    """What the node's own operator decides: its number, budget, ledger, data, and smallest sum.
+
+    The paths are those of the node's SuperExec, which runs the app that reads them.
+    """
+    ledger = f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}"
+    data = f"{place.folder(node.superexec, DATA)}/{EXAMPLES_FILE}"
+    return (
+        f'partition-id={node.client_id} epsilon={place.budget(node)} ledger="{ledger}" '
+        f'data="{data}" minimum-cohort={federation.minimum_cohort}'
+    )
+
+
+def _tls_server(name: str, place: Placement) -> tuple[str, ...]:
+    return (
+        *("--host", place.bind_host, "--port", str(place.port(name))),
+        *("--ssl-ca-certfile", place.credential(name, CA_FILE)),
+        *("--ssl-certfile", place.credential(name, TLS_CERTIFICATE_FILE)),
+        *("--ssl-keyfile", place.credential(name, TLS_KEY_FILE)),
+        *("--superexec-auth-secret-file", place.credential(name, SECRET_FILE)),
+    )
+
+
+def _superexec(name: str, runtime: str, place: Placement) -> tuple[str, ...]:
+    return (
+        *("flower-superexec", "--runtime-api-address", _address(runtime, place)),
+        *("--root-certificates", place.credential(name, CA_FILE)),
+        *("--superexec-auth-secret-file", place.credential(name, SECRET_FILE)),
+        *("--health-server-address", f"{place.health_host}:{place.port(name)}"),
+    )
+
+
+def _address(name: str, place: Placement) -> str:
+    return f"{place.host(name)}:{place.port(name)}"
+
+
+def _https_probe(name: str, place: Placement) -> tuple[str, ...]:
+    url = f"https://localhost:{place.port(name)}/health"
+    trusted = place.credential(name, CA_FILE)
+    return (
+        *("python", "-c"),
+        "import ssl, sys, urllib.request as r; "
+        "r.urlopen(sys.argv[1], context=ssl.create_default_context(cafile=sys.argv[2]), timeout=5)",
+        *(url, trusted),
+    )
+
+
+def _health_probe(name: str, place: Placement) -> tuple[str, ...]:
+    return (
+        *("python", "-c"),
+        "import grpc, sys; from grpc_health.v1 import health_pb2 as h, health_pb2_grpc as g; "
+        "c = grpc.insecure_channel(sys.argv[1]); "
+        "sys.exit(g.HealthStub(c).Check(h.HealthCheckRequest(), timeout=5).status != 1)",
+        f"{place.health_host}:{place.port(name)}",
+    )

@@ -1,0 +1,151 @@
+"""Sums under secure aggregation: the stages of several at once, merged into few exchanges.
+
+A sum's keys (stages advertise and share) depend on its cohort and not on the model. So they can be agreed
+while the sums of the round before are masked and unmasked: two exchanges a round instead of four.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from gdpfed.methods.base import ClientSum
+from gdpfed.rounds.fleet import Jobs
+from secagg import RemoteProtocolError, RoundParameters, ServerSession, Stage, ThresholdNotMet
+
+logger = logging.getLogger(__name__)
+
+AGREEMENT = (Stage.ADVERTISE, Stage.SHARE)
+
+
+@dataclass(frozen=True)
+class StageRequests:
+    """What one sum asks of its clients in an exchange, by client id.
+
+    In one exchange no client is asked twice for one stage.
+    """
+
+    stage: Stage
+    round_index: int
+    requests: Mapping[int, bytes]
+
+
+Exchange = Callable[[Sequence[StageRequests]], Sequence[Mapping[int, bytes]]]
+"""Carries the requests to the clients and brings back the answers that came, in the same order."""
+
+
+class RunningSum:
+    """One sum under way.
+
+    Args:
+        parameters, client_ids: what is summed, and over whom.
+        round_index: the round it belongs to.
+        roster: the public identity key of every client, in active mode.
+    """
+
+    def __init__(
+        self,
+        parameters: RoundParameters,
+        client_ids: Sequence[int],
+        round_index: int,
+        roster: Mapping[int, bytes],
+    ) -> None:
+        self.parameters = parameters
+        self.clients = frozenset(client_ids)
+        self.round_index = round_index
+        self.failure: str | None = None
+        self._session = ServerSession(parameters, client_ids, roster)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has neither a result nor failed."""
+        return self.failure is None and not self._session.done
+
+    @property
+    def agreeing(self) -> bool:
+        """Whether its keys are still being agreed."""
+        return self.running and self._session.stage in AGREEMENT
+
+    def bind(self, context: bytes) -> None:
+        """Name what the clients train, see `TrainingOrder.context`."""
+        if self.running:
+            self._session.bind(context)
+
+    def asks(self) -> StageRequests:
+        """What it asks in its present stage."""
+        return StageRequests(self._session.stage, self.round_index, self._session.requests())
+
+    def take(self, answers: Mapping[int, bytes]) -> None:
+        """Close the stage with these answers; one that cannot be used loses its sender only."""
+        for client_id, answer in answers.items():
+            try:
+                self._session.receive(client_id, answer)
+            except RemoteProtocolError as error:
+                logger.warning("client %d left in stage %s: %s", client_id, self._session.stage, error)
+        try:
+            self._session.close_stage()
+        except (ThresholdNotMet, RemoteProtocolError) as error:
+            self.failure = str(error)
+
+    def outcome(self, name: str) -> ClientSum:
+        """What came of it."""
+        if self.failure is not None:
+            return ClientSum(name, None, 0, self.failure)
+        result = self._session.result()
+        total = self.parameters.encoding(result.num_contributors).decode(result.total)
+        upload_bytes = self.parameters.upload_bytes_per_coordinate
+        return ClientSum(name, total, len(result.survivors), upload_bytes=upload_bytes)
+
+
+class PairwiseSums:
+    """Sums round after round; what has been agreed ahead for the next is kept here, in memory only.
+
+    Args:
+        roster: the public identity key of every client, in active mode.
+    """
+
+    def __init__(self, roster: Mapping[int, bytes]) -> None:
+        self._roster = roster
+        self._ahead: list[RunningSum] = []
+
+    def sum(
+        self, exchange: Exchange, jobs: Jobs, context: bytes, round_index: int, upcoming: Jobs
+    ) -> dict[str, ClientSum]:
+        """The sum of every job, all of them in the same exchanges.
+
+        Args:
+            exchange: reaches the clients.
+            jobs: parameters and cohort by name; no client occurs twice.
+            context: names the training, see `TrainingOrder.context`.
+            round_index: the round of the jobs.
+            upcoming: jobs expected of the next round. Nobody is bound by them: a job that comes otherwise
+                agrees on keys when it comes.
+        """
+        sums = {name: self._begun(*job, round_index) for name, job in jobs.items()}
+        while agreeing := [each for each in sums.values() if each.agreeing]:
+            _exchange_stage(exchange, agreeing)
+        for each in sums.values():
+            each.bind(context)
+        self._ahead = [self._new(*job, round_index + 1) for job in upcoming.values()]
+        while running := [each for each in sums.values() if each.running]:
+            _exchange_stage(exchange, running + [each for each in self._ahead if each.agreeing])
+        return {name: each.outcome(name) for name, each in sums.items()}
+
+    def forget(self, clients: Set[int]) -> None:
+        """Give up what was agreed ahead with clients whose secrets are gone: its round agrees anew."""
+        self._ahead = [each for each in self._ahead if not each.clients & clients]
+
+    def _begun(self, parameters: RoundParameters, client_ids: Sequence[int], round_index: int) -> RunningSum:
+        """The sum that was begun ahead if it is this one, and a new one otherwise."""
+        for each in self._ahead:
+            if each.running and (each.parameters, each.clients) == (parameters, frozenset(client_ids)):
+                return each
+        return self._new(parameters, client_ids, round_index)
+
+    def _new(self, parameters: RoundParameters, client_ids: Sequence[int], round_index: int) -> RunningSum:
+        return RunningSum(parameters, client_ids, round_index, self._roster)
+
+
+def _exchange_stage(exchange: Exchange, sums: Sequence[RunningSum]) -> None:
+    """One stage of every sum."""
+    for each, answers in zip(sums, exchange([each.asks() for each in sums]), strict=True):
+        each.take(answers)

@@ -1,0 +1,31 @@
+"""Records of stages: what is asked of a client, and the bytes that it answers."""
+
+from collections.abc import Mapping
+from logging import WARNING
+
+from flwr.app import ConfigRecord, RecordDict
+from flwr.common.logger import log
+
+from gdpfed.exchange import DATA, REFUSAL, ROUND, RUN
+
+
+def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
+    """What a stage asks: its bytes, and which round of which run it is of, for the client's own books."""
+    return ConfigRecord({DATA: data, RUN: run_name, ROUND: round_index})
+
+
+def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, bytes]:
+    """The bytes of every client that answers a stage; one that refuses it is named in the log.
+
+    An answer without bytes counts as empty, which nobody takes for one.
+    """
+    data: dict[int, bytes] = {}
+    for client_id, answer in answers.items():
+        record = answer.get(stage)
+        fields = record if isinstance(record, ConfigRecord) else {}
+        given = fields.get(DATA)
+        if REFUSAL in fields:
+            log(WARNING, "client %d left in stage %s: %s", client_id, stage, fields[REFUSAL])
+        else:
+            data[client_id] = given if isinstance(given, bytes) else b""
+    return data

@@ -1,0 +1,175 @@
+"""A running federation whose parts can be killed, restarted and watched."""
+
+import json
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+from faulty_app import make_faulty_app
+
+from deploy.control import training_words
+from deploy.credentials import SECRETS
+from deploy.placements import credentials_of
+from deploy.processes import OPERATOR, LoopbackFederation
+from deploy.topology import SERVER_SUPEREXEC, Federation, Node
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.flower_run import FlowerRun, run_command, training_config
+from gdpfed.report.records import RoundRecord, read_rounds
+
+WAIT_SECONDS = 120.0
+POLL_SECONDS = 0.1
+# One sum over all nodes, of which one may vanish after sharing: t = 3 of 5. Every node allows several runs.
+FEDERATION = Federation.of(5, (8.0,))
+BUDGET = 1.0
+OVERRIDES = (
+    "method=dp_fedavg",
+    f"privacy.budgets=[{BUDGET}]",
+    "privacy.delta=1e-5",
+    "run.num_rounds=1",
+    "run.timeout_seconds=120",
+    "secagg.threshold=0.6",
+    "secagg.dropout_tolerance=0.2",
+)
+
+
+class FaultyFederation:
+    """Handles to do harm with.
+
+    Attributes:
+        running: the federation.
+    """
+
+    def __init__(self, running: LoopbackFederation) -> None:
+        self.running = running
+
+    def train(self, name: str, overrides: Sequence[str] = ()) -> FlowerRun:
+        """Submit a training, or its continuation."""
+        return self.running.train(name, [*OVERRIDES, *overrides])
+
+    def train_with(self, faults: Mapping[int, Mapping[int, str]], name: str, *overrides: str) -> FlowerRun:
+        """Submit a training whose clients break the rules: fault by round, from 1, and client id."""
+        operator, files = self.running.home.path / OPERATOR, self.files(name)
+        app = make_faulty_app(self.running.home.path / f"{name}-app")
+        config = training_config(
+            training_words(len(FEDERATION.nodes), [*OVERRIDES, *overrides]), directory=files, resuming=False
+        )
+        words = run_command(operator, app, config | {"faults": json.dumps(faults)})
+        return FlowerRun(self.running.home, words, folder=OPERATOR, log_directory=files)
+
+    def sent(self, node: Node, run_index: int = -1) -> int:
+        """Updates that left a node in one of the runs that its own ledger holds, the last one by default."""
+        audit = audit_node_ledger(self.running.ledger_of(node))
+        assert audit.passed
+        return audit.runs[run_index].sent
+
+    def rounds(self, name: str) -> list[RoundRecord]:
+        """The record of a run so far."""
+        return read_rounds(self.files(name))
+
+    def files(self, name: str) -> Path:
+        """The directory of a run."""
+        return self.running.runs / name
+
+    def until_received(self, node: Node, message_type: str, count: int = 1) -> None:
+        """Wait until a node has got so many messages of a type, ``train.masked`` for instance."""
+        self.until(
+            lambda: self.received(node, message_type) >= count, f"{node.name} got {count} {message_type}"
+        )
+
+    def received(self, node: Node, message_type: str) -> int:
+        """How many messages of a type a node has got since it was made."""
+        return self.running.log(node.supernode).count(f"Receiving: {message_type} message")
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for a condition; fails with ``what`` if it does not come."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not holds():
+            assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:g} s: {what}"
+            time.sleep(POLL_SECONDS)
+
+    def finish(self, run: FlowerRun) -> str:
+        """Wait for the end of a run; its log.
+
+        Raises:
+            LaunchError: it failed.
+        """
+        self.until(lambda: not run.running(), "the end of the run")
+        return run.check()
+
+    def kill_node(self, node: Node) -> None:
+        """SIGKILL to a node's SuperNode, SuperExec and app."""
+        self.running.kill(node.supernode)
+        self.running.kill(node.superexec)
+
+    def pause_node(self, node: Node) -> None:
+        """Cut a node off: its connections stay open and nothing comes through."""
+        for process in self._processes_of(node):
+            process.suspend()
+
+    def go_on_with(self, node: Node) -> None:
+        """Let a paused node go on."""
+        for process in self._processes_of(node):
+            process.resume()
+
+    def _processes_of(self, node: Node) -> list[psutil.Process]:
+        return [
+            process
+            for service in (node.supernode, node.superexec)
+            for process in self.running.home.processes(f"{service}/home")
+        ]
+
+    def start_node(self, node: Node) -> None:
+        """Start a killed node, and again until it is let in, as an engine does with ``restart``.
+
+        The SuperLink takes a node that vanished for one that is there until its heartbeat has run out.
+        """
+        self.running.start(node.superexec)
+        self.running.start(node.supernode)
+
+        def let_in() -> bool:
+            if self.running.processes[node.supernode].poll() is not None:
+                self.running.start(node.supernode)
+            return "SuperNode ID" in self.running.log(node.supernode).rpartition("Starting Flower")[2]
+
+        self.until(let_in, f"{node.name} is let in again")
+
+    def server_app(self) -> psutil.Process:
+        """The process of the running ServerApp."""
+        (process,) = (
+            each
+            for each in self.running.home.processes(f"{SERVER_SUPEREXEC}/home")
+            if any(word.endswith("flwr-serverapp") for word in each.cmdline())
+        )
+        return process
+
+    def written(self) -> dict[Path, str]:
+        """Everything that is written in clear outside the credentials: logs and files of runs."""
+        root = self.running.home.path
+        return {
+            path: path.read_text(encoding="utf-8", errors="replace")
+            for pattern in ("*.log", "server-superexec/runs/*/*.json*", "operator/*")
+            for path in root.glob(pattern)
+            if path.is_file()
+        }
+
+    def leaked_secrets(self) -> list[tuple[Path, Path]]:
+        """Every private file of a service together with a file of :meth:`written` that tells of it."""
+        written, root = self.written(), self.running.home.path
+        return [
+            (secret, file)
+            for service in self.running.services.values()
+            for secret in (credentials_of(root, service.name) / name for name in SECRETS)
+            if secret.exists()
+            for trace in traces(secret.read_bytes())
+            for file, text in written.items()
+            if trace in text
+        ]
+
+
+def traces(secret: bytes) -> list[str]:
+    """Text that gives a secret away: a line of a PEM file's body, or raw bytes in the usual forms."""
+    if secret.startswith(b"-----BEGIN"):
+        return [secret.decode().splitlines()[-2]]
+    return [secret.hex(), b64encode(secret).decode(), repr(secret)[2:-1]]

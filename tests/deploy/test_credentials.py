@@ -1,0 +1,146 @@
+"""Credentials are valid, private to their service, and stay when they are made again."""
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from deploy.certificates import Authority
+from deploy.credentials import CredentialsError, Store, credentials_of
+from deploy.init import main as init
+from deploy.placements import Containers
+from deploy.topology import Federation, services
+
+FEDERATION = Federation.of(6)
+SERVICES = services(FEDERATION, Containers())
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("federation")
+    Store(root).provide(SERVICES, ["fl.example.org", "192.0.2.7"])
+    return root
+
+
+def files_of(root):
+    return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def certificate(path):
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
+def test_a_service_has_exactly_the_files_that_it_names(root, service):
+    files = credentials_of(root, service.name)
+    assert {path.name for path in files.iterdir()} == set(service.credentials)
+    assert files.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in files.iterdir()} == {0o600}
+
+
+def test_server_certificates_are_issued_for_the_names_that_are_used(root):
+    authority = certificate(root / "public" / "superlink-ca.crt")
+    for service in SERVICES:
+        if "tls.crt" not in service.credentials:
+            continue
+        leaf = certificate(credentials_of(root, service.name) / "tls.crt")
+        leaf.verify_directly_issued_by(authority)
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        extra = service.name == "superlink"
+        assert names.get_values_for_type(x509.DNSName) == [
+            *(service.name, "localhost"),
+            *(["fl.example.org"] if extra else []),
+        ]
+        assert names.get_values_for_type(x509.IPAddress) == [
+            ip_address("127.0.0.1"),
+            *([ip_address("192.0.2.7")] if extra else []),
+        ]
+        assert timedelta(days=396) < leaf.not_valid_after_utc - datetime.now(UTC) < timedelta(days=398)
+
+
+def test_an_authority_can_issue_for_servers_only():
+    authority = Authority.create("a")
+    constraints = authority.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    assert (constraints.ca, constraints.path_length) == (True, 0)
+    leaf = x509.load_pem_x509_certificate(authority.issue(["host"])[0])
+    assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    with pytest.raises(ValueError, match="at least one host"):
+        authority.issue([])
+    with pytest.raises(ValueError, match="does not belong to its certificate"):
+        Authority.from_pem(authority.key_pem, Authority.create("b").certificate_pem)
+
+
+def test_node_keys_are_the_curve_that_flower_wants_and_all_different(root):
+    public = set()
+    for node in FEDERATION.nodes:
+        data = (credentials_of(root, node.supernode) / "node.key").read_bytes()
+        key = serialization.load_ssh_private_key(data, password=None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        assert isinstance(key.curve, ec.SECP384R1)
+        published = serialization.load_ssh_public_key((root / "public" / f"{node.name}.pub").read_bytes())
+        assert published == key.public_key()
+        public.add(key.private_numbers().private_value)
+    assert len(public) == 6
+
+
+def test_a_secret_is_shared_by_the_two_services_of_a_party_only(root):
+    secrets = {s.name: (credentials_of(root, s.name) / "superexec.secret").read_bytes() for s in SERVICES}
+    for service in SERVICES:
+        same = {name for name, secret in secrets.items() if secret == secrets[service.name]}
+        assert same == {other.name for other in SERVICES if other.party == service.party}
+
+
+def test_making_them_again_changes_nothing_and_a_new_node_only_adds(tmp_path):
+    Store(tmp_path).provide(SERVICES)
+    before = files_of(tmp_path)
+    Store(tmp_path).provide(SERVICES)
+    assert files_of(tmp_path) == before
+    Store(tmp_path).provide(services(Federation.of(9), Containers()))
+    after = files_of(tmp_path)
+    assert before.items() <= after.items()
+    assert {path.parts[0] for path in after.keys() - before.keys()} == {
+        "public",
+        *(name for i in (6, 7, 8) for name in (f"supernode-{i}", f"node-{i}-superexec")),
+    }
+
+
+def test_removing_a_file_makes_a_new_one(tmp_path):
+    Store(tmp_path).provide(SERVICES)
+    before = files_of(tmp_path)
+    (credentials_of(tmp_path, "supernode-2") / "node.key").unlink()
+    Store(tmp_path).provide(SERVICES)
+    after = files_of(tmp_path)
+    assert {str(path) for path in after if after[path] != before[path]} == {
+        "public/node-2.pub",
+        "supernode-2/credentials/node.key",
+    }
+
+
+def test_one_node_needs_no_more_than_the_servers_certificate(tmp_path, capsys):
+    words = ["--directory", str(tmp_path), "--party", "node-4"]
+    assert init(words) == 2
+    assert capsys.readouterr().err == (
+        f"deploy: {tmp_path}/public/superlink-ca.crt is missing: get it from the server's operator, "
+        "and put it there\n"
+    )
+    (tmp_path / "public" / "superlink-ca.crt").write_text("the server's")
+    assert init(words) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("authority", "public", "supernode-4", "node-4-superexec"),
+    }
+    assert (credentials_of(tmp_path, "supernode-4") / "superlink-ca.crt").read_text() == "the server's"
+
+
+def test_an_unknown_party_is_refused(tmp_path, capsys):
+    assert init(["--directory", str(tmp_path), "--party", "node-6"]) == 2
+    assert "--party node-6 is none of node-0, " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CredentialsError, match="file cannot be written: .*; run as its owner"):
+        Store(tmp_path / "file").provide(SERVICES)

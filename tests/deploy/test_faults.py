@@ -1,0 +1,202 @@
+"""What goes wrong on the real topology: the run goes on or says why not, and the ledger is right."""
+
+import http.client
+import json
+import re
+
+import pytest
+from faulty_federation import FEDERATION, FaultyFederation
+
+from deploy.credentials import Store
+from deploy.placements import Loopback
+from deploy.processes import LoopbackFederation
+from deploy.topology import SUPERLINK, Federation, services
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.flower_home import free_ports
+from gdpfed.flower_run import LaunchError
+
+VICTIM, WITNESS = FEDERATION.nodes[1], FEDERATION.nodes[0]
+EVERYBODY = {str(node.client_id): 1 for node in FEDERATION.nodes}
+INTERRUPTED = {"round": "interrupted before its end: charged, and not repeated"}
+
+
+@pytest.fixture(scope="module")
+def faulty():
+    with LoopbackFederation(FEDERATION) as running:
+        yield FaultyFederation(running)
+
+
+def ledger_of(faulty, name):
+    return json.loads((faulty.files(name) / "ledger.json").read_text())
+
+
+def test_every_service_says_that_it_is_healthy(faulty):
+    running = faulty.running
+    assert [name for name in running.services if not running.healthy(name)] == []
+
+
+def test_a_plain_text_client_gets_no_answer(faulty):
+    connection = http.client.HTTPConnection("127.0.0.1", faulty.running.place.port(SUPERLINK), timeout=10)
+    connection.request("GET", "/health")
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        connection.getresponse()
+    assert faulty.running.healthy(SUPERLINK)
+
+
+def test_a_node_whose_key_is_not_registered_is_refused(faulty):
+    """A sixth node with credentials of the right authority, whose key nobody has registered."""
+    running = faulty.running
+    ports = dict(running.place.ports) | dict(
+        zip(("supernode-5", "node-5-superexec"), free_ports(2), strict=True)
+    )
+    place = Loopback(running.home.path, ports)
+    six = {service.name: service for service in services(Federation.of(6, (1.0,)), place)}
+    Store(running.home.path).provide(list(six.values()))
+    process = running.home.spawn(six["supernode-5"].command, log="supernode-5.log", folder="supernode-5/home")
+    assert process.wait(timeout=60) == 1
+    assert "Failed to activate SuperNode" in running.log("supernode-5")
+    assert running.control_client().online() == len(FEDERATION.nodes)
+
+
+def test_a_superexec_with_another_secret_gets_no_work(faulty):
+    running = faulty.running
+    service = running.services["server-superexec"]
+    at = service.command.index("--superexec-auth-secret-file") + 1
+    foreign = running.services["node-0-superexec"].command[at]
+    words = [*service.command[:at], foreign, *service.command[at + 1 :]]
+    words[words.index("--health-server-address") + 1] = f"127.0.0.1:{free_ports(1)[0]}"
+    process = running.home.spawn(words, log="intruder.log", folder="intruder/home")
+    process.wait(timeout=60)
+    assert re.search(r'acquire-task HTTP/1\.1" 401', running.log(SUPERLINK))
+
+
+def test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes(faulty):
+    run = faulty.train("beyond", ["privacy.budgets=[20]"])
+    with pytest.raises(LaunchError, match=r"client \d does not take part .* its own budget of 8"):
+        faulty.finish(run)
+    assert not faulty.files("beyond").exists()
+
+
+def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
+    """The round goes on without it; it comes back, and the audits of server and nodes pass."""
+    run = faulty.train("killed")
+    faulty.until_received(VICTIM, "train.masked")
+    faulty.kill_node(VICTIM)
+    faulty.finish(run)
+    (record,) = faulty.rounds("killed")
+    assert (record.cohort_sizes, record.survivors, record.failures) == ([5], [4], {})
+    assert ledger_of(faulty, "killed")["participations"] == [EVERYBODY]
+    assert audit_run(faulty.files("killed")).passed
+    assert faulty.sent(WITNESS) == 1
+    faulty.start_node(VICTIM)
+    assert faulty.sent(VICTIM) in (0, 1)
+    assert faulty.leaked_secrets() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "survivors"), [("advertise", 4), ("share", 4), ("masked", 4), ("unmask", 5)]
+)
+def test_a_node_killed_at_any_stage(faulty, stage, survivors):
+    name = f"killed-{stage}"
+    run = faulty.train(name)
+    before = faulty.received(VICTIM, f"train.{stage}")
+    faulty.until_received(VICTIM, f"train.{stage}", before + 1)
+    faulty.kill_node(VICTIM)
+    faulty.finish(run)
+    (record,) = faulty.rounds(name)
+    assert (record.survivors, record.failures) == ([survivors], {})
+    assert ledger_of(faulty, name)["participations"] == [EVERYBODY]
+    assert audit_run(faulty.files(name)).passed
+    faulty.start_node(VICTIM)
+    faulty.running.wait_for_nodes()
+
+
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next(faulty):
+    run = faulty.train("cut-off", ["run.num_rounds=2", "run.timeout_seconds=60"])
+    before = faulty.received(VICTIM, "train.masked")
+    faulty.until_received(VICTIM, "train.masked", before + 1)
+    faulty.pause_node(VICTIM)
+    faulty.until(lambda: len(faulty.rounds("cut-off")) == 1, "the end of round 1")
+    faulty.go_on_with(VICTIM)
+    faulty.finish(run)
+    first, second = faulty.rounds("cut-off")
+    assert (first.survivors, first.failures, second.failures) == ([4], {}, {})
+    assert second.survivors[0] >= 4
+    assert ledger_of(faulty, "cut-off")["charged_rounds"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["advertise", "share", "masked", "unmask"])
+def test_a_server_app_killed_in_any_stage_is_resumed(faulty, stage):
+    name = f"resumed-{stage}"
+    two_rounds = ["run.num_rounds=2"]
+    before = faulty.received(WITNESS, f"train.{stage}")
+    run = faulty.train(name, two_rounds)
+    faulty.until_received(WITNESS, f"train.{stage}", before + 1)
+    faulty.server_app().kill()
+    with pytest.raises(LaunchError, match=r"run \d+ ended as finished:failed .*run\.resume="):
+        faulty.finish(run)
+    assert ledger_of(faulty, name)["charged_rounds"] == 1
+    faulty.finish(faulty.train(name, two_rounds))
+    first, second = faulty.rounds(name)
+    assert (first.survivors, first.failures) == ([], INTERRUPTED)
+    assert (second.survivors, second.failures) == ([5], {})
+    assert ledger_of(faulty, name)["charged_rounds"] == 2
+    assert faulty.sent(WITNESS) <= 2
+    assert audit_run(faulty.files(name)).passed
+    assert faulty.leaked_secrets() == []
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later(faulty):
+    name = "full-disk"
+    two_rounds = ["run.num_rounds=2"]
+    run = faulty.train(name, two_rounds)
+    checkpoint = faulty.files(name) / "checkpoint.safetensors"
+    faulty.until(checkpoint.exists, "the first checkpoint")
+    faulty.until(lambda: ledger_of(faulty, name)["charged_rounds"] == 1, "round 1")
+    checkpoint.with_name(f".{checkpoint.name}.tmp").symlink_to("/dev/full")
+    with pytest.raises(LaunchError, match=r"checkpoint\.safetensors cannot be written: No space left"):
+        faulty.finish(run)
+    assert not checkpoint.with_name(f".{checkpoint.name}.tmp").is_symlink()
+    faulty.finish(faulty.train(name, two_rounds))
+    first, second = faulty.rounds(name)
+    assert first.failures == INTERRUPTED
+    assert (second.survivors, second.failures) == ([5], {})
+    assert ledger_of(faulty, name)["charged_rounds"] == 2
+
+
+@pytest.mark.slow
+def test_a_client_that_breaks_the_rules_is_left_out_of_the_sum(faulty):
+    """In each round another fault; what honest nodes send is summed, and only that."""
+    faults = {1: "garbage", 2: "short", 3: "nan", 4: "replay", 5: "late"}
+    by_client = {number: {VICTIM.client_id: fault} for number, fault in faults.items()}
+    rounds = [f"run.num_rounds={len(faults)}", "run.timeout_seconds=90"]
+    run = faulty.train_with(by_client, "rules", *rounds)
+    log = faulty.finish(run)
+    records = faulty.rounds("rules")
+    assert [(each.survivors, each.failures) for each in records] == [([4], {})] * len(faults)
+    assert log.count(f"client {VICTIM.client_id} left in stage masked") == 4
+    assert "1 clients did not answer in stage masked" in log
+    # A sum with a foreign summand would be off by up to half the modulus, thousands of clipping norms.
+    assert all(each.loss < 100 for each in records)
+    assert audit_run(faulty.files("rules")).passed
+    assert faulty.sent(VICTIM) == faulty.sent(WITNESS) == len(faults)
+
+
+@pytest.mark.slow
+def test_a_restarted_superlink_knows_its_nodes(faulty):
+    faulty.running.kill(SUPERLINK)
+    faulty.running.start(SUPERLINK)
+    faulty.running.wait_until_healthy(SUPERLINK)
+    faulty.running.wait_for_nodes()
+    faulty.finish(faulty.train("restarted"))
+    (record,) = faulty.rounds("restarted")
+    assert (record.survivors, record.failures) == ([5], {})
+
+
+def test_no_secret_is_in_a_log(faulty):
+    assert faulty.leaked_secrets() == []
+    assert {"superlink.log", "supernode-4.log", "node-0-superexec.log"} <= {p.name for p in faulty.written()}

@@ -1,0 +1,106 @@
+"""``make deploy-local``: six separate nodes train over TLS, and nothing is left, however it ends."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gdpfed.flower_home import HOMES, PROJECT
+
+TIMEOUT_SECONDS = 300
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def start(home, *words):
+    """The command of ``make deploy-local`` with an empty home directory."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "deploy.local", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=PROJECT,
+        env=os.environ | {"HOME": str(home)},
+        start_new_session=True,
+        # A test run in the background of a script ignores interrupts, and hands that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def flower_homes():
+    return set(HOMES.glob("tmp*"))
+
+
+def left_behind(before):
+    """The Flower homes of processes that live in a home that was not there before."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            home = process.environ().get("FLWR_HOME", "")
+            if Path(home).is_relative_to(HOMES) and not any(
+                Path(home).is_relative_to(each) for each in before
+            ):
+                found.append(home)
+    return found
+
+
+def test_six_nodes_train_and_nothing_is_left(tmp_path, home):
+    before = flower_homes()
+    directory = tmp_path / "run"
+    process = start(home, "run.num_rounds=1", f"run.directory={directory}")
+    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 0, out + err
+    assert "every node is online, over TLS and under its own key" in out
+    assert re.search(r"round 1/1  accuracy \d+\.\d %  epsilon 1.00/1 3.00/3 6.00/6", out)
+    assert re.findall(r"node-\d: its own ledger holds epsilon (.*) sent", out) == [
+        f"{epsilon:.2f} of {epsilon} (1 of 1 updates" for epsilon in (1, 1, 3, 3, 6, 6)
+    ]
+    assert "Every budget held, and the files agree." in out
+    (record,) = (json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines())
+    assert (record["cohort_sizes"], record["survivors"], record["failures"]) == ([2, 2, 2], [6], {})
+    assert record["seconds"].keys() >= {"advertise", "share", "masked", "unmask"}
+    ledger = json.loads((directory / "ledger.json").read_text())
+    assert ledger["participations"] == [{"0": 1, "1": 1}, {"2": 1, "3": 1}, {"4": 1, "5": 1}]
+    assert left_behind(before) == []
+    assert flower_homes() == before
+    assert list(home.iterdir()) == []
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path, home):
+    before = flower_homes()
+    process = start(home, "--nodes", "3", f"run.directory={tmp_path / 'run'}")
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not any("supernode-0" in each for each in left_behind(before)):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip().endswith("deploy: interrupted")
+    assert left_behind(before) == []
+    assert flower_homes() == before
+    assert list(home.iterdir()) == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_that_cannot_be_is_refused_before_anything_starts(home):
+    before = flower_homes()
+    process = start(home, "method=gdpfed", "privacy.budgets=[1,0]")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.startswith("deploy: ")
+    assert err.count("\n") == 1
+    assert flower_homes() == before

@@ -1,0 +1,156 @@
+"""Nodes that come late, come back or leave for good: from the next round on, and charged for no other."""
+
+import json
+
+import pytest
+from flwr.app import Context, RecordDict
+from local_grid import FIRST_NODE_ID, LocalGrid, refusals
+from small_runs import NUM_CLIENTS, grid_of_owners, run
+
+from client_app.ledger_file import locked_ledger
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.rounds.errors import RunError
+
+# No dropout is tolerated: a round that asked somebody who is not there would fail.
+EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0", "run.num_rounds=3"]
+SOME = [*EVERYBODY, "run.minimum_nodes=20"]
+LATE = range(20, NUM_CLIENTS)
+NEW_NODE_ID = 5000
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
+
+
+def vectors(grid):
+    """How many rounds have been masked so far."""
+    return sum("masked" in exchange for exchange in grid.exchanges)
+
+
+def online_from(grid, away, comes_after=None):
+    """Take nodes off the grid until so many rounds have been masked, or for good."""
+    everybody = grid.get_node_ids
+
+    def node_ids():
+        if comes_after is not None and vectors(grid) >= comes_after:
+            return everybody()
+        return [node_id for node_id in everybody() if node_id - FIRST_NODE_ID not in away]
+
+    grid.get_node_ids = node_ids
+    return grid
+
+
+def participations(directory):
+    counts = json.loads((directory / "ledger.json").read_text())["participations"]
+    return {int(client): count for group in counts for client, count in group.items()}
+
+
+def test_a_node_that_joins_later_has_spent_less(tmp_path):
+    grid = online_from(LocalGrid(NUM_CLIENTS), LATE, comes_after=1)
+    records = run(tmp_path / "run", SOME, grid=grid)
+    assert [record.failures for record in records] == [{}, {}, {}]
+    assert [record.survivors for record in records] == [[20], [24], [24]]
+    assert participations(tmp_path / "run") == {k: 2 if k in LATE else 3 for k in range(NUM_CLIENTS)}
+    agree, steady = [{"advertise"}, {"share"}], [{"masked", "advertise"}, {"unmask", "share"}]
+    # The keys agreed for round 2 are of a cohort without those who came, so it agrees anew.
+    assert grid.exchanges == [
+        *[{"join"}, *agree, *steady],
+        *[{"join"}, *agree, *steady],
+        *[{"masked"}, {"unmask"}],
+    ]
+    assert audit_run(tmp_path / "run").passed
+
+
+def test_a_node_that_leaves_for_good_is_neither_asked_nor_charged_any_more(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS)
+    everybody = grid.get_node_ids
+    grid.get_node_ids = lambda: [n for n in everybody() if n != FIRST_NODE_ID + 7 or vectors(grid) < 2]
+    records = run(tmp_path / "run", EVERYBODY, grid=grid)
+    assert [record.failures for record in records] == [{}, {}, {}]
+    assert [record.survivors for record in records] == [[24], [24], [23]]
+    assert participations(tmp_path / "run") == {k: 2 if k == 7 else 3 for k in range(NUM_CLIENTS)}
+    assert audit_run(tmp_path / "run").passed
+
+
+def test_under_fixed_size_sampling_an_absent_client_is_charged_all_the_same(tmp_path):
+    """The accounting of that sampling is of cohorts of the full size."""
+    fixed = ["privacy.sampling=fixed_size", "privacy.adjacency=replace_one", "secagg.dropout_tolerance=0.3"]
+    grid = online_from(LocalGrid(NUM_CLIENTS), LATE)
+    records = run(tmp_path / "run", [*SOME, *fixed, "privacy.sampling_rate=0.75"], grid=grid)
+    assert [record.cohort_sizes for record in records] == [[18]] * 3
+    assert sum(participations(tmp_path / "run").values()) == 54
+
+
+def move(grid, client):
+    """A node starts anew: another node id, nothing remembered."""
+    old = grid.contexts.pop(FIRST_NODE_ID + client)
+    grid.contexts[NEW_NODE_ID] = Context(
+        run_id=1, node_id=NEW_NODE_ID, node_config=old.node_config, state=RecordDict(), run_config={}
+    )
+
+
+def moving(client):
+    """A grid on which a node is started anew once round 1 has been unmasked."""
+    moved = []
+
+    def meddle(kind, asked, content):
+        if kind == "unmask" and asked == NUM_CLIENTS - 1 and not moved:
+            moved.append(client)
+            move(grid, client)
+        return content
+
+    grid = LocalGrid(NUM_CLIENTS, meddle=meddle)
+    return grid
+
+
+def test_a_node_that_comes_back_under_another_id_goes_on(tmp_path):
+    """What had been agreed ahead with the node that it was is agreed anew."""
+    grid = moving(4)
+    records = run(tmp_path / "run", EVERYBODY, grid=grid)
+    assert [record.survivors for record in records] == [[24], [24], [24]]
+    assert refusals(grid) == []
+
+
+def test_in_active_mode_nobody_comes_under_another_key(tmp_path, caplog):
+    grid = moving(4)
+    records = run(tmp_path / "run", [*EVERYBODY, "secagg.mode=active"], grid=grid)
+    assert [record.survivors for record in records] == [[24], [23], [23]]
+    assert caplog.text.count("client 4 signs with another key than the others know it by") == 1
+
+
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [(3, "two SuperNodes say they are client 3"), (99, "client 99: partition-id must be from 0 to 23")],
+)
+def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, partition, words):
+    grid = LocalGrid(NUM_CLIENTS)
+    everybody = grid.get_node_ids
+    grid.contexts[NEW_NODE_ID] = Context(
+        run_id=1,
+        node_id=NEW_NODE_ID,
+        node_config={"partition-id": partition},
+        state=RecordDict(),
+        run_config={},
+    )
+    grid.get_node_ids = lambda: [n for n in everybody() if n != NEW_NODE_ID or vectors(grid)]
+    records = run(tmp_path / "run", EVERYBODY, grid=grid)
+    assert [record.survivors for record in records] == [[24], [24], [24]]
+    assert caplog.text.count(words) == 1
+
+
+@pytest.mark.parametrize(("epsilon", "runs"), [(3.0, 1), (0.5, 0)])
+def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon, runs):
+    owners = grid_of_owners(tmp_path / "ledgers", [None] * 23 + [epsilon])
+    grid = online_from(owners, {23}, comes_after=1)
+    records = run(tmp_path / "run", [*SOME, "privacy.budgets=[3]"], grid=grid)
+    assert [record.survivors for record in records] == [[23], [23 + runs], [23 + runs]]
+    with locked_ledger(tmp_path / "ledgers" / "23.json") as file:
+        assert [each.rounds for each in file.ledger.runs] == [[1, 2]] * runs
+    assert ("(the plan's delta is 0.001); the run goes on without it" in caplog.text) == (runs == 0)
+
+
+def test_fewer_than_the_least_are_too_few(tmp_path):
+    grid = online_from(LocalGrid(NUM_CLIENTS), range(19, NUM_CLIENTS))
+    with pytest.raises(RunError, match="19 SuperNodes for 24 clients"):
+        run(tmp_path / "run", SOME, grid=grid)
