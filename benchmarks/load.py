@@ -184,6 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dropouts", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
+    if options.rounds < WARM_UP_ROUNDS + 3:
+        parser.error(f"--rounds {options.rounds}: growth shows after {WARM_UP_ROUNDS} rounds, take 8 or more")
     with tempfile.TemporaryDirectory() as folder:
         watch, records, broken = measure(options, Path(folder))
     Console(width=100).print(table(options, watch, records, broken))

@@ -40,6 +40,8 @@ CONTAINER_ENVIRONMENT = ENVIRONMENT | {
     "FLWR_HOME": f"{HOME}/flower",
     "HOME": HOME,
     "MPLCONFIGDIR": f"{HOME}/matplotlib",
+    # Empty is off: every message starts a process, which would compile the app each time.
+    "PYTHONDONTWRITEBYTECODE": "",
 }
 LIMITS = {
     "flower-superlink": {"cpus": "1.0", "memory": "1G", "pids": 256},

@@ -1,11 +1,13 @@
 """Examples for nodes that have brought none: each gets its part of the digits that come with scikit-learn."""
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from conf.load import load
 from deploy.topology import DATA, EXAMPLES_FILE, Federation
+from gdpfed.learning.task import Task
 from gdpfed.tasks import task_of
 
 
@@ -19,11 +21,16 @@ def provide_demo_data(root: Path, federation: Federation) -> None:
     missing = [node for node in federation.nodes if _is_empty(root / node.superexec / DATA)]
     if not missing:
         return
-    task = task_of(load(["dataset=digits", f"dataset.num_clients={len(federation.nodes)}"]))
+    task = _digits(len(federation.nodes))
     for node in missing:
         examples = task.client_data(node.client_id)
         folder = root / node.superexec / DATA
         np.savez(folder / EXAMPLES_FILE, x_train=examples.x, y_train=examples.y)
+
+
+@lru_cache(maxsize=1)
+def _digits(num_clients: int) -> Task:
+    return task_of(load(["dataset=digits", f"dataset.num_clients={num_clients}"]))
 
 
 def _is_empty(folder: Path) -> bool:

@@ -29,7 +29,7 @@ from gdpfed.flower_run import FlowerRun, LaunchError
 from gdpfed.report.records import CONFIG_FILE
 
 POLL_SECONDS = 0.25
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 CONTROL_LOG = "control.log"
 OPERATOR = "operator"
 

@@ -23,7 +23,9 @@ import psutil
 from gdpfed import CACHE
 
 PROJECT = Path(__file__).resolve().parents[1]
-HOMES = PROJECT / ".flwr"
+HOMES_VARIABLE = "GDPFED_FLOWER_HOMES"
+"""Names the environment variable that puts Flower's homes elsewhere than under the project."""
+HOMES = Path(os.environ.get(HOMES_VARIABLE, PROJECT / ".flwr")).absolute()
 BYTECODE = CACHE / "bytecode"
 END_SECONDS = 5.0
 # Flower starts a process for every message: one that may keep no bytecode compiles a thousand files first.
@@ -51,7 +53,8 @@ class FlowerHome:
     path: Path
 
     def __enter__(self) -> Self:
-        CACHE.mkdir(parents=True, exist_ok=True)
+        for directory in (CACHE, HOMES):
+            directory.mkdir(parents=True, exist_ok=True)
         self.path = Path(tempfile.mkdtemp(dir=HOMES))
         self._previous_handler = signal.signal(signal.SIGTERM, _interrupt)
         return self

@@ -37,8 +37,8 @@ def train_missing(runs: Sequence[CellRun], crew: Crew, watcher: Watcher) -> dict
         ExperimentError: a directory that holds another run; before anything is trained.
         RunError: a training failed.
     """
-    for run in runs:
-        run.check()
+    for each in runs:
+        each.check()
     missing = _Missing()
     waiting, at_work = list(runs), set[Path]()
     with crew:
@@ -46,10 +46,10 @@ def train_missing(runs: Sequence[CellRun], crew: Crew, watcher: Watcher) -> dict
             # Two cells may come to the same configuration, and then share one run.
             run = next((each for each in waiting if each.path not in at_work), None)
             if run is None or not crew.has_room:
-                run, refusal = crew.next_done()
-                at_work.remove(run.path)
-                missing.note(run, refusal)
-                watcher.done(run)
+                done, refusal = crew.next_done()
+                at_work.remove(done.path)
+                missing.note(done, refusal)
+                watcher.done(done)
                 continue
             waiting.remove(run)
             if run.finished or missing.is_known(run):

@@ -18,7 +18,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.flower_run import FlowerRun, run_command, training_config
 from gdpfed.report.records import RoundRecord, read_rounds
 
-WAIT_SECONDS = 120.0
+WAIT_SECONDS = 300.0
 POLL_SECONDS = 0.1
 # One sum over all nodes, of which one may vanish after sharing: t = 3 of 5. Every node allows several runs.
 FEDERATION = Federation.of(5, (8.0,))
@@ -72,11 +72,13 @@ class FaultyFederation:
         """The directory of a run."""
         return self.running.runs / name
 
-    def until_received(self, node: Node, message_type: str, count: int = 1) -> None:
-        """Wait until a node has got so many messages of a type, ``train.masked`` for instance."""
-        self.until(
-            lambda: self.received(node, message_type) >= count, f"{node.name} got {count} {message_type}"
-        )
+    def train_until(self, node: Node, stage: str, name: str, overrides: Sequence[str] = ()) -> FlowerRun:
+        """Submit a training, and return once a node has got the message that a stage leads."""
+        message_type = f"train.{stage}"
+        before = self.received(node, message_type)
+        run = self.train(name, overrides)
+        self.until(lambda: self.received(node, message_type) > before, f"{node.name} is in stage {stage}")
+        return run
 
     def received(self, node: Node, message_type: str) -> int:
         """How many messages of a type a node has got since it was made."""

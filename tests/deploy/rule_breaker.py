@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from client_app.app import app as honest
+from gdpfed.exchange import DATA, MASKED, ROUND
 
 STATE = "rule-breaker"
 TOO_LONG_SECONDS = 600.0
@@ -22,25 +23,20 @@ class RuleBreaker(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         reply = honest(message, context)
-        if message.metadata.message_type != "train.masked":
+        data = reply.content.config_records[MASKED].get(DATA) if MASKED in reply.content else None
+        if not isinstance(data, bytes):
             return reply
-        name = max(reply.content.config_records, key=lambda key: len(_bytes(reply, key)))
-        seen = context.state.get(STATE, ConfigRecord({"rounds": 0, "last": b""}))
-        earlier, data = seen["last"], _bytes(reply, name)
-        round_number = seen["rounds"] + 1
-        context.state[STATE] = ConfigRecord({"rounds": round_number, "last": data})
+        before = context.state.get(STATE, ConfigRecord({ROUND: 0, DATA: b""}))
+        round_number = before[ROUND] + 1
+        context.state[STATE] = ConfigRecord({ROUND: round_number, DATA: data})
         faults = json.loads(context.run_config["faults"]).get(str(round_number), {})
         fault = faults.get(str(context.node_config["partition-id"]))
         if fault == "nan":
-            reply.content[name] = ArrayRecord({"update": Array(np.full(650, np.nan, np.float32))})
+            del reply.content[MASKED]
+            reply.content[MASKED] = ArrayRecord({"update": Array(np.full(650, np.nan, np.float32))})
         elif fault is not None:
-            reply.content[name]["data"] = SPOILED[fault](data, earlier)
+            reply.content[MASKED][DATA] = SPOILED[fault](data, before[DATA])
         return reply
-
-
-def _bytes(reply: Message, name: str) -> bytes:
-    data = reply.content[name].get("data")
-    return data if isinstance(data, bytes) else b""
 
 
 def _late(data: bytes, earlier: bytes) -> bytes:

@@ -70,27 +70,12 @@ def test_a_superexec_with_another_secret_gets_no_work(faulty):
     assert re.search(r'acquire-task HTTP/1\.1" 401', running.log(SUPERLINK))
 
 
+@pytest.mark.slow
 def test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes(faulty):
     run = faulty.train("beyond", ["privacy.budgets=[20]"])
     with pytest.raises(LaunchError, match=r"client \d does not take part .* its own budget of 8"):
         faulty.finish(run)
     assert not faulty.files("beyond").exists()
-
-
-def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
-    """The round goes on without it; it comes back, and the audits of server and nodes pass."""
-    run = faulty.train("killed")
-    faulty.until_received(VICTIM, "train.masked")
-    faulty.kill_node(VICTIM)
-    faulty.finish(run)
-    (record,) = faulty.rounds("killed")
-    assert (record.cohort_sizes, record.survivors, record.failures) == ([5], [4], {})
-    assert ledger_of(faulty, "killed")["participations"] == [EVERYBODY]
-    assert audit_run(faulty.files("killed")).passed
-    assert faulty.sent(WITNESS) == 1
-    faulty.start_node(VICTIM)
-    assert faulty.sent(VICTIM) in (0, 1)
-    assert faulty.leaked_secrets() == []
 
 
 @pytest.mark.slow
@@ -99,9 +84,7 @@ def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
 )
 def test_a_node_killed_at_any_stage(faulty, stage, survivors):
     name = f"killed-{stage}"
-    run = faulty.train(name)
-    before = faulty.received(VICTIM, f"train.{stage}")
-    faulty.until_received(VICTIM, f"train.{stage}", before + 1)
+    run = faulty.train_until(VICTIM, stage, name)
     faulty.kill_node(VICTIM)
     faulty.finish(run)
     (record,) = faulty.rounds(name)
@@ -114,9 +97,7 @@ def test_a_node_killed_at_any_stage(faulty, stage, survivors):
 
 @pytest.mark.slow
 def test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next(faulty):
-    run = faulty.train("cut-off", ["run.num_rounds=2", "run.timeout_seconds=60"])
-    before = faulty.received(VICTIM, "train.masked")
-    faulty.until_received(VICTIM, "train.masked", before + 1)
+    run = faulty.train_until(VICTIM, "masked", "cut-off", ["run.num_rounds=2", "run.timeout_seconds=60"])
     faulty.pause_node(VICTIM)
     faulty.until(lambda: len(faulty.rounds("cut-off")) == 1, "the end of round 1")
     faulty.go_on_with(VICTIM)
@@ -132,9 +113,7 @@ def test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next(faulty):
 def test_a_server_app_killed_in_any_stage_is_resumed(faulty, stage):
     name = f"resumed-{stage}"
     two_rounds = ["run.num_rounds=2"]
-    before = faulty.received(WITNESS, f"train.{stage}")
-    run = faulty.train(name, two_rounds)
-    faulty.until_received(WITNESS, f"train.{stage}", before + 1)
+    run = faulty.train_until(WITNESS, stage, name, two_rounds)
     faulty.server_app().kill()
     with pytest.raises(LaunchError, match=r"run \d+ ended as finished:failed .*run\.resume="):
         faulty.finish(run)
@@ -169,6 +148,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later(faulty):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_client_that_breaks_the_rules_is_left_out_of_the_sum(faulty):
     """In each round another fault; what honest nodes send is summed, and only that."""
     faults = {1: "garbage", 2: "short", 3: "nan", 4: "replay", 5: "late"}
@@ -195,6 +175,20 @@ def test_a_restarted_superlink_knows_its_nodes(faulty):
     faulty.finish(faulty.train("restarted"))
     (record,) = faulty.rounds("restarted")
     assert (record.survivors, record.failures) == ([5], {})
+
+
+def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
+    """The round goes on without it, and the audits of server and nodes pass."""
+    run = faulty.train_until(VICTIM, "masked", "killed")
+    faulty.kill_node(VICTIM)
+    faulty.finish(run)
+    (record,) = faulty.rounds("killed")
+    assert (record.cohort_sizes, record.survivors, record.failures) == ([5], [4], {})
+    assert ledger_of(faulty, "killed")["participations"] == [EVERYBODY]
+    assert audit_run(faulty.files("killed")).passed
+    assert faulty.sent(WITNESS) == 1
+    assert faulty.sent(VICTIM) in (0, 1)
+    assert faulty.leaked_secrets() == []
 
 
 def test_no_secret_is_in_a_log(faulty):

@@ -7,24 +7,21 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
-import psutil
 import pytest
+from flower_traces import FlowerTraces
 
-from gdpfed.flower_home import HOMES, PROJECT
+from gdpfed.flower_home import PROJECT
 
 TIMEOUT_SECONDS = 300
 
 
 @pytest.fixture
-def home(tmp_path):
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
+def traces(tmp_path):
+    return FlowerTraces(tmp_path)
 
 
-def start(home, *words):
+def start(traces, *words):
     """The command of ``make deploy-local`` with an empty home directory."""
     return subprocess.Popen(
         [sys.executable, "-m", "deploy.local", *words],
@@ -32,34 +29,16 @@ def start(home, *words):
         stderr=subprocess.PIPE,
         text=True,
         cwd=PROJECT,
-        env=os.environ | {"HOME": str(home)},
+        env=traces.environment,
         start_new_session=True,
         # A test run in the background of a script ignores interrupts, and hands that down.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
-def flower_homes():
-    return set(HOMES.glob("tmp*"))
-
-
-def left_behind(before):
-    """The Flower homes of processes that live in a home that was not there before."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            home = process.environ().get("FLWR_HOME", "")
-            if Path(home).is_relative_to(HOMES) and not any(
-                Path(home).is_relative_to(each) for each in before
-            ):
-                found.append(home)
-    return found
-
-
-def test_six_nodes_train_and_nothing_is_left(tmp_path, home):
-    before = flower_homes()
+def test_six_nodes_train_and_nothing_is_left(tmp_path, traces):
     directory = tmp_path / "run"
-    process = start(home, "run.num_rounds=1", f"run.directory={directory}")
+    process = start(traces, "run.num_rounds=1", f"run.directory={directory}")
     out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 0, out + err
     assert "every node is online, over TLS and under its own key" in out
@@ -73,16 +52,13 @@ def test_six_nodes_train_and_nothing_is_left(tmp_path, home):
     assert record["seconds"].keys() >= {"advertise", "share", "masked", "unmask"}
     ledger = json.loads((directory / "ledger.json").read_text())
     assert ledger["participations"] == [{"0": 1, "1": 1}, {"2": 1, "3": 1}, {"4": 1, "5": 1}]
-    assert left_behind(before) == []
-    assert flower_homes() == before
-    assert list(home.iterdir()) == []
+    assert traces.left() == []
 
 
-def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path, home):
-    before = flower_homes()
-    process = start(home, "--nodes", "3", f"run.directory={tmp_path / 'run'}")
+def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path, traces):
+    process = start(traces, "--nodes", "3", f"run.directory={tmp_path / 'run'}")
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not any("supernode-0" in each for each in left_behind(before)):
+    while not any("supernode-0" in each for each in traces.running()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -90,17 +66,14 @@ def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path, home):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip().endswith("deploy: interrupted")
-    assert left_behind(before) == []
-    assert flower_homes() == before
-    assert list(home.iterdir()) == []
+    assert traces.left() == []
     assert not (tmp_path / "run").exists()
 
 
-def test_a_plan_that_cannot_be_is_refused_before_anything_starts(home):
-    before = flower_homes()
-    process = start(home, "method=gdpfed", "privacy.budgets=[1,0]")
+def test_a_plan_that_cannot_be_is_refused_before_anything_starts(traces):
+    process = start(traces, "method=gdpfed", "privacy.budgets=[1,0]")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert err.startswith("deploy: ")
     assert err.count("\n") == 1
-    assert flower_homes() == before
+    assert traces.left() == []

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from flower_traces import FlowerTraces
 from safetensors.numpy import load_file
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -25,47 +25,28 @@ SMALL = [
 ]
 
 
-def start(directory, *overrides, home):
+def start(directory, *overrides, traces):
     """``gdpfed run`` in a process of its own with an empty home directory."""
     return subprocess.Popen(
         [GDPFED, "run", *SMALL, f"run.directory='{directory}'", *overrides],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=home,
-        env=os.environ | {"HOME": str(home)},
+        cwd=traces.home,
+        env=traces.environment,
         start_new_session=True,
         # A test run in the background of a script ignores interrupts, and hands that down.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
-def flower_homes():
-    return set((PROJECT / ".flwr").glob("tmp*"))
-
-
-def left_behind(homes_before):
-    """Processes whose Flower home is one that was not there before."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            home = process.environ().get("FLWR_HOME", "")
-        except psutil.Error:
-            continue
-        if home.startswith(str(PROJECT / ".flwr")) and Path(home) not in homes_before:
-            found.append(process)
-    return found
-
-
 @pytest.fixture
-def home(tmp_path):
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
+def traces(tmp_path):
+    return FlowerTraces(tmp_path)
 
 
-def test_a_run_end_to_end(tmp_path, home):
-    homes = flower_homes()
-    process = start(tmp_path / "a run", home=home)
+def test_a_run_end_to_end(tmp_path, traces):
+    process = start(tmp_path / "a run", traces=traces)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
     directory = tmp_path / "a run"
@@ -78,26 +59,22 @@ def test_a_run_end_to_end(tmp_path, home):
     assert {"advertise", "share", "masked", "unmask"} <= rounds[0]["seconds"].keys()
     assert load_file(directory / "model.safetensors")["1.weight"].shape == (10, 64)
     assert "refused" not in (directory / "flower.log").read_text()
-    assert left_behind(homes) == []
-    assert flower_homes() == homes
-    assert list(home.iterdir()) == []
+    assert traces.left() == []
 
 
-def test_an_interrupted_run_leaves_nothing_running_and_can_be_resumed(tmp_path, home):
-    homes = flower_homes()
-    process = start(tmp_path / "run", "run.num_rounds=200", home=home)
+def test_an_interrupted_run_leaves_nothing_running_and_can_be_resumed(tmp_path, traces):
+    process = start(tmp_path / "run", "run.num_rounds=200", traces=traces)
     deadline = time.monotonic() + 200
     record = tmp_path / "run" / "rounds.jsonl"
     while time.monotonic() < deadline and not (record.exists() and record.read_text().count("\n") >= 1):
         assert process.poll() is None, process.communicate()
         time.sleep(0.2)
-    assert left_behind(homes)
+    assert traces.running()
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip().endswith("gdpfed: interrupted")
-    assert left_behind(homes) == []
-    assert flower_homes() == homes
+    assert traces.left() == []
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     done = len((tmp_path / "copy" / "rounds.jsonl").read_text().splitlines())
     resumed = subprocess.run(
@@ -115,7 +92,7 @@ def test_an_interrupted_run_leaves_nothing_running_and_can_be_resumed(tmp_path, 
     assert [line["round"] for line in rounds] == list(range(1, done + 3))
 
 
-def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, home):
+def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, traces):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("run: {num_rounds: 3}")
     process = subprocess.run(
@@ -133,10 +110,10 @@ def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, home):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.yaml"]
 
 
-def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, home):
+def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, traces):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("")
-    process = start(tmp_path / "run", home=home)
+    process = start(tmp_path / "run", traces=traces)
     _, err = process.communicate(timeout=100)
     assert process.returncode == 1
     assert err == (
