@@ -5,13 +5,15 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS ?= never
 
-.PHONY: help venv demo test lint types imports check test-faults bench bench-secagg bench-load compose-check deploy-local fuzz clean
+.PHONY: help venv demo test lint types imports check test-faults bench bench-secagg bench-simulation bench-load bench-exchanges compose-check deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
 	@echo "make test    linters, types, import contracts and all tests, one real flwr run included"
 	@echo "make bench   secure aggregation on, off, and Flower's echo, side by side"
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
+	@echo "make bench-exchanges   seconds a round of six nodes: keys agreed ahead, four exchanges, Flower's SecAgg+"
+	@echo "make bench-simulation   gdpfed simulate against flwr run, apple's pfl, a loop and the machine"
 	@echo "make bench-load   a hundred nodes, twenty rounds, one in ten gone from each: right sums, time, memory"
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
 	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
@@ -58,6 +60,13 @@ bench: venv
 bench-secagg: venv
 	$(BIN)/python benchmarks/secagg_bench.py
 
+bench-exchanges: venv
+	$(BIN)/python benchmarks/exchanges.py
+
+bench-simulation: venv
+	$(UV) sync --frozen --quiet --project benchmarks/simulation/pfl_environment
+	$(BIN)/python -m benchmarks.simulation $(OPTIONS)
+
 bench-load: venv
 	$(BIN)/python benchmarks/load.py
 
@@ -72,4 +81,4 @@ fuzz: venv
 	SECAGG_FUZZ_INPUTS=70000 $(BIN)/pytest tests/secagg/test_fuzz.py
 
 clean:
-	rm -rf .venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv benchmarks/simulation/pfl_environment/.venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -1,7 +1,7 @@
 """Seconds a round of gdpfed_plus with secure aggregation on, off, and of Flower carrying vectors alone.
 
 The echo app sends vectors of the same size to as many nodes for as many exchanges and does nothing with
-them: what it takes, no protocol of four exchanges on Flower can go below. All is measured one after the
+them: what it takes, no protocol of so many exchanges on Flower can go below. All is measured one after the
 other in this one call, on the demo's setting; the first round of each is left out, since the workers load
 their libraries in it.
 
@@ -13,6 +13,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -28,7 +29,23 @@ from gdpfed.tasks import task_of
 
 ECHO_APP = Path(__file__).parent / "echo_app"
 ECHO_LINE = "echo seconds "
-EXCHANGES = {"pairwise": 4, "off": 1}
+ECHO = "echo"
+# What a steady round takes.
+EXCHANGES = {
+    ("secagg=pairwise",): 2,
+    ("secagg=pairwise", "secagg.keys_ahead=false"): 4,
+    ("secagg=off",): 1,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured: mean cohort, exchanges a round, seconds of every round but the first."""
+
+    name: str
+    cohort: float
+    exchanges: int
+    seconds: list[float]
 
 
 def wait(launch: Launch) -> str:
@@ -70,13 +87,13 @@ def main() -> None:
     dimension = len(flatten(task_of(config).build_model()))
     expected = sum(group.expected_cohort_size for group in make_method(config).plan.groups)
     overrides.append(f"run.num_rounds={options.rounds}")
-    rows: list[tuple[str, float, list[float]]] = []
+    rows: list[Row] = []
     console = Console()
     with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("measuring", total=4)
-        for mode in EXCHANGES:
-            seconds, cohort = training_seconds([*overrides, f"secagg={mode}"])
-            rows.append((f"gdpfed_plus, secagg={mode}", cohort, seconds))
+        bar = progress.add_task("measuring", total=2 * len(EXCHANGES))
+        for mode, exchanges in EXCHANGES.items():
+            seconds, cohort = training_seconds([*overrides, *mode])
+            rows.append(Row(f"gdpfed_plus, {' '.join(mode)}", cohort, exchanges, seconds))
             progress.advance(bar)
         for exchanges in EXCHANGES.values():
             seconds = echo_seconds(
@@ -86,25 +103,26 @@ def main() -> None:
                 rounds=options.rounds,
                 dimension=dimension,
             )
-            rows.append((f"echo, {exchanges} exchange{'s' * (exchanges > 1)}", round(expected), seconds))
+            rows.append(Row(ECHO, round(expected), exchanges, seconds))
             progress.advance(bar)
     console.print(table(rows, dimension))
 
 
-def table(rows: Sequence[tuple[str, float, list[float]]], dimension: int) -> Table:
-    """The rows with their ratio to the echo of four exchanges."""
-    echo = next(seconds for name, _, seconds in rows if name == "echo, 4 exchanges")
-    floor = statistics.median(echo)
-    result = Table(title=f"seconds a round, d = {dimension}, median of {len(echo)} rounds (least, most)")
-    for heading in ("", "clients a round", "seconds", "against echo, 4 exchanges"):
+def table(rows: Sequence[Row], dimension: int) -> Table:
+    """The rows with their ratio to the echo of as many exchanges."""
+    echo = {row.exchanges: statistics.median(row.seconds) for row in rows if row.name == ECHO}
+    measured = len(rows[0].seconds)
+    result = Table(title=f"seconds a round, d = {dimension}, median of {measured} rounds (least, most)")
+    for heading in ("", "clients a round", "exchanges", "seconds", "against the echo of so many"):
         result.add_column(heading, justify="right" if heading else "left")
-    for name, cohort, seconds in rows:
-        median = statistics.median(seconds)
+    for row in rows:
+        median = statistics.median(row.seconds)
         result.add_row(
-            name,
-            f"{cohort:.0f}",
-            f"{median:.2f} ({min(seconds):.2f}, {max(seconds):.2f})",
-            f"{median / floor:.2f}",
+            row.name,
+            f"{row.cohort:.0f}",
+            f"{row.exchanges}",
+            f"{median:.2f} ({min(row.seconds):.2f}, {max(row.seconds):.2f})",
+            f"{median / echo[row.exchanges]:.2f}",
         )
     return result
 

@@ -17,8 +17,8 @@ class Attendance:
     """Which clients can be reached.
 
     A node that is no longer online has left. One that comes, for the first time or again, is asked which
-    client it is, and takes part from the next round on if no other is and if it agrees to the terms of its
-    group; in active mode only under the key that the others know.
+    client it is, once, and takes part from the next round on if no other is and if it agrees to the terms of
+    its group; in active mode only under the key that the others know.
 
     Args:
         joined: the nodes so far; kept up to date.
@@ -42,7 +42,7 @@ class Attendance:
         self._num_clients = num_clients
         self._mode = mode
         self._timeout_seconds = timeout_seconds
-        self._refused: set[int] = set()
+        self._asked: set[int] = set()
 
     def present(self) -> frozenset[int]:
         """The clients that can be reached now, those that have just come among them."""
@@ -52,8 +52,8 @@ class Attendance:
         for client_id in left:
             del nodes[client_id]
             log(WARNING, "client %d has left", client_id)
-        self._refused &= online
-        strangers = online - set(nodes.values()) - self._refused
+        strangers = online - set(nodes.values()) - self._asked
+        self._asked = (self._asked | strangers) & online
         if strangers:
             self._admit(strangers)
         return frozenset(nodes)
@@ -66,7 +66,6 @@ class Attendance:
                 offer_terms(self._grid, late, terms, self._timeout_seconds)
                 begin_terms(self._grid, late, terms, self._timeout_seconds)
             except RunError as error:
-                self._refused.add(reply.metadata.src_node_id)
                 log(WARNING, "%s; the run goes on without it", error)
                 continue
             self._joined.nodes.update(late.nodes)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from conf.load import load
 from conf.schema import ConfigError
 from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.cli.show_plan import show_plan
 from gdpfed.methods import METHODS, make_method
 from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.plan_table import comparison_table, plan_table
+from gdpfed.report.plan_table import comparison_table
 
 ACCOUNTANTS = ("pld", "rdp", "theorem1")
 EXAMPLES = """\
@@ -32,11 +33,12 @@ def _execute(options: argparse.Namespace) -> int:
     if options.compare:
         _compare(options.overrides, as_json=options.json)
         return 0
-    method = make_method(load(options.overrides))
+    config = load(options.overrides)
+    plan = make_method(config).plan
     if options.json:
-        print(json.dumps(method.plan.to_dict(), indent=2, allow_nan=False))
+        print(json.dumps(plan.to_dict(), indent=2, allow_nan=False))
     else:
-        make_console().print(plan_table(method.plan, method.name))
+        show_plan(make_console(), config, plan)
     return 0
 
 

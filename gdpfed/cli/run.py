@@ -4,9 +4,9 @@ import argparse
 
 from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.cli.show_plan import show_plan
 from gdpfed.launch import Launch
 from gdpfed.methods import make_method
-from gdpfed.report.plan_table import plan_table
 from gdpfed.report.progress import RunProgress
 from gdpfed.report.records import read_rounds, run_path
 
@@ -23,7 +23,7 @@ def _execute(options: argparse.Namespace) -> int:
     config = load(options.overrides)
     plan = make_method(config).plan
     console = make_console()
-    console.print(plan_table(plan, config.method.name))
+    show_plan(console, config, plan)
     resuming = config.run.resume is not None
     chosen = config.run.resume or config.run.directory
     directory = run_path(chosen, config.dataset.name, config.method.name)

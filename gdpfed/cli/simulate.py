@@ -5,7 +5,7 @@ import sys
 
 from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console
-from gdpfed.report.plan_table import plan_table
+from gdpfed.cli.show_plan import show_plan
 from gdpfed.report.progress import RunProgress
 from gdpfed.report.records import RoundRecord, read_rounds
 from gdpfed.rounds.checkpoint import CHECKPOINT_FILE
@@ -24,7 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     prepared = PreparedRun.of(load(options.overrides))
     console, plan = make_console(), prepared.method.plan
-    console.print(plan_table(plan, prepared.method.name))
+    show_plan(console, prepared.config, plan)
     budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
     try:
         with RunProgress(

@@ -1,13 +1,13 @@
-"""Progress of an experiment: runs done, the current run's rounds, and the time left."""
+"""Progress of an experiment: runs done, the rounds of those at work, and the time left."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from conf.experiment import Experiment
 from gdpfed.experiments.pace import Pace, clock
@@ -15,14 +15,32 @@ from gdpfed.experiments.runs import CellRun
 from gdpfed.report.records import RoundRecord, read_rounds
 
 
-class ExperimentProgress:
-    """Two bars on a terminal, runs and rounds of the current one; elsewhere one line a run."""
+@dataclass
+class _AtWork:
+    """A run that is being trained: its bar, since when, and how it is doing."""
 
-    def __init__(self, console: Console, experiment: Experiment, runs: Sequence[CellRun]) -> None:
-        self.console = console
-        self.experiment = experiment
+    bar: TaskID
+    started: float
+    shown: str
+
+
+class ExperimentProgress:
+    """On a terminal a bar for the runs and one for each run at work; elsewhere one line a run.
+
+    Args:
+        console: where to.
+        experiment: for the names of rows and columns.
+        runs: all of them.
+        num_jobs: how many are trained at a time.
+    """
+
+    def __init__(
+        self, console: Console, experiment: Experiment, runs: Sequence[CellRun], num_jobs: int
+    ) -> None:
+        self.console, self.experiment, self.num_jobs = console, experiment, num_jobs
         self._left = {id(run): run.config.run.num_rounds for run in runs if not run.finished}
         self._datasets = {id(run): run.config.dataset.name for run in runs}
+        self._at_work: dict[int, _AtWork] = {}
         self._count, self._done = len(runs), 0
         self._pace = Pace()
         for run in runs:
@@ -35,9 +53,10 @@ class ExperimentProgress:
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
+            # Drawn when something happens: a thread that draws would be in the way of forks.
+            auto_refresh=False,
         )
         self._runs_bar = self._bars.add_task("", total=len(runs), what="runs")
-        self._rounds_bar = self._bars.add_task("", total=None, what="rounds")
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -48,48 +67,49 @@ class ExperimentProgress:
     ) -> None:
         self._bars.stop()
 
-    @contextmanager
-    def running(self, run: CellRun) -> Iterator[Callable[[RoundRecord], None]]:
-        """Around one training; gives what its rounds are shown to."""
+    def started(self, run: CellRun) -> None:
+        """Show a run's own bar."""
         label = self._label(run)
-        self._bars.reset(self._rounds_bar, total=run.config.run.num_rounds, description=label)
-        started, shown = monotonic(), label
+        bar = self._bars.add_task(label, total=run.config.run.num_rounds, what="rounds")
+        self._at_work[id(run)] = _AtWork(bar, monotonic(), label)
+        self._bars.refresh()
 
-        def observe(record: RoundRecord) -> None:
-            nonlocal shown
-            self._see(run, record)
-            shown = f"{label}, accuracy {100 * record.accuracy:.1f} %"
-            self._bars.update(self._rounds_bar, completed=record.round, description=shown)
+    def round_done(self, run: CellRun, record: RoundRecord) -> None:
+        """Move the run's bar."""
+        self._pace.see(run.config.dataset.name, record.seconds)
+        self._left[id(run)] = run.config.run.num_rounds - record.round
+        work = self._at_work[id(run)]
+        work.shown = f"{self._label(run)}, accuracy {100 * record.accuracy:.1f} %"
+        self._bars.update(work.bar, completed=record.round, description=work.shown)
+        self._show_runs()
 
-        yield observe
-        if not self.console.is_terminal:
-            taken, left = clock(monotonic() - started), clock(self._seconds_left(besides=run))
-            self.console.print(f"{self._done + 1}/{self._count} {shown}, took {taken}, left {left}")
-
-    def done(self, run: CellRun, reason: str | None) -> None:
+    def done(self, run: CellRun) -> None:
         """Count a run; why a cell is missing stands below the table, once."""
-        del reason
         self._done += 1
         self._left.pop(id(run), None)
-        self._bars.update(self._runs_bar, completed=self._done, description=self._left_text())
+        work = self._at_work.pop(id(run), None)
+        if work is not None:
+            self._bars.remove_task(work.bar)
+            if not self.console.is_terminal:
+                taken = clock(monotonic() - work.started)
+                line = f"{self._done}/{self._count} {work.shown}, took {taken}, left {self._time_left()}"
+                self.console.print(line)
+        self._show_runs()
 
     def _see_earlier(self, run: CellRun) -> None:
         """Finished runs tell how long such rounds take."""
         for record in read_rounds(run.path) if run.finished else []:
             self._pace.see(run.config.dataset.name, record.seconds)
 
-    def _see(self, run: CellRun, record: RoundRecord) -> None:
-        self._pace.see(run.config.dataset.name, record.seconds)
-        self._left[id(run)] = run.config.run.num_rounds - record.round
-        self._bars.update(self._runs_bar, description=self._left_text())
+    def _show_runs(self) -> None:
+        description = f"left {self._time_left()}"
+        self._bars.update(self._runs_bar, completed=self._done, description=description, refresh=True)
 
-    def _left_text(self) -> str:
-        return f"left {clock(self._seconds_left())}"
-
-    def _seconds_left(self, *, besides: CellRun | None = None) -> float | None:
-        return self._pace.left(
-            (self._datasets[key], rounds) for key, rounds in self._left.items() if key != id(besides)
+    def _time_left(self) -> str:
+        one_after_the_other = self._pace.left(
+            (self._datasets[key], rounds) for key, rounds in self._left.items()
         )
+        return clock(None if one_after_the_other is None else one_after_the_other / self.num_jobs)
 
     def _label(self, run: CellRun) -> str:
         column = self.experiment.columns.get(run.cell.column)

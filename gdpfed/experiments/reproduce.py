@@ -1,6 +1,6 @@
 """One experiment from its file to its table: train what is missing, plan what needs no training, write."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,14 +11,16 @@ from conf.experiment import Experiment
 from gdpfed.experiments.accuracy import accuracy_figures, accuracy_tables
 from gdpfed.experiments.accuracy_pictures import accuracy_picture, convergence_picture
 from gdpfed.experiments.cells import Cell, cells_of
+from gdpfed.experiments.crew import Crew
 from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.files import changes_note, planned_entry, trained_entry, write_experiment
 from gdpfed.experiments.noise import present_noise
 from gdpfed.experiments.outcomes import Outcome, outcomes_of
+from gdpfed.experiments.output_lock import the_only_one
 from gdpfed.experiments.presentation import Presentation
 from gdpfed.experiments.progress import ExperimentProgress
 from gdpfed.experiments.rates import present_rates
-from gdpfed.experiments.runner import Trainer, train_missing
+from gdpfed.experiments.runner import train_missing
 from gdpfed.experiments.runs import CellRun, runs_of
 from gdpfed.experiments.setting import Setting
 
@@ -55,8 +57,13 @@ class Reproduction:
         return self.setting.datasets_of(self.experiment)
 
 
-def reproduce(request: Reproduction, trainer: Trainer, console: Console) -> bool:
+def reproduce(request: Reproduction, hire: Callable[[int], Crew], console: Console) -> bool:
     """Do what is asked and print the table; returns whether every cell is there.
+
+    Args:
+        request: what is asked.
+        hire: who trains so many missing runs.
+        console: for progress and the table.
 
     Raises:
         ConfigError, PrivacyError, ExperimentError, ReportError: one line; before anything is trained.
@@ -65,15 +72,27 @@ def reproduce(request: Reproduction, trainer: Trainer, console: Console) -> bool
     if request.num_seeds < 1:
         raise ExperimentError(f"--seeds {request.num_seeds} must be at least 1")
     cells = cells_of(request.experiment, request.setting)
-    if not request.experiment.trained:
-        with console.status(f"planning {len(cells)} cells ..."):
-            presentation = PLANNED[request.experiment.quantity](request.experiment, request.datasets, cells)
-        _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
+    with the_only_one(request.output):
+        if request.experiment.trained:
+            return _train(request, cells, hire, console)
+        _compute(request, cells, console)
         return True
+
+
+def _compute(request: Reproduction, cells: Sequence[Cell], console: Console) -> None:
+    with console.status(f"planning {len(cells)} cells ..."):
+        presentation = PLANNED[request.experiment.quantity](request.experiment, request.datasets, cells)
+    _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
+
+
+def _train(
+    request: Reproduction, cells: Sequence[Cell], hire: Callable[[int], Crew], console: Console
+) -> bool:
     runs = runs_of(cells, request.num_seeds, request.output)
+    crew = hire(sum(not run.finished for run in runs))
     try:
-        with ExperimentProgress(console, request.experiment, runs) as progress:
-            reasons = train_missing(runs, trainer, progress)
+        with ExperimentProgress(console, request.experiment, runs, crew.num_jobs) as progress:
+            reasons = train_missing(runs, crew, progress)
     except KeyboardInterrupt:
         if any(run.finished for run in runs):
             _write_outcomes(request, outcomes_of(cells, runs, {}), console)

@@ -1,37 +1,33 @@
-"""Train what is missing of an experiment, one run after the other."""
+"""Train what is missing of an experiment."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from conf.schema import Config, ConfigError, DatasetConfig
+from conf.schema import DatasetConfig
+from gdpfed.experiments.crew import Crew, Refusal
 from gdpfed.experiments.runs import CellRun
 from gdpfed.learning.errors import LearningError
-from gdpfed.privacy.errors import PrivacyError
 from gdpfed.report.records import RoundRecord
 
 Place = tuple[str, str, str]
 
 
-class Trainer(Protocol):
-    """Trains one run to its end and returns its directory; :func:`gdpfed.simulation.simulate` is one."""
-
-    def __call__(self, config: Config, *, observe: Callable[[RoundRecord], None] | None = None) -> Path:
-        """Train; ``observe`` sees every round as it is recorded."""
-
-
 class Watcher(Protocol):
     """Is told how the runs go on."""
 
-    def running(self, run: CellRun) -> AbstractContextManager[Callable[[RoundRecord], None]]:
-        """Around a training; what it gives sees every round."""
+    def started(self, run: CellRun) -> None:
+        """A training begins or continues."""
 
-    def done(self, run: CellRun, reason: str | None) -> None:
-        """A run is finished, or is not to be had for that reason."""
+    def round_done(self, run: CellRun, record: RoundRecord) -> None:
+        """It has come so far."""
+
+    def done(self, run: CellRun) -> None:
+        """Nothing is left to do for a run: it is finished, or not to be had."""
 
 
-def train_missing(runs: Sequence[CellRun], trainer: Trainer, watcher: Watcher) -> dict[Place, str]:
+def train_missing(runs: Sequence[CellRun], crew: Crew, watcher: Watcher) -> dict[Place, str]:
     """Train every run that is not finished; returns why cells are missing, by their place.
 
     A data set that cannot be had, or a plan that cannot be kept, leaves its cells out and the others go on.
@@ -39,28 +35,51 @@ def train_missing(runs: Sequence[CellRun], trainer: Trainer, watcher: Watcher) -
 
     Raises:
         ExperimentError: a directory that holds another run; before anything is trained.
+        RunError: a training failed.
     """
-    for run in runs:
-        run.check()
-    reasons: dict[Place, str] = {}
-    unusable: list[tuple[DatasetConfig, str]] = []
-    for run in runs:
-        known = (reason for dataset, reason in unusable if dataset == run.config.dataset)
-        reason = reasons.get(run.cell.place) or next(known, None)
-        if reason is None and not run.finished:
-            try:
-                _train(run, trainer, watcher)
-            except LearningError as error:
-                reason = str(error)
-                unusable.append((run.config.dataset, reason))
-            except (ConfigError, PrivacyError) as error:
-                reason = str(error)
+    for each in runs:
+        each.check()
+    missing = _Missing()
+    waiting, at_work = list(runs), set[Path]()
+    with crew:
+        while waiting or at_work:
+            # Two cells may come to the same configuration, and then share one run.
+            run = next((each for each in waiting if each.path not in at_work), None)
+            if run is None or not crew.has_room:
+                done, refusal = crew.next_done()
+                at_work.remove(done.path)
+                missing.note(done, refusal)
+                watcher.done(done)
+                continue
+            waiting.remove(run)
+            if run.finished or missing.is_known(run):
+                watcher.done(run)
+            else:
+                at_work.add(run.path)
+                watcher.started(run)
+                crew.start(run, partial(watcher.round_done, run))
+    return missing.reasons
+
+
+class _Missing:
+    """Why cells are missing, by their place."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[Place, str] = {}
+        self._unusable: list[tuple[DatasetConfig, str]] = []
+
+    def note(self, run: CellRun, refusal: Refusal | None) -> None:
+        """Remember why a run is not to be had, if it is not."""
+        if refusal is None:
+            return
+        self.reasons[run.cell.place] = str(refusal)
+        if isinstance(refusal, LearningError):
+            self._unusable.append((run.config.dataset, str(refusal)))
+
+    def is_known(self, run: CellRun) -> bool:
+        """Whether what kept another run of the same cell or data set keeps this one; then noted, too."""
+        known = (reason for dataset, reason in self._unusable if dataset == run.config.dataset)
+        reason = self.reasons.get(run.cell.place) or next(known, None)
         if reason is not None:
-            reasons[run.cell.place] = reason
-        watcher.done(run, reason)
-    return reasons
-
-
-def _train(run: CellRun, trainer: Trainer, watcher: Watcher) -> None:
-    with watcher.running(run) as observe:
-        trainer(run.to_train(), observe=observe)
+            self.reasons[run.cell.place] = reason
+        return reason is not None

@@ -7,6 +7,7 @@ from conf.experiment import Experiment
 from conf.load import options
 from conf.schema import Config
 from gdpfed.experiments.errors import ExperimentError
+from gdpfed.report.lines import CARRYING_OUT
 
 CHOSEN_BY_EXPERIMENT = {"dataset": "--datasets", "run.seed": "--seeds", "run.num_rounds": "--rounds"}
 OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round")
@@ -65,7 +66,7 @@ class Setting:
 
     def changes(self, configs: list[Config]) -> str:
         """What differs from the paper's setting, in words; empty if nothing does."""
-        parts = [f"`{override}`" for override in self.overrides]
+        parts = [f"`{override}`" for override in self.overrides if _changes_results(override)]
         if self.client_factor != 1:
             clients = _by_dataset(configs, lambda config: config.dataset.num_clients)
             parts.append(f"clients times {self.client_factor:g} ({clients})")
@@ -73,6 +74,12 @@ class Setting:
             full = _by_dataset(configs, lambda config: config.dataset.num_rounds)
             parts.append(f"{self.num_rounds} rounds in place of {full}")
         return "; ".join(parts)
+
+
+def _changes_results(override: str) -> bool:
+    """Whether results may follow from it: not from where the data lie, nor from how a run is carried out."""
+    section, _, name = override.partition("=")[0].partition(".")
+    return (section, name) != ("dataset", "path") and name not in CARRYING_OUT.get(section, ())
 
 
 def _by_dataset(configs: list[Config], value: Any) -> str:

@@ -79,12 +79,20 @@ class Fleet(ABC):
         ]
 
     def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
-        """Refuse sums whose cohorts would not fit the integers that are summed.
+        """Refuse sums whose cohorts would be too small, or would not fit the integers that are summed.
+
+        ``requests`` are for the largest cohorts that are to be expected.
 
         Raises:
             RunError: names the sum and why.
         """
         for request in requests:
+            if len(request.clients) < self.secagg.minimum_cohort:
+                raise RunError(
+                    f"{request.name}: at most {len(request.clients)} clients are drawn a round, always fewer "
+                    f"than secagg.minimum_cohort={self.secagg.minimum_cohort}: use more clients, or a higher "
+                    "privacy.sampling_rate"
+                )
             parameters = self._parameters(order.round_index, len(theta), request)
             try:
                 encoding = parameters.encoding(parameters.num_clients)
@@ -104,7 +112,7 @@ class Fleet(ABC):
     def _too_few(self, request: SumRequest) -> ClientSum:
         least = self.secagg.minimum_cohort
         reason = f"cohort of {len(request.clients)} is below secagg.minimum_cohort={least}"
-        return ClientSum(request.name, None, 0, reason)
+        return ClientSum(request.name, None, 0, f"{reason}: it is charged, and not summed")
 
     def _parameters(self, round_index: int, dimension: int, request: SumRequest) -> RoundParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:

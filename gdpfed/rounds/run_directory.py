@@ -201,6 +201,8 @@ def _assignment(plan: PrivacyPlan, name: str) -> dict[str, Any]:
 
 
 def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:
+    if isinstance(clients, range) and clients.step == 1:
+        return [[clients.start, clients.stop]]
     ids = np.asarray(clients, dtype=np.int64)
     pieces = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
     return [[int(piece[0]), int(piece[-1]) + 1] for piece in pieces]

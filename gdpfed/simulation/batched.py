@@ -80,7 +80,7 @@ class BatchedEngine(Engine):
     ) -> tuple[Sequence[int], torch.Tensor]:
         batches = Batches.draw(order, clients)
         updates = self._training.updates(theta, order.training, self._examples, batches)
-        steps, fits = clipped_steps(updates, cohort.encoding)
+        steps, fits = clipped_steps(updates, cohort.encodings(clients))
         sent = fits.tolist()
         if all(sent):
             return clients, steps

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.methods.base import Theta
+from gdpfed.simulation.batched_operations import BatchedOperations
 from gdpfed.simulation.examples import Batches, DeviceExamples
-from gdpfed.simulation.unfolded_convolution import UnfoldedConvolutions
 
 
 class BatchedTraining:
@@ -74,17 +74,23 @@ class BatchedTraining:
 
     @contextmanager
     def _forward(self) -> Iterator[None]:
-        """Convolutions as products; in bf16 if that was asked for."""
+        """Operations in the form for many clients; in bf16 if that was asked for."""
         mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
-        with UnfoldedConvolutions(), mixed:
+        with BatchedOperations(), mixed:
             yield
 
     @contextmanager
     def _products(self) -> Iterator[None]:
-        """Products of float32 matrices, forwards and backwards, in TF32 if that was asked for."""
-        before = torch.get_float32_matmul_precision()
+        """Products of float32 matrices, forwards and backwards, in TF32 if that was asked for.
+
+        On a CPU by one thread: processes share the work, and threads would split a sum over examples or
+        not, depending on how many clients there are.
+        """
+        precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
+        torch.set_num_threads(1 if self.device.type == "cpu" else threads)
         try:
             yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision(precision)
+            torch.set_num_threads(threads)

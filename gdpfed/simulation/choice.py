@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from conf.schema import ConfigError, SimulationConfig
+from gdpfed.child_process import can_fork
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.simulation.batched import BatchedEngine
@@ -36,7 +37,7 @@ def choose_engine(settings: SimulationConfig, task: Task, device_name: str) -> t
     kind = "many clients at once" if batched else "one client after the other"
     if device.type == "cuda":
         return _on_gpus(settings, task, batched), f"{kind} on {torch.cuda.get_device_name(device)}"
-    workers = settings.workers or (len(os.sched_getaffinity(0)) if _can_fork() else 1)
+    workers = settings.workers or (len(os.sched_getaffinity(0)) if can_fork() else 1)
     make = partial(_one_engine, settings, task, device, batched)
     if workers == 1:
         return make(), f"{kind} on the CPU"
@@ -48,13 +49,9 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
         raise ConfigError(
             f"simulation.precision=tf32 is a precision of GPUs and this run is on {device}: use float32"
         )
-    if (settings.workers or 1) > 1 and (device.type == "cuda" or not _can_fork()):
-        place = "on a GPU, which one process keeps busy" if _can_fork() else f"on {sys.platform}"
+    if (settings.workers or 1) > 1 and (device.type == "cuda" or not can_fork()):
+        place = "on a GPU, which one process keeps busy" if can_fork() else f"on {sys.platform}"
         raise ConfigError(f"simulation.workers={settings.workers} cannot be had {place}: leave it out")
-
-
-def _can_fork() -> bool:
-    return sys.platform == "linux"
 
 
 def _is_batched(settings: SimulationConfig, task: Task, device: torch.device) -> bool:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,10 +17,23 @@ Steps = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Clients whose updates go into one sum, and the integer grid of that sum."""
+    """Clients whose updates go into one sum.
+
+    Attributes:
+        clients: their ids.
+        encoding: the integer grid of the sum.
+        clipping_norms: C_i of those that have a bound of their own; may name other clients, too.
+    """
 
     clients: Sequence[int]
     encoding: Encoding
+    clipping_norms: Mapping[int, float] = field(default_factory=dict)
+
+    def encodings(self, clients: Sequence[int]) -> list[Encoding]:
+        """The sum's grid as each of these clients uses it, with its own bound."""
+        norms = [self.clipping_norms.get(client_id) for client_id in clients]
+        own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}
+        return [self.encoding if norm is None else own[norm] for norm in norms]
 
 
 @dataclass
@@ -69,21 +82,9 @@ class Engine(ABC):
         """Release what the engine holds; it trains nothing afterwards."""
 
 
-def cohorts_of(
-    clients: Sequence[int], encoding: Encoding, clipping_norms: Mapping[int, float]
-) -> list[Cohort]:
-    """The clients of one sum by their bound: that of the sum, or one of their own."""
-    by_norm: dict[float | None, list[int]] = {}
-    for client_id in clients:
-        by_norm.setdefault(clipping_norms.get(client_id), []).append(client_id)
-    return [
-        Cohort(ids, encoding if norm is None else encoding.clipped_to(norm)) for norm, ids in by_norm.items()
-    ]
-
-
 def split_evenly(cohort: Cohort, num_parts: int) -> list[Cohort]:
     """At most so many parts, none of them empty, of sizes that differ by at most one."""
     count = len(cohort.clients)
     parts = min(num_parts, count)
     edges = [count * part // parts for part in range(parts + 1)] if parts else []
-    return [Cohort(cohort.clients[start:stop], cohort.encoding) for start, stop in pairwise(edges)]
+    return [replace(cohort, clients=cohort.clients[start:stop]) for start, stop in pairwise(edges)]

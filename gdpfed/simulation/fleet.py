@@ -1,6 +1,6 @@
 """InProcessFleet: the jobs of a wave are trained and summed in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Self
 
@@ -10,10 +10,10 @@ from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.plain import plain_sum
-from gdpfed.simulation.engine import Engine, StepSum, cohorts_of
-from gdpfed.simulation.joined_sessions import Identities, JoinedSessions
+from gdpfed.simulation.engine import Cohort, Engine, Steps
+from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, open_sessions, public_keys
 from gdpfed.simulation.sum_noise import sum_noise_steps
-from secagg import RoundParameters
+from secagg import Encoding, RoundParameters
 
 
 class InProcessFleet(Fleet):
@@ -43,44 +43,42 @@ class InProcessFleet(Fleet):
         clipping_norms: Mapping[int, float],
         upcoming: Jobs,
     ) -> dict[str, ClientSum]:
+        """Train all jobs, and sum them with masks or without."""
         del upcoming  # exchanges in memory cost nothing
-        started = perf_counter()
-        if self.secagg.mode == "off":
-            sums = {name: self._plain(order, theta, name, *job, clipping_norms) for name, job in jobs.items()}
-            self._spend("train", started)
-            return sums
-        return self._masked(order, theta, jobs, clipping_norms)
+        if self.secagg.mode != "off":
+            return self._masked(order, theta, jobs, clipping_norms)
+        sums: dict[str, ClientSum] = {}
+        for name, (parameters, clients) in jobs.items():
+            cohort = Cohort(clients, parameters.encoding(len(clients)), clipping_norms)
+            sums[name] = self._plain(order, theta, name, parameters, cohort)
+        return sums
 
     def _plain(
-        self,
-        order: TrainingOrder,
-        theta: Theta,
-        name: str,
-        parameters: RoundParameters,
-        clients: Sequence[int],
-        clipping_norms: Mapping[int, float],
+        self, order: TrainingOrder, theta: Theta, name: str, parameters: RoundParameters, cohort: Cohort
     ) -> ClientSum:
-        encoding = parameters.encoding(parameters.num_clients)
-        trained = StepSum.zero(len(theta))
-        for cohort in cohorts_of(clients, encoding, clipping_norms):
-            part = self.engine.sum_updates(order, theta, cohort)
-            trained.add(part.total, part.num_updates)
+        started = perf_counter()
+        trained = self.engine.sum_updates(order, theta, cohort)
+        self._spend("train", started)
+        started = perf_counter()
         steps = trained.total + sum_noise_steps(order, parameters, trained.num_updates)
-        return plain_sum(name, parameters, encoding.to_residues(steps), trained.num_updates)
+        self._spend("noise", started)
+        return plain_sum(name, parameters, cohort.encoding.to_residues(steps), trained.num_updates)
 
     def _masked(
         self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
     ) -> dict[str, ClientSum]:
-        clients = [client_id for _, ids in jobs.values() for client_id in ids]
-        identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
-        roster = {client_id: identity.public_bytes() for client_id, identity in identities.items()}
-        joined = JoinedSessions(self.engine, order, theta, clipping_norms, clients, identities, roster)
+        def train(clients: Sequence[int], encoding: Encoding) -> Iterator[tuple[Sequence[int], Steps]]:
+            return self.engine.updates(order, theta, Cohort(clients, encoding, clipping_norms))
 
         def exchange(asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
             return [self._answers(joined, each) for each in asked]
 
-        sums = PairwiseSums(roster)
-        return sums.sum(exchange, jobs, order.context(theta), order.round_index, upcoming={})
+        clients = [client_id for _, ids in jobs.values() for client_id in ids]
+        identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
+        context = order.context(theta)
+        joined = JoinedSessions(open_sessions(clients, identities), train, order, context)
+        sums = PairwiseSums(public_keys(identities))
+        return sums.sum(exchange, jobs, context, order.round_index, upcoming={})
 
     def _answers(self, joined: JoinedSessions, asked: StageRequests) -> dict[int, bytes]:
         started = perf_counter()

@@ -2,20 +2,20 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from gdpfed.client_update import noise_steps
 from gdpfed.learning.order import TrainingOrder
-from gdpfed.methods.base import Theta
-from gdpfed.simulation.engine import Engine, Steps, cohorts_of
-from secagg import ClientPolicy, ClientSession, Identity, RoundParameters, SecAggError, Stage
+from gdpfed.simulation.engine import Steps
+from secagg import ClientPolicy, ClientSession, Encoding, Identity, RoundParameters, SecAggError, Stage
 
 logger = logging.getLogger(__name__)
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
+Train = Callable[[Sequence[int], Encoding], Iterator[tuple[Sequence[int], Steps]]]
 
 # What a node goes by that was told nothing else.
 _POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
@@ -41,37 +41,37 @@ class Identities:
         return {client_id: self._identities[client_id] for client_id in clients}
 
 
+def open_sessions(clients: Sequence[int], identities: Mapping[int, Identity]) -> dict[int, ClientSession]:
+    """A session for each client; with identities, each signs and knows the others' public keys."""
+    roster = public_keys(identities)
+    return {
+        client_id: ClientSession(client_id, _POLICY, identity=identities.get(client_id), roster=roster)
+        for client_id in clients
+    }
+
+
+def public_keys(identities: Mapping[int, Identity]) -> dict[int, bytes]:
+    """The roster of these identities."""
+    return {client_id: identity.public_bytes() for client_id, identity in identities.items()}
+
+
 class JoinedSessions:
     """The clients of one wave of sums, from their first key to the last share.
 
     Args:
-        engine: trains them.
-        order, theta: what they train, and from where.
-        clipping_norms: C_i of those that have a bound of their own.
-        clients: their ids.
-        identities: the signing keys of all of them, in active mode.
-        roster: the public keys to these.
+        sessions: their sessions, by client id.
+        train: from ids and the grid of their sum to their updates, some at a time.
+        order: what they train, and the law of their noise.
+        context: names the training, see `TrainingOrder.context`.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        order: TrainingOrder,
-        theta: Theta,
-        clipping_norms: Mapping[int, float],
-        clients: Sequence[int],
-        identities: Mapping[int, Identity],
-        roster: Mapping[int, bytes],
+        self, sessions: Mapping[int, ClientSession], train: Train, order: TrainingOrder, context: bytes
     ) -> None:
-        self._engine = engine
+        self._sessions = sessions
+        self._train = train
         self._order = order
-        self._theta = theta
-        self._clipping_norms = clipping_norms
-        self._context = order.context(theta)
-        self._sessions = {
-            client_id: ClientSession(client_id, _POLICY, identity=identities.get(client_id), roster=roster)
-            for client_id in clients
-        }
+        self._context = context
 
     def exchange(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
         """The answers to one stage's requests; a session that fails has none."""
@@ -88,10 +88,8 @@ class JoinedSessions:
         answers: dict[int, bytes] = {}
         for (parameters, num_contributors), clients in sums.items():
             mask = partial(self._mask, num_contributors)
-            encoding = parameters.encoding(num_contributors)
-            for cohort in cohorts_of(clients, encoding, self._clipping_norms):
-                for trained, steps in self._engine.updates(self._order, self._theta, cohort):
-                    answers |= self._each(Stage.MASK, mask, dict(zip(trained, steps, strict=True)))
+            for trained, steps in self._train(clients, parameters.encoding(num_contributors)):
+                answers |= self._each(Stage.MASK, mask, dict(zip(trained, steps, strict=True)))
         return answers
 
     def _mask(self, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:

@@ -1,10 +1,7 @@
 """A cohort shared out to worker processes, each of which trains on one core."""
 
-import ctypes
 import multiprocessing
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -12,6 +9,7 @@ from typing import TypeVar
 
 import torch
 
+from gdpfed.child_process import serve_only
 from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import Theta
 from gdpfed.rounds.errors import RunError
@@ -21,7 +19,6 @@ T = TypeVar("T")
 MakeEngine = Callable[[], Engine]
 # More parts than workers, so that a core that has other work to do holds up the others less.
 PARTS_A_WORKER = 2
-_PARENT_DEATH_SIGNAL = 1
 
 _engine: Engine
 
@@ -82,20 +79,10 @@ class WorkerProcesses(Engine):
 
 
 def _start_worker(make_engine: MakeEngine, parent: int) -> None:
-    """An interrupt is the parent's to handle; its end is the worker's, too."""
     global _engine
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with(parent)
+    serve_only(parent)
     torch.set_num_threads(1)
     _engine = make_engine()
-
-
-def _end_with(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    # A parent that ended before it could be watched sends no signal.
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _sum_of_part(order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:

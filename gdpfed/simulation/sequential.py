@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
 
 from gdpfed.client_update import update_steps
 from gdpfed.learning.order import TrainingOrder
@@ -19,8 +21,9 @@ class SequentialEngine(Engine):
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
         for client_id in cohort.clients:
+            own = replace(order, clipping_norm=cohort.clipping_norms.get(client_id, inf))
             try:
-                steps = update_steps(order, theta, cohort.encoding, client_id)
+                steps = update_steps(own, theta, cohort.encoding, client_id)
             except EncodingError as error:
                 logger.warning("client %d left: %s", client_id, error)
                 continue

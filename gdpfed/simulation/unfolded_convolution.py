@@ -6,45 +6,12 @@ matrix, and the convolution its product with the weights. Pictures lie in memory
 so that a patch is copied in runs and pooling works on whole vectors.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 Pair = tuple[int, int]
-
-
-class UnfoldedConvolutions(TorchFunctionMode):
-    """While active, plain 2-d convolutions are computed as matrix products; other calls pass through."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        given = kwargs or {}
-        if func is functional.conv2d and _is_plain(*args, **given):
-            return unfolded_conv2d(*args[:5], **{k: v for k, v in given.items() if k in _USED})
-        return func(*args, **given)
-
-
-_USED = ("input", "weight", "bias", "stride", "padding")
-
-
-def _is_plain(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: int | Pair = 1,
-    padding: int | Pair | str = 0,
-    dilation: int | Pair = 1,
-    groups: int = 1,
-) -> bool:
-    return input.dim() == 4 and groups == 1 and _pair(dilation) == (1, 1) and not isinstance(padding, str)
 
 
 def unfolded_conv2d(
@@ -99,16 +66,26 @@ class Patches(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """Every patch's gradient is added where the patch was taken, one kernel position after the other."""
+        """Every patch's gradient is added where the patch was taken.
+
+        As many columns of the kernel go at once as lie beside each other in the picture without meeting the
+        next patch, which is as many as the stride.
+        """
         height, width = ctx.kernel
-        patches = gradients[0].reshape(*gradients[0].shape[:3], height, width, ctx.shape[3])
-        down, right = patches.shape[1:3]
+        (count, _, picture_width, channels), (down_by, right_by) = ctx.shape, ctx.stride
+        row, picture = picture_width * channels, ctx.shape[1] * picture_width * channels
+        down, right = gradients[0].shape[1:3]
+        patches = gradients[0].reshape(count, down, right, height, width * channels)
         pictures = patches.new_zeros(ctx.shape)
         for i in range(height):
-            rows = slice(i, i + (down - 1) * ctx.stride[0] + 1, ctx.stride[0])
-            for j in range(width):
-                columns = slice(j, j + (right - 1) * ctx.stride[1] + 1, ctx.stride[1])
-                pictures[:, rows, columns] += patches[:, :, :, i, j]
+            for j in range(0, width, right_by):
+                run = slice(j * channels, min(j + right_by, width) * channels)
+                taken = pictures.as_strided(
+                    (count, down, right, run.stop - run.start),
+                    (picture, down_by * row, right_by * channels, 1),
+                    i * row + run.start,
+                )
+                taken += patches[:, :, :, i, run]
         return pictures, None, None
 
     @staticmethod

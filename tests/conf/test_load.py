@@ -28,6 +28,12 @@ PAPER = {
 }
 
 
+def test_numbers_without_a_point_are_the_same_configuration():
+    whole = load(["privacy.budgets=[1,3,6]", "privacy.sampling_rates=[1,1,1]"]).privacy
+    assert [type(each) for each in (*whole.budgets, *whole.sampling_rates)] == [float] * 6
+    assert whole == load(["privacy.budgets=[1.0,3.0,6.0]", "privacy.sampling_rates=[1.0,1.0,1.0]"]).privacy
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_data_sets_carry_the_papers_settings(name):
     data = load([f"dataset={name}"]).dataset

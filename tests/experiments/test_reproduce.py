@@ -15,6 +15,7 @@ from stub_trainer import StubTrainer, final_accuracy
 
 from conf.experiment import Choice, Experiment, Published
 from conf.load import load
+from gdpfed.experiments.crew import Alone
 from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.reproduce import Reproduction, reproduce
 from gdpfed.experiments.setting import Setting
@@ -52,7 +53,7 @@ def run_it(output, trainer, *, experiment=EXPERIMENT, seeds=2, **setting):
     shown = io.StringIO()
     setting = Setting(num_rounds=ROUNDS, **setting)
     request = Reproduction(experiment, setting, seeds, output, f"gdpfed reproduce {experiment.name}")
-    complete = reproduce(request, trainer, Console(file=shown, width=200))
+    complete = reproduce(request, lambda missing: Alone(trainer), Console(file=shown, width=200))
     return complete, shown.getvalue()
 
 
@@ -211,6 +212,13 @@ def test_what_was_shrunk_stands_in_the_table(tmp_path):
         assert "clients times 0.25 (digits 90)" in text
         assert "2 rounds in place of digits 30" in text
         assert "dataset.batch_size=2" in text
+
+
+def test_where_data_lie_and_how_runs_are_carried_out_is_no_change(tmp_path):
+    _, shown = run_it(
+        tmp_path, StubTrainer(), seeds=1, overrides=("simulation.workers=1", "dataset.momentum=0.5")
+    )
+    assert "Changed in every cell: `dataset.momentum=0.5`; 2 rounds" in shown
 
 
 def test_columns_make_one_table_a_data_set(tmp_path):

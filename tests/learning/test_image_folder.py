@@ -86,6 +86,11 @@ def cut_short(root):
     path.write_bytes(path.read_bytes()[:100])
 
 
+def deep_grey(root):
+    folder(root)
+    Image.fromarray(np.full((6, 8), 40_000, dtype=np.uint16)).save(root / "dog" / "03.png")
+
+
 def other_classes(root):
     folder(root / "train")
     folder(root / "test", classes=("cat", "cow"))
@@ -110,6 +115,7 @@ def one_of_a_class(root):
         (two_sizes, {}, r"8x6 pixels and .*99.png 9x9: make them one size with dataset.image_size=6"),
         (no_picture, {}, r"cat/99.png cannot be read as a picture"),
         (cut_short, {}, r"dog/03.png cannot be read as a picture"),
+        (deep_grey, {}, r"^[^ ]*dog/03.png has more than 8 bits a pixel \(mode I;16\): scale it to 8 bits$"),
         (other_classes, {}, "train and test have different classes, cow is in one of them only"),
         (no_test, {}, "test must hold one folder of pictures for each class"),
         (empty_class, {}, "must hold one folder of pictures for each class: .*emu"),

@@ -86,9 +86,21 @@ def test_a_round_that_loses_too_many_changes_nothing_and_is_charged(tmp_path):
 
 
 def test_a_cohort_below_the_minimum_is_skipped_and_charged(tmp_path):
-    records = run(tmp_path / "run", ["method=gdpfed", "secagg.minimum_cohort=20"])
-    assert all("below secagg.minimum_cohort=20" in record.failures["group 0"] for record in records)
+    everybody = ["method=dp_fedavg", f"secagg.minimum_cohort={NUM_CLIENTS}"]
+    # All of 24 clients come at a rate of at most 0.6 with a probability below 1e-5.
+    records = run(tmp_path / "run", everybody)
+    assert all(
+        f"below secagg.minimum_cohort={NUM_CLIENTS}" in record.failures["group 0"] for record in records
+    )
     assert records[-1].spent_epsilon[0] > 0
+
+
+def test_a_group_that_is_always_below_the_minimum_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(
+        RunError, match="group 0: at most 8 clients are drawn a round, always fewer than secagg"
+    ):
+        run(tmp_path / "run", ["method=gdpfed", "secagg.minimum_cohort=20"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_client_that_got_another_model_is_left_out(tmp_path):
@@ -232,6 +244,7 @@ def test_no_secret_lies_in_the_run_directory(tmp_path):
     written = b"".join(files_in(tmp_path / "run").values())
     assert drawn
     windows = {state[at : at + 16] for state in set(drawn) for at in range(0, len(state) - 16, 16)}
-    # Runs of zeros and the label stand in a saved session as well as in any file.
-    secret_like = {window for window in windows if len(set(window)) > 12}
+    # Runs of zeros and the label, with the run's name, stand in a saved session as well as in any file.
+    secret_like = {window for window in windows if len(set(window)) > 12 and not window.isascii()}
+    assert len(secret_like) > NUM_CLIENTS
     assert not any(window in written or window.hex().encode() in written for window in secret_like)

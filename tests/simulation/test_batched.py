@@ -1,5 +1,7 @@
 """Many clients at once train to what each of them trains alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -98,3 +100,20 @@ def test_a_lower_precision_moves_the_update_a_little(precision):
     off = np.linalg.norm(exact - rough) / np.linalg.norm(exact)
     # bf16 keeps 8 bits: a step is off by less than 2**-8 of itself, and something is off.
     assert 1e-6 < off < 0.02
+
+
+def test_clients_with_bounds_of_their_own_are_held_to_them():
+    order = order_of()
+    cohort = cohort_of(order)
+    norms = dict(zip(cohort.clients[5:], np.linspace(0.01, 0.1, 15), strict=True))
+    cohort = replace(cohort, clipping_norms=norms)
+    alone = updates_by(SequentialEngine(), order, cohort)
+    together = updates_by(BatchedEngine(order.task, CPU, chunk_clients=4), order, cohort)
+    held = 0
+    for client_id, steps in alone.items():
+        assert np.abs(together[client_id] - steps).max() * cohort.encoding.grid <= 1e-5
+        norm = norms.get(client_id, 1.0)
+        reached = cohort.encoding.grid * np.linalg.norm(together[client_id].astype(float))
+        assert reached <= norm
+        held += reached > 0.999 * cohort.encoding.clipped_to(norm).clip_bound
+    assert held >= 10

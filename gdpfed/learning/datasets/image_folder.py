@@ -117,9 +117,12 @@ def _decode(paths: Sequence[str], source: DataSource) -> npt.NDArray[np.uint8]:
 def _decode_one(path: str, mode: str, image_size: int | None) -> npt.NDArray[np.uint8]:
     try:
         with Image.open(path) as file:
-            picture = file.convert(mode)
+            stored_mode, picture = file.mode, file.convert(mode)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise LearningError(f"{path} cannot be read as a picture: {' '.join(str(error).split())}") from None
+    if stored_mode.startswith(("I", "F")):
+        # Pillow cuts such values off at 255, which turns most of the picture white.
+        raise LearningError(f"{path} has more than 8 bits a pixel (mode {stored_mode}): scale it to 8 bits")
     if image_size is not None and picture.size != (image_size, image_size):
         picture = picture.resize((image_size, image_size), Image.Resampling.BILINEAR)
     values = np.asarray(picture, dtype=np.uint8)

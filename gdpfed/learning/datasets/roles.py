@@ -57,8 +57,13 @@ def _all_windows(codes: npt.NDArray[np.uint8], sequence_length: int) -> Windows:
 def _speeches(path: Path) -> Iterator[tuple[str, str]]:
     try:
         blocks = _BLANK_LINE.split(path.read_text(encoding="utf-8").strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise LearningError(f"dataset.path={path} cannot be read as a text in UTF-8: {error}") from None
+    except OSError as error:
+        raise LearningError(
+            f"dataset.path={path} cannot be read ({error.strerror}): name a text of ROLE: speeches, or the "
+            "directory of LEAF's files"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise LearningError(f"dataset.path={path} is no text in UTF-8: {error}") from None
     role = ""
     for block in blocks:
         head = _HEAD.match(block)

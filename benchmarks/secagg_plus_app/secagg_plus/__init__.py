@@ -1,0 +1,1 @@
+"""Flower's SecAgg+ around the project's local training."""

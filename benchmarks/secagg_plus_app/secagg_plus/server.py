@@ -1,0 +1,44 @@
+"""Flower's own workflow, round after round, and the seconds that each takes."""
+
+import json
+import time
+
+from flwr.app import Context
+from flwr.common import ndarrays_to_parameters
+from flwr.server import LegacyContext, ServerConfig
+from flwr.server.strategy import FedAvg
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
+from flwr.serverapp import Grid, ServerApp
+
+from conf.load import load, split
+from gdpfed.learning.models import flatten
+from gdpfed.tasks import task_of
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train and print the seconds of every round."""
+    nodes, rounds = int(context.run_config["nodes"]), int(context.run_config["rounds"])
+    task = task_of(load(split(str(context.run_config["overrides"]))))
+    results = []
+    strategy = FedAvg(
+        fraction_evaluate=0.0,
+        min_fit_clients=nodes,
+        min_available_clients=nodes,
+        initial_parameters=ndarrays_to_parameters([flatten(task.build_model())]),
+        evaluate_fn=lambda number, parameters, config: results.append(number),
+    )
+    legacy = LegacyContext(context=context, config=ServerConfig(num_rounds=rounds), strategy=strategy)
+    # Every node holds a share of every other's secrets, two thirds of them recover one.
+    secagg = SecAggPlusWorkflow(num_shares=nodes, reconstruction_threshold=-(-2 * nodes // 3))
+    seconds = []
+
+    def fit(grid: Grid, context: Context) -> None:
+        started = time.perf_counter()
+        secagg(grid, context)
+        seconds.append(time.perf_counter() - started)
+
+    DefaultWorkflow(fit_workflow=fit)(grid, legacy)
+    print("round seconds " + json.dumps(seconds), flush=True)

@@ -1,0 +1,131 @@
+"""How near a training step is to what the device can do, and where the rest of its time goes."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.simulation.work import Work, print_result
+from conf.load import load
+from gdpfed.learning.models import flatten
+from gdpfed.rounds.run import order_of
+from gdpfed.simulation.batched_training import BatchedTraining
+from gdpfed.simulation.chunk_size import clients_at_once
+from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.tasks import task_of
+
+REPEATS = 15
+PRODUCT_SIZE = 512
+COPY_BYTES = {"in cache": 2**18, "in memory": 2**27}
+GROUPS = {
+    "products": ("aten::bmm", "aten::mm", "aten::addmm", "aten::baddbmm"),
+    "copies (patches, layouts)": ("aten::copy_", "aten::cat", "aten::_to_copy", "aten::index", "Patches"),
+    "pooling": ("aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward"),
+    "adding patches' gradients": ("aten::add_", "PatchesBackward"),
+    "ReLU": ("aten::clamp_min", "aten::relu", "aten::threshold_backward"),
+}
+
+
+class BytesMoved(TorchDispatchMode):
+    """Counts the bytes of all tensors that operations read or write; views read nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            tensors = [each for each in tree_leaves((args, kwargs, result)) if torch.is_tensor(each)]
+            self.total += sum(each.numel() * each.element_size() for each in tensors)
+        return result
+
+
+def best_seconds(act: Callable[[], object], device: torch.device) -> float:
+    """Of several times the least, after one that warms up; on a CPU, by one thread, of the core itself."""
+    act()
+    best, clock = float("inf"), perf_counter if device.type == "cuda" else process_time
+    for _ in range(REPEATS):
+        started = clock()
+        act()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, clock() - started)
+    return best
+
+
+def device_rates(device: torch.device) -> dict[str, float]:
+    """What one thread (or the GPU) reaches: GFLOP/s of batched products, GB/s read and written by copies."""
+    a, b = (torch.randn(4, PRODUCT_SIZE, PRODUCT_SIZE, device=device) for _ in range(2))
+    rates = {"GFLOP/s": 2 * a.numel() * PRODUCT_SIZE / best_seconds(lambda: torch.bmm(a, b), device) / 1e9}
+    for where, size in COPY_BYTES.items():
+        source = torch.randn(size // 4, device=device)
+        target = torch.empty_like(source)
+        seconds = best_seconds(lambda t=target, s=source: t.copy_(s), device)
+        rates[f"GB/s {where}"] = 2 * size / seconds / 1e9
+    return rates
+
+
+def make_step(work: Work) -> tuple[Callable[[], object], int, torch.device]:
+    """All local steps of one chunk of clients, how many client steps these are, and where."""
+    config = load(work.overrides)
+    task = task_of(config)
+    order, model = order_of(config, task), task.build_model()
+    theta, device = flatten(model), torch.device(work.device)
+    training, examples = BatchedTraining(model, device), DeviceExamples(task, device)
+    size = clients_at_once(training, theta, order, examples)
+    batches = Batches.draw(order, range(size))
+
+    def act() -> object:
+        return training.updates(theta, order.training, examples, batches)
+
+    return act, size * order.training.local_steps, device
+
+
+def shares(act: Callable[[], object]) -> dict[str, float]:
+    """Share of the time that each group of operations takes."""
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiled:
+        act()
+    events = profiled.key_averages()
+    times = {each.key: each.self_device_time_total or each.self_cpu_time_total for each in events}
+    total = sum(times.values())
+    named = {group: sum(times.get(key, 0) for key in keys) / total for group, keys in GROUPS.items()}
+    return named | {"everything else": 1 - sum(named.values())}
+
+
+def main() -> None:
+    """Measure the work that the first argument describes, on one thread or one GPU."""
+    torch.set_num_threads(1)
+    act, client_steps, device = make_step(Work(**json.loads(sys.argv[1])))
+    rates = device_rates(device)
+    seconds = best_seconds(act, device)
+    with FlopCounterMode(display=False) as flops:
+        act()
+    with BytesMoved() as moved:
+        act()
+    print_result(
+        {
+            "rates": rates,
+            "client_steps": client_steps,
+            "seconds": seconds,
+            "flops": flops.get_total_flops(),
+            "bytes": moved.total,
+            "shares": shares(act),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

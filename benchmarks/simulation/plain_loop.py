@@ -1,0 +1,61 @@
+"""The loop that a researcher writes first: torch.optim and one client after the other, in one process."""
+
+import json
+import sys
+from time import perf_counter
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from benchmarks.simulation.work import Work, print_result
+from conf.load import load
+from gdpfed.methods import make_method
+from gdpfed.tasks import task_of
+
+
+def main() -> None:
+    """Train the work that the first argument describes; data lies on the device from the start."""
+    settings = json.loads(sys.argv[1])
+    torch.set_num_threads(settings.pop("threads"))
+    work = Work(**settings)
+    config = load(work.overrides)
+    plan = make_method(config).plan
+    task, device = task_of(config), torch.device(work.device)
+    train = task.load().train
+    parts = [task.client_indices(client) for client in range(work.num_clients)]
+    clients = [tuple(torch.from_numpy(a).to(device) for a in (s.x, s.y)) for s in map(train.take, parts)]
+    model = task.build_model().to(device).train()
+    theta = parameters_to_vector(model.parameters()).detach().clone()
+    seconds = []
+    for _ in range(work.rounds + 1):
+        started = perf_counter()
+        total = torch.zeros_like(theta)
+        for client in torch.randperm(work.num_clients)[: work.cohort].tolist():
+            total += clipped_update(model, theta, *clients[client], config.dataset, plan.clipping_norm)
+        theta += (total + plan.groups[0].noise_stddev * torch.randn_like(total)) / work.cohort
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(perf_counter() - started)
+    print_result({"seconds": seconds[1:]})
+
+
+def clipped_update(
+    model: nn.Module, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, settings, clipping_norm: float
+) -> torch.Tensor:
+    """Delta_i min(1, C / ||Delta_i||) of one client, whose batch is all that it has."""
+    vector_to_parameters(theta, model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
+    for _ in range(settings.local_steps):
+        batch = torch.randperm(len(x), device=x.device)[: settings.batch_size]
+        optimizer.zero_grad()
+        cross_entropy(model(x[batch]), y[batch]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        update = parameters_to_vector(model.parameters()) - theta
+        return update * (clipping_norm / update.norm()).clamp(max=1.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""One ``gdpfed simulate`` of the work, as a program: seconds a round and the most memory it took."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from threading import Event, Thread
+
+import psutil
+
+from benchmarks.simulation.work import Work, print_result
+from conf.load import load
+from gdpfed.report.records import read_rounds
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.simulation.simulate import simulate_prepared
+
+SAMPLE_SECONDS = 0.02
+
+
+class MemoryWatch(Thread):
+    """Samples the memory of this process and its children; what they share is counted once."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak_bytes = 0
+        self._ended = Event()
+
+    def run(self) -> None:
+        own = psutil.Process()
+        while not self._ended.wait(SAMPLE_SECONDS):
+            try:
+                held = sum(each.memory_full_info().pss for each in (own, *own.children()))
+            except psutil.NoSuchProcess:
+                continue
+            self.peak_bytes = max(self.peak_bytes, held)
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def main() -> None:
+    """Simulate the work that the first argument describes; ``watched`` measures memory, which costs time."""
+    settings = json.loads(sys.argv[1])
+    watched, more = settings.pop("watched"), settings.pop("more")
+    work, said = Work(**settings), []
+    watch = MemoryWatch()
+    with tempfile.TemporaryDirectory() as parent:
+        run = Path(parent) / "run"
+        prepared = PreparedRun.of(load([*work.overrides, *more, f"run.directory={run}"]))
+        if watched:
+            watch.start()
+        simulate_prepared(prepared, announce=said.append)
+        if watched:
+            watch.end()
+        records = read_rounds(run)[1:]
+    seconds = [record.seconds["total"] - record.seconds["evaluate"] for record in records]
+    engine = next(line for line in said if line.startswith("training "))
+    print_result({"seconds": seconds, "peak_mb": watch.peak_bytes / 1e6, "engine": engine})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The work that is measured: rounds of one setting on one device, and what a run of them took."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+PFL_PYTHON = PROJECT / "benchmarks/simulation/pfl_environment/.venv/bin/python"
+RESULT_LINE = "result "
+
+
+@dataclass(frozen=True)
+class Work:
+    """Rounds of DP-FedAvg with cohorts of one size, as every contender does them.
+
+    Attributes:
+        data: directory with the files of Fashion-MNIST's form.
+        cohort: clients a round, exactly.
+        rounds: how many are measured; one more comes first, in which libraries warm up.
+    """
+
+    data: str
+    model: str = "cnn2"
+    num_clients: int = 6000
+    cohort: int = 120
+    rounds: int = 10
+    device: str = "cpu"
+
+    @property
+    def overrides(self) -> list[str]:
+        """The work as settings of the project."""
+        return [
+            "dataset=fmnist",
+            f"dataset.path={self.data}",
+            f"dataset.model={self.model}",
+            f"dataset.num_clients={self.num_clients}",
+            "method=dp_fedavg",
+            "privacy.sampling=fixed_size",
+            "privacy.accountant=rdp",
+            "privacy.delta=1e-6",
+            f"privacy.sampling_rate={self.cohort / self.num_clients:.12g}",
+            "secagg=off",
+            f"run.num_rounds={self.rounds + 1}",
+            f"run.device={self.device}",
+        ]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of every measured round without evaluation, and the most memory in MB of all processes."""
+
+    name: str
+    seconds: list[float]
+    peak_mb: float = 0.0
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        """Seconds of the middle round."""
+        return statistics.median(self.seconds)
+
+
+def run_alone(
+    module: str,
+    settings: Mapping[str, object],
+    *,
+    python: Path = Path(sys.executable),
+    before: Sequence[str] = (),
+    threads: int = 1,
+) -> dict[str, object]:
+    """Run a module of this benchmark in a process of its own and return what it prints as its result."""
+    environment = os.environ | {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(  # noqa: S603 - our own programs
+        [str(python), *before, "-m", f"benchmarks.simulation.{module}", json.dumps(settings)],
+        env=environment,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT_LINE)]
+    if not lines:
+        raise RuntimeError(f"{module} printed no result:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    result: dict[str, object] = json.loads(lines[-1].removeprefix(RESULT_LINE))
+    return result
+
+
+def print_result(result: Mapping[str, object]) -> None:
+    """What :func:`run_alone` waits for."""
+    print(RESULT_LINE + json.dumps(result), flush=True)

@@ -1,0 +1,54 @@
+"""Operations that a batch of clients computes in another form than one client does."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from gdpfed.simulation.unfolded_convolution import Pair, unfolded_conv2d
+
+
+class BatchedOperations(TorchFunctionMode):
+    """While active, plain 2-d convolutions are matrix products and pooling to one value is a mean.
+
+    The values are the same; vmap turns these forms into one operation for all clients, and the others into
+    slow ones or a loop. Every other call passes through.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        if func is functional.conv2d and _is_plain(*args, **given):
+            return unfolded_conv2d(*args[:5], **{key: given[key] for key in given.keys() & _USED})
+        if func is functional.adaptive_avg_pool2d and _is_global(*args, **given):
+            return args[0].mean(dim=(-2, -1), keepdim=True)
+        return func(*args, **given)
+
+
+_USED = {"input", "weight", "bias", "stride", "padding"}
+
+
+def _is_plain(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair | str = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+) -> bool:
+    """Whether it is a convolution of pictures in one group, without dilation and with padding in numbers."""
+    return (
+        input.dim() == 4 and groups == 1 and dilation in (1, (1, 1), [1, 1]) and not isinstance(padding, str)
+    )
+
+
+def _is_global(*args: Any, **kwargs: Any) -> bool:
+    return len(args) == 2 and not kwargs and args[1] in (1, (1, 1), [1, 1])

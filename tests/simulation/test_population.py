@@ -1,0 +1,77 @@
+"""What a run takes grows with its cohorts, not with the population that they are drawn from."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from conf.load import load
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.simulation.simulate import simulate_prepared
+
+COHORT = 30
+# An array of one byte a client would take 10 MB.
+POPULATION, MOST_BYTES = 10_000_000, 3_000_000
+
+
+def overrides(num_clients, directory, method):
+    return [
+        f"method={method}",
+        "dataset.model=linear",
+        f"dataset.num_clients={num_clients}",
+        f"privacy.sampling_rate={COHORT / num_clients}",
+        "privacy.delta=1e-9",
+        "privacy.accountant=rdp",
+        "secagg=off",
+        "simulation.workers=1",
+        "run.num_rounds=3",
+        f"run.directory='{directory}'",
+    ]
+
+
+@pytest.fixture
+def traced():
+    """Traces what a run allocates, but not the modules and data that it loads.
+
+    Gives back a function: by how many bytes the fullest moment since the last reset was above ``before``.
+    """
+    PreparedRun.of(load(overrides(1000, "unused", "fedavg")))
+    tracemalloc.start()
+    yield lambda before: tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+
+
+def most_held(prepared, traced):
+    """The most bytes that a run holds at once, and the sizes of its cohorts."""
+    tracemalloc.reset_peak()
+    before, sizes = tracemalloc.get_traced_memory()[0], []
+    simulate_prepared(prepared, observe=lambda record: sizes.append(sum(record.cohort_sizes)))
+    return traced(before), sizes
+
+
+def test_planning_makes_nothing_of_the_size_of_the_population(traced):
+    before = tracemalloc.get_traced_memory()[0]
+    PreparedRun.of(load(overrides(POPULATION, "unused", "fedavg")))
+    assert traced(before) < MOST_BYTES
+
+
+def test_training_makes_nothing_of_the_size_of_the_population(tmp_path, traced):
+    for name, num_clients in (("small", 1000), ("large", POPULATION)):
+        tracemalloc.stop()
+        prepared = PreparedRun.of(load(overrides(num_clients, tmp_path / name, "gdpfed")))
+        tracemalloc.start()
+        held, sizes = most_held(prepared, traced)
+    assert held < MOST_BYTES
+    assert len(sizes) == 3
+    # Poisson(30): all three in this range but once in ten thousand runs.
+    assert all(8 <= size <= 60 for size in sizes)
+    large, small = ({path.name: path for path in (tmp_path / run).iterdir()} for run in ("large", "small"))
+    for name in ("assignment.json", "ledger.json", "plan.json"):
+        assert large[name].stat().st_size < 2 * small[name].stat().st_size
+
+
+def test_what_is_traced_would_show_an_array_of_one_byte_a_client(traced):
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    assert np.zeros(POPULATION, dtype=bool).size == POPULATION
+    assert traced(before) > MOST_BYTES

@@ -1,0 +1,71 @@
+"""A lower precision reaches the products of local training, and nothing of what privacy rests on."""
+
+import numpy as np
+import pytest
+import torch
+from small_cohorts import order_of, theta_of
+
+from conf.schema import SecAggConfig
+from gdpfed.rounds.parameters import round_parameters
+from gdpfed.simulation import batched, fleet, sum_noise
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.fleet import InProcessFleet
+
+CLIENTS = list(range(7, 27))
+
+
+def precision_now():
+    """What would make a product inexact at this moment."""
+    return torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()
+
+
+def watched(monkeypatch, module, name, seen):
+    act = getattr(module, name)
+
+    def watching(*arguments, **options):
+        seen.append((name, precision_now(), [a.dtype for a in arguments if torch.is_tensor(a)]))
+        return act(*arguments, **options)
+
+    monkeypatch.setattr(module, name, watching)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precision):
+    order, seen = order_of(), []
+    theta = theta_of(order)
+    watched(monkeypatch, batched, "clipped_steps", seen)
+    watched(monkeypatch, sum_noise, "gaussian_noise", seen)
+    watched(monkeypatch, fleet, "plain_sum", seen)
+    watched(monkeypatch, torch.nn.functional, "linear", seen)
+    settings = SecAggConfig(mode="off")
+    engine = BatchedEngine(order.task, torch.device("cpu"), precision=precision)
+    parameters = round_parameters(
+        settings,
+        label="sum",
+        num_clients=len(CLIENTS),
+        dimension=len(theta),
+        clipping_norm=1.0,
+        noise_multiplier=1.0,
+    )
+    InProcessFleet(settings, "run", engine).sum_jobs(order, theta, {"sum": (parameters, CLIENTS)}, {}, {})
+    exact = (False, "highest")
+    trained = {"float32": exact, "tf32": (False, "high"), "bf16": (True, "highest")}[precision]
+    by_name = {name: (now, dtypes) for name, now, dtypes in seen}
+    assert by_name["clipped_steps"] == (exact, [torch.float64])
+    assert by_name["gaussian_noise"][0] == by_name["plain_sum"][0] == exact
+    assert by_name["linear"][0] == trained
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_parameters_stay_in_float32_between_steps(precision):
+    """A step far below what bf16 can add to a parameter is not lost."""
+    order = order_of(learning_rate=1e-4)
+    engine = BatchedEngine(order.task, torch.device("cpu"), precision=precision)
+    batches = batched.Batches.draw(order, CLIENTS)
+    theta = theta_of(order)
+    updates = engine._training.updates(theta, order.training, engine._examples, batches).numpy()
+    moved = np.abs(updates).max(axis=1)
+    assert (moved > 0).all()
+    # bf16 has 8 bits: it would round such a step to nothing for all but the smallest parameters.
+    assert (moved < 2.0**-9 * np.abs(theta).max()).all()
+    assert (np.count_nonzero(updates, axis=1) > 0.2 * len(theta)).all()
