@@ -29,7 +29,7 @@ help:
 venv: .venv/.made
 
 .venv/.made: pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
-	$(UV) sync --frozen --quiet
+	$(UV) sync --frozen --quiet --compile-bytecode
 	@touch $@
 
 demo: venv

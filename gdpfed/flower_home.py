@@ -26,9 +26,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 HOMES_VARIABLE = "GDPFED_FLOWER_HOMES"
 """Names the environment variable that puts Flower's homes elsewhere than under the project."""
 HOMES = Path(os.environ.get(HOMES_VARIABLE, PROJECT / ".flwr")).absolute()
-BYTECODE = CACHE / "bytecode"
 END_SECONDS = 5.0
-# Flower starts a process for every message: one that may keep no bytecode compiles a thousand files first.
+# Flower starts a process for every message: one that may keep no bytecode compiles the app each time.
 _SLOWS_EVERY_PROCESS = "PYTHONDONTWRITEBYTECODE"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _KEEP_OUT_OF_THE_USERS_HOME = {
@@ -38,7 +37,6 @@ _KEEP_OUT_OF_THE_USERS_HOME = {
     "XDG_CACHE_HOME": str(CACHE),
     "XDG_CONFIG_HOME": str(CACHE),
     "MPLCONFIGDIR": str(CACHE),
-    "PYTHONPYCACHEPREFIX": str(BYTECODE),
     "NO_COLOR": "1",
 }
 
@@ -65,8 +63,7 @@ class FlowerHome:
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.end()
-            for directory in (self.path, BYTECODE / self.path.relative_to(self.path.anchor)):
-                shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(self.path, ignore_errors=True)
         finally:
             signal.signal(signal.SIGINT, interrupt)
             signal.signal(signal.SIGTERM, self._previous_handler)
