@@ -47,9 +47,9 @@ imports: venv
 
 check: lint types imports
 
-# Two at a time, a file on one of them; tests/conftest.py puts the longest first.
+# Two at a time; tests/conftest.py says what comes first and what stays together.
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy

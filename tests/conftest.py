@@ -1,7 +1,8 @@
-"""Settings of the whole suite: what hypothesis draws, and which files come first."""
+"""Settings of the whole suite: what hypothesis draws, which files come first, and which stay together."""
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -13,7 +14,10 @@ LONGEST = ("deploy", "launch", "server_app", "experiments")
 
 
 def pytest_collection_modifyitems(items):
+    """A file runs in one process, and so do all federations of separate nodes: two at once are too slow."""
     items.sort(key=_place)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("deploy" if _place(item) == 0 else item.path.stem))
 
 
 def _place(item):

@@ -13,7 +13,7 @@ from flower_traces import FlowerTraces
 
 from gdpfed.flower_home import PROJECT
 
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 600
 
 
 @pytest.fixture
