@@ -47,9 +47,9 @@ imports: venv
 
 check: lint types imports
 
-# Two at a time; tests/conftest.py says what comes first and what stays together.
+# Two processes of one thread; tests/conftest.py says what comes first and what stays together.
 test: check
-	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy

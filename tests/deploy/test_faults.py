@@ -79,9 +79,7 @@ def test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes(faulty):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("stage", "survivors"), [("advertise", 4), ("share", 4), ("masked", 4), ("unmask", 5)]
-)
+@pytest.mark.parametrize(("stage", "survivors"), [("advertise", 4), ("share", 4), ("unmask", 5)])
 def test_a_node_killed_at_any_stage(faulty, stage, survivors):
     name = f"killed-{stage}"
     run = faulty.train_until(VICTIM, stage, name)
@@ -177,6 +175,7 @@ def test_a_restarted_superlink_knows_its_nodes(faulty):
     assert (record.survivors, record.failures) == ([5], {})
 
 
+@pytest.mark.slow
 def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
     """The round goes on without it, and the audits of server and nodes pass."""
     run = faulty.train_until(VICTIM, "masked", "killed")
