@@ -29,10 +29,10 @@ def test_simulate_shows_plan_and_rounds_and_where_the_files_are(tmp_path, capsys
 def test_an_interrupt_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, monkeypatch):
     one_round = RoundLoop._round
 
-    def interrupted(self, index, theta):
+    def interrupted(self, index, *arguments):
         if index == 1:
             raise KeyboardInterrupt
-        return one_round(self, index, theta)
+        return one_round(self, index, *arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(RoundLoop, "_round", interrupted)
