@@ -34,11 +34,13 @@ def erase_session(context: Context, slot: str) -> None:
 
 
 @contextmanager
-def stored_session(context: Context, slot: str, round_of_run: RoundOfRun) -> Iterator[ClientSession]:
+def stored_session(
+    context: Context, slot: str, round_of_run: RoundOfRun, *, then: str | None = None
+) -> Iterator[ClientSession]:
     """The session that an earlier message of the round left, taken out of the state while it is in use.
 
-    Put it back with :func:`keep_session`. Whatever goes wrong in between, the state no longer holds it. A
-    message of another round does not touch it.
+    Afterwards it is kept in the slot ``then``, or ends where there is none. Whatever goes wrong in between,
+    the state no longer holds it. A message of another round does not touch it.
 
     Raises:
         LocalProtocolError: there is none, as after a restart of the node, or it is of another round.
@@ -53,9 +55,12 @@ def stored_session(context: Context, slot: str, round_of_run: RoundOfRun) -> Ite
             f"{record.get(ROUND)!r}"
         )
     erase_session(context, slot)
-    yield ClientSession.from_bytes(
+    session = ClientSession.from_bytes(
         data, policy_of(context), identity=identity_of(context), roster=roster_of(context)
     )
+    yield session
+    if then is not None:
+        keep_session(context, then, session, round_of_run)
 
 
 def keep_session(context: Context, slot: str, session: ClientSession, round_of_run: RoundOfRun) -> None:

@@ -31,15 +31,13 @@ def advertise(request: StageRequest, context: Context) -> bytes:
 
 def share(request: StageRequest, context: Context) -> bytes:
     """Stage 2: answer with sealed shares of the session's secrets."""
-    with stored_session(context, AGREEING, request.round_of_run) as session:
-        answer = session.share(request.data)
-        keep_session(context, AGREEING, session, request.round_of_run)
-    return answer
+    with stored_session(context, AGREEING, request.round_of_run, then=AGREEING) as session:
+        return session.share(request.data)
 
 
 def masked(request: StageRequest, context: Context) -> bytes:
     """Stage 3: train, clip, add noise, encode, and answer with the masked vector."""
-    with stored_session(context, AGREEING, request.round_of_run) as session:
+    with stored_session(context, AGREEING, request.round_of_run, then=MASKED_SLOT) as session:
         num_contributors = session.accept_shares(request.data)
         order, theta = order_and_model(request.content, session.parameters)
         own = budget_of(context)
@@ -54,17 +52,13 @@ def masked(request: StageRequest, context: Context) -> bytes:
             session,
             data_of(context),
         )
-        answer = session.mask(residues, order.context(theta))
-        keep_session(context, MASKED_SLOT, session, request.round_of_run)
-    return answer
+        return session.mask(residues, order.context(theta))
 
 
 def check(request: StageRequest, context: Context) -> bytes:
     """Against a server that may lie: sign the survivors it names, once."""
-    with stored_session(context, MASKED_SLOT, request.round_of_run) as session:
-        answer = session.check(request.data)
-        keep_session(context, MASKED_SLOT, session, request.round_of_run)
-    return answer
+    with stored_session(context, MASKED_SLOT, request.round_of_run, then=MASKED_SLOT) as session:
+        return session.check(request.data)
 
 
 def unmask(request: StageRequest, context: Context) -> bytes:

@@ -1,6 +1,6 @@
 """One exchange: the server sends, the clients answer, and who does not is known."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
 from time import perf_counter
@@ -52,16 +52,16 @@ class Exchanger:
                 answers[client_id] = reply.content
             else:
                 log(WARNING, "client %d left in stage %s: %s", client_id, stages[client_id], reason)
-        leading = next(stage for stage in STAGES if stage in stages.values())
+        leading = leading_stage(stages.values())
         if silent:
             log(WARNING, "%d clients did not answer in stage %s", len(silent), leading)
         self.seconds[leading] = self.seconds.get(leading, 0.0) + perf_counter() - started
         return answers
 
 
-def leading_stage(content: RecordDict) -> str:
-    """The stage that gives a message its type."""
-    return next(stage for stage in STAGES if stage in content)
+def leading_stage(asked: Container[str]) -> str:
+    """The first of the stages asked: it gives a message its type, and an exchange its name."""
+    return next(stage for stage in STAGES if stage in asked)
 
 
 def failure_of(reply: Message) -> str | None:

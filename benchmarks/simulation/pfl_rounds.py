@@ -63,6 +63,7 @@ def main() -> None:
     """Train what the first argument describes: Work, local training, clipping norm and noise multiplier."""
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(settings["threads"])
+    # pfl draws its cohorts from numpy's global generator.
     np.random.seed(0)
     rounds = settings["rounds"] + 1
     training = NNTrainHyperParams(
