@@ -44,7 +44,7 @@ def training_seconds(federation: LoopbackFederation, name: str, overrides: Seque
     records = read_rounds(federation.runs / name)
     if any(record.failures for record in records):
         raise RuntimeError(f"{name}: {[record.failures for record in records]}")
-    return [record.seconds["total"] - record.seconds["evaluate"] for record in records[1:]]
+    return [record.training_seconds for record in records[1:]]
 
 
 def secagg_plus_seconds(federation: LoopbackFederation, rounds: int, overrides: Sequence[str]) -> list[float]:

@@ -170,7 +170,7 @@ def table(options: argparse.Namespace, watch: Watch, records: list[RoundRecord],
 
 def seconds_of(records: list[RoundRecord]) -> str:
     """Median and largest time of a round, without evaluation."""
-    seconds = [each.seconds["total"] - each.seconds["evaluate"] for each in records]
+    seconds = [each.training_seconds for each in records]
     return f"{median(seconds):.2f} ({max(seconds):.2f})"
 
 

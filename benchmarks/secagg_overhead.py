@@ -64,7 +64,7 @@ def training_seconds(overrides: Sequence[str]) -> tuple[list[float], float]:
         wait(Launch.training(overrides, num_clients=clients, directory=directory, resuming=False))
         records = read_rounds(directory)[1:]
     cohort = statistics.fmean(sum(record.cohort_sizes) for record in records)
-    return [record.seconds["total"] - record.seconds["evaluate"] for record in records], cohort
+    return [record.training_seconds for record in records], cohort
 
 
 def echo_seconds(*, clients: int, nodes: int, exchanges: int, rounds: int, dimension: int) -> list[float]:

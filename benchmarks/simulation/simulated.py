@@ -54,7 +54,7 @@ def main() -> None:
         if watched:
             watch.end()
         records = read_rounds(run)[1:]
-    seconds = [record.seconds["total"] - record.seconds["evaluate"] for record in records]
+    seconds = [record.training_seconds for record in records]
     engine = next(line for line in said if line.startswith("training "))
     print_result({"seconds": seconds, "peak_mb": watch.peak_bytes / 1e6, "engine": engine})
 

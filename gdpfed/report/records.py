@@ -56,6 +56,11 @@ class RoundRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     reachable: list[int] = field(default_factory=list)
 
+    @property
+    def training_seconds(self) -> float:
+        """Wall time of the round without its evaluation."""
+        return self.seconds["total"] - self.seconds["evaluate"]
+
     def to_json(self) -> str:
         """One line without a line break."""
         return json.dumps(asdict(self), allow_nan=False)
