@@ -5,7 +5,7 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS ?= never
 
-.PHONY: help venv demo test lint types imports check test-faults bench bench-secagg bench-simulation bench-load bench-exchanges compose-check deploy-local fuzz clean
+.PHONY: help venv demo test lint types imports check test-faults test-defences bench bench-secagg bench-simulation bench-load bench-exchanges compose-check deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
@@ -18,6 +18,7 @@ help:
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
 	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
+	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg"
 	@echo "make venv    only make .venv from uv.lock"
 	@echo "make clean   remove everything that make made, except runs/"
@@ -53,6 +54,9 @@ test: check
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy
+
+test-defences: venv
+	$(BIN)/python tests/deploy/defences.py
 
 bench: venv
 	$(BIN)/python benchmarks/secagg_overhead.py

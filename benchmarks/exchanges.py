@@ -4,7 +4,7 @@ One federation of separate processes with TLS and node keys, as `make deploy-loc
 same model with the same nodes three times, one after the other in this one call. The first round of each is
 left out: there keys ahead save nothing, and the nodes load their libraries in it.
 
-    python benchmarks/exchanges.py [--nodes 6] [--rounds 8] [OVERRIDE ...]
+    python benchmarks/exchanges.py [--nodes 6] [--rounds 5] [OVERRIDE ...]
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--nodes", type=int, default=6, help="nodes, all of them in every round")
-    parser.add_argument("--rounds", type=int, default=8, help="rounds of each, the first left out")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each, the first left out")
     parser.add_argument("overrides", nargs="*", help="settings besides those of a few nodes")
     options = parser.parse_args()
     overrides = [*ONE_GROUP, *options.overrides, f"run.num_rounds={options.rounds}"]

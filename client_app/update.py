@@ -12,6 +12,7 @@ import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
+from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, RoundParameters
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ def order_and_model(
     Raises:
         OrderError: records are missing, or the model has another size than the client agreed to.
     """
-    from gdpfed.client_update import OrderError
-    from gdpfed.learning.order import TrainingOrder
+    with loaded_for_good("torch"):
+        from gdpfed.client_update import OrderError
+        from gdpfed.learning.order import TrainingOrder
 
     order, arrays = content.get(ORDER_RECORD), content.get(THETA_RECORD)
     if not isinstance(order, ConfigRecord) or not isinstance(arrays, ArrayRecord):

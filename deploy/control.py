@@ -11,9 +11,10 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from conf.schema import CLIENTS
@@ -26,7 +27,8 @@ from gdpfed.report.records import run_path
 FLWR = Path(sys.executable).with_name("flwr")
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 180.0
-COMPLETED = "finished:completed"
+FINISHED = "finished:"
+COMPLETED = f"{FINISHED}completed"
 _STARTED = re.compile(r"Successfully started run (\d+)")
 ALREADY_REGISTERED = "already in use"
 # One sum over all nodes, who all take part: in a sum of two neither would be hidden from the other. Each
@@ -111,28 +113,56 @@ class Control:
     def follow(self, command: Sequence[str]) -> None:
         """Submit a run, show its log, and see how it ended: the log of a killed ServerApp just stops.
 
+        If the SuperLink goes while the run is under way, its log is taken up again once it is back.
+
         Raises:
             ControlError: it was refused, or ended otherwise than by itself.
         """
-        run_id = None
-        with (
-            subprocess.Popen(  # noqa: S603 - our own program
-                [str(FLWR), *command[1:]], env=self._environment(), stdout=subprocess.PIPE, text=True
-            ) as process
-        ):
-            for line in process.stdout or ():
+        run_id, shown = None, 0
+        for line in self._lines(*command[1:]):
+            print(line, end="", flush=True)
+            started = _STARTED.search(line)
+            run_id, shown = (started[1], 0) if started else (run_id, shown + 1)
+        if run_id is None:
+            raise ControlError("Flower did not take the run: its words are above")
+        while not (run := self._run(run_id))["status"].startswith(FINISHED):
+            print(f"the SuperLink has broken off the log of run {run_id}, which goes on", flush=True)
+            for line in islice(self._lines("log", run_id, CONNECTION, "--stream"), shown, None):
                 print(line, end="", flush=True)
-                started = _STARTED.search(line)
-                run_id = started[1] if started else run_id
-        if run_id is None or process.returncode != 0:
-            raise ControlError("Flower did not take the run, or lost it: its words are above")
-        listing = json.loads(self._flwr("list", CONNECTION, "--run-id", run_id, "--format", "json"))
-        run = listing["runs"][0]
+                shown += 1
         if run["status"] != COMPLETED:
             raise ControlError(
                 f"run {run_id} ended as {run['status']} ({run['status-details'] or 'no details'}); "
                 "if it had begun, continue it with run.resume=<its directory>"
             )
+
+    def _run(self, run_id: str) -> dict[str, str]:
+        """What the SuperLink knows of a run, once it answers.
+
+        Raises:
+            ControlError: it does not answer in time.
+        """
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                listing = json.loads(self._flwr("list", CONNECTION, "--run-id", run_id, "--format", "json"))
+            except (ControlError, ValueError) as error:
+                if time.monotonic() > deadline:
+                    raise ControlError(
+                        f"the SuperLink has not answered for {WAIT_SECONDS:g} s ({error}): start it again "
+                        f"and see what became of run {run_id} with flwr list"
+                    ) from None
+                time.sleep(POLL_SECONDS)
+            else:
+                run: dict[str, str] = listing["runs"][0]
+                return run
+
+    def _lines(self, *words: str) -> Iterator[str]:
+        """What one ``flwr`` command prints, line by line while it does."""
+        with subprocess.Popen(  # noqa: S603 - our own program
+            [str(FLWR), *words], env=self._environment(), stdout=subprocess.PIPE, text=True
+        ) as process:
+            yield from process.stdout or ()
 
     def _environment(self) -> dict[str, str]:
         return os.environ | {"FLWR_HOME": str(self.flower_home)}

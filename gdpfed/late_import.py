@@ -3,24 +3,53 @@
 In a deployment every message starts a fresh process, and most messages neither train nor account.
 """
 
+import gc
 import sys
-from importlib.util import LazyLoader, find_spec, module_from_spec
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
-def late_import(name: str) -> Any:
-    """The module of this name; it is loaded at the first use of one of its attributes.
+class LateModule:
+    """Stands for a module, and imports it at the first use of one of its attributes.
 
-    Raises:
-        ModuleNotFoundError: there is no such module.
+    It is no entry of ``sys.modules``: what looks through those, as ``inspect`` does while torch is loaded,
+    asks every one for its file, and would load it.
     """
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = find_spec(name)
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"no module named {name}", name=name)
-    spec.loader = LazyLoader(spec.loader)
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @cached_property
+    def _module(self) -> ModuleType:
+        return import_module(self._name)
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._module, attribute)
+
+
+def late_import(name: str) -> Any:
+    """The module of this name; ModuleNotFoundError at the first use if there is none."""
+    return LateModule(name)
+
+
+@contextmanager
+def loaded_for_good(name: str) -> Iterator[None]:
+    """Load the module of this name within, and what comes with it, out of the garbage collector's sight.
+
+    What a large module makes lives as long as the process, and the collector would look through it again and
+    again, at the end of the process too: a third of the processor time of one that loads torch for a
+    message. Nothing is done where the module is there already.
+    """
+    if name in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()

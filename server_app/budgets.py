@@ -16,6 +16,7 @@ from gdpfed.rounds.run import PreparedRun
 from gdpfed.rounds.run_directory import saved_client_budgets
 from server_app.exchange import failure_of
 from server_app.join import Joined
+from server_app.replies import send_and_receive
 
 NODE_CONFIG = "--node-config \"epsilon=... ledger='...'\""
 
@@ -96,7 +97,7 @@ def _ask(
         )
         for client, each in terms.items()
     }
-    replies = grid.send_and_receive(list(messages.values()), timeout=timeout_seconds)
+    replies = send_and_receive(grid, messages.values(), timeout_seconds)
     clients = {message.metadata.message_id: client for client, message in messages.items()}
     answered = {clients[reply.metadata.reply_to_message_id]: failure_of(reply) for reply in replies}
     for client in terms:

@@ -10,6 +10,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from gdpfed.exchange import REFUSAL_RECORD, STAGES
+from server_app.replies import send_and_receive
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Exchanger:
             for client_id, content in contents.items()
             if client_id in self.nodes
         }
-        replies = self.grid.send_and_receive(list(messages.values()), timeout=self.timeout_seconds)
+        replies = send_and_receive(self.grid, messages.values(), self.timeout_seconds)
         clients = {message.metadata.message_id: key for key, message in messages.items()}
         answers: dict[int, RecordDict] = {}
         silent = set(contents)

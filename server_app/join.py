@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from gdpfed.exchange import CLIENT_RECORD, JOIN
 from gdpfed.rounds.errors import RunError
 from server_app.exchange import failure_of
+from server_app.replies import send_and_receive
 
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
@@ -95,7 +96,7 @@ def ask_which_clients(
     log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
     question = RecordDict({CLIENT_RECORD: ConfigRecord({"mode": mode})})
     messages = [Message(question, node_id, f"query.{JOIN}") for node_id in node_ids]
-    replies = grid.send_and_receive(messages, timeout=timeout_seconds)
+    replies = send_and_receive(grid, messages, timeout_seconds)
     return [reply for reply in replies if not reply.has_error()]
 
 

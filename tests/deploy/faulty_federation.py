@@ -13,7 +13,7 @@ from deploy.control import training_words
 from deploy.credentials import SECRETS
 from deploy.placements import credentials_of
 from deploy.processes import OPERATOR, LoopbackFederation
-from deploy.topology import SERVER_SUPEREXEC, Federation, Node
+from deploy.topology import SERVER_SUPEREXEC, SUPERLINK, Federation, Node
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.flower_run import FlowerRun, run_command, training_config
 from gdpfed.report.records import RoundRecord, read_rounds
@@ -136,6 +136,13 @@ class FaultyFederation:
             return "SuperNode ID" in self.running.log(node.supernode).rpartition("Starting Flower")[2]
 
         self.until(let_in, f"{node.name} is let in again")
+
+    def restart_superlink(self) -> None:
+        """SIGKILL to the SuperLink, and another one on what it left on its disk, once all nodes are back."""
+        self.running.kill(SUPERLINK)
+        self.running.start(SUPERLINK)
+        self.running.wait_until_healthy(SUPERLINK)
+        self.running.wait_for_nodes()
 
     def server_app(self) -> psutil.Process:
         """The process of the running ServerApp."""

@@ -8,9 +8,9 @@ import pytest
 from faulty_federation import FEDERATION, FaultyFederation
 
 from deploy.credentials import Store
-from deploy.placements import Loopback
+from deploy.placements import Loopback, credentials_of
 from deploy.processes import LoopbackFederation
-from deploy.topology import SUPERLINK, Federation, services
+from deploy.topology import IDENTITY_FILE, SUPERLINK, Federation, services
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.flower_home import free_ports
 from gdpfed.flower_run import LaunchError
@@ -166,13 +166,22 @@ def test_a_client_that_breaks_the_rules_is_left_out_of_the_sum(faulty):
 
 @pytest.mark.slow
 def test_a_restarted_superlink_knows_its_nodes(faulty):
-    faulty.running.kill(SUPERLINK)
-    faulty.running.start(SUPERLINK)
-    faulty.running.wait_until_healthy(SUPERLINK)
-    faulty.running.wait_for_nodes()
+    faulty.restart_superlink()
     faulty.finish(faulty.train("restarted"))
     (record,) = faulty.rounds("restarted")
     assert (record.survivors, record.failures) == ([5], {})
+
+
+@pytest.mark.slow
+def test_a_superlink_restarted_in_the_middle_of_a_run(faulty):
+    """Server, nodes and operator wait for it and go on where they were."""
+    name = "restarted-meanwhile"
+    run = faulty.train_until(WITNESS, "masked", name, ["run.num_rounds=2"])
+    faulty.restart_superlink()
+    assert "has broken off the log of run" in faulty.finish(run)
+    assert [(each.survivors, each.failures) for each in faulty.rounds(name)] == [([5], {})] * 2
+    assert ledger_of(faulty, name)["charged_rounds"] == 2
+    assert audit_run(faulty.files(name)).passed
 
 
 @pytest.mark.slow
@@ -188,6 +197,15 @@ def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
     assert faulty.sent(WITNESS) == 1
     assert faulty.sent(VICTIM) in (0, 1)
     assert faulty.leaked_secrets() == []
+
+
+def test_a_secret_in_a_log_is_found(faulty):
+    root = faulty.running.home.path
+    key = credentials_of(root, VICTIM.supernode) / IDENTITY_FILE
+    log = root / "careless.log"
+    log.write_text(f"read {key.read_text().splitlines()[1]}")
+    assert (key, log) in faulty.leaked_secrets()
+    log.unlink()
 
 
 def test_no_secret_is_in_a_log(faulty):

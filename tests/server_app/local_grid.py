@@ -43,6 +43,7 @@ class LocalGrid:
         self.sent: list[tuple[str, int]] = []
         self.exchanges: list[set[str]] = []
         self.replies: list[RecordDict] = []
+        self.arrived: dict[str, Message] = {}
         self.contexts = {
             FIRST_NODE_ID + k: Context(
                 run_id=1,
@@ -57,18 +58,23 @@ class LocalGrid:
     def get_node_ids(self) -> Iterable[int]:
         return list(self.contexts)
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        replies = []
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str | None]:
+        """Deliver at once; a message to a client that is gone is none, so that nobody waits for it."""
         self.exchanges.append(set())
-        for number, message in enumerate(messages):
-            self.exchanges[-1].update(kinds_of(message))
-            message.metadata.__dict__["_message_id"] = f"{time.monotonic_ns()}-{number}"
-            reply = self._deliver(message)
-            if reply is not None:
-                replies.append(reply)
-        return replies
+        return [self._push(f"{time.monotonic_ns()}-{k}", message) for k, message in enumerate(messages)]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        asked = set(message_ids)
+        return [self.arrived.pop(message_id) for message_id in list(self.arrived) if message_id in asked]
+
+    def _push(self, message_id: str, message: Message) -> str | None:
+        self.exchanges[-1].update(kinds_of(message))
+        message.metadata.__dict__["_message_id"] = message_id
+        reply = self._deliver(message)
+        if reply is None:
+            return None
+        self.arrived[message_id] = reply
+        return message_id
 
     def _deliver(self, message: Message) -> Message | None:
         node_id = message.metadata.dst_node_id

@@ -1,0 +1,28 @@
+"""What a client computes, in a module of its own: only the message that trains loads torch."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from flwr.app import Context
+
+from conf.load import load, split
+from gdpfed.client_update import batch_generator
+from gdpfed.learning.local_update import local_update
+from gdpfed.rounds.run import order_of
+from gdpfed.tasks import task_of
+
+
+def trained(context: Context, theta: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The node's model after local training from ``theta``, as in the configured task."""
+    client_id = int(context.node_config["partition-id"])
+    config = load(split(str(context.run_config["overrides"])))
+    order = order_of(config, task_of(config))
+    update = local_update(
+        order.task.build_model(),
+        theta,
+        order.task.client_data(client_id),
+        order.training,
+        rng=batch_generator(order, client_id),
+        device=torch.device("cpu"),
+    )
+    return theta + update.numpy()

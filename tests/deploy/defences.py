@@ -1,0 +1,185 @@
+"""Take away one defence at a time, and see that the test of its fault on the real topology fails.
+
+Each works on a copy of the checkout, so that nothing here is changed. A minute or two each:
+
+    python tests/deploy/defences.py [NAME ...]
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+from rich.console import Console
+from rich.progress import track
+
+PROJECT = Path(__file__).resolve().parents[2]
+COPIED = ("client_app", "conf", "deploy", "gdpfed", "secagg", "server_app", "tests")
+FILES = ("LICENSE", "README.md", "pyproject.toml", "docker-compose.yml")
+ONE_FAILED, NO_SUCH_TEST = 1, 4
+
+
+@dataclass(frozen=True)
+class Defence:
+    """What protects against a fault.
+
+    Attributes:
+        name: of the fault.
+        test: what must fail without the defence.
+        removals: file, code that occurs once in it, and what takes its place.
+    """
+
+    name: str
+    test: str
+    removals: tuple[tuple[str, str, str], ...]
+
+
+DEFENCES = (
+    Defence(
+        "node-vanishes",
+        "test_a_node_killed_at_any_stage[share-4]",
+        (
+            (
+                "server_app/exchange.py",
+                "        if silent:\n",
+                "        if silent:\n            raise OSError\n",
+            ),
+        ),
+    ),
+    Defence(
+        "node-cut-off",
+        "test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next",
+        (("server_app/exchange.py", "self.timeout_seconds)", "1e9)"),),
+    ),
+    Defence(
+        "charged-before",
+        "test_a_server_app_killed_in_any_stage_is_resumed[share]",
+        (("gdpfed/rounds/loop.py", "            self.files.save_ledger(self.state.ledger)\n", ""),),
+    ),
+    Defence(
+        "not-repeated",
+        "test_a_server_app_killed_in_any_stage_is_resumed[unmask]",
+        (
+            (
+                "gdpfed/rounds/loop.py",
+                "interrupted = self.state.ledger.charged_rounds > index",
+                "interrupted = False",
+            ),
+        ),
+    ),
+    Defence(
+        "full-disk",
+        "test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later",
+        (("gdpfed/write_whole.py", "        draft.unlink(missing_ok=True)\n", "        pass\n"),),
+    ),
+    Defence(
+        "rules-broken",
+        "test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
+        (
+            (
+                "gdpfed/rounds/pairwise.py",
+                "            except RemoteProtocolError as error:\n",
+                "            except RemoteProtocolError as error:\n                raise\n",
+            ),
+        ),
+    ),
+    Defence(
+        "replayed",
+        "test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
+        (
+            (
+                "secagg/server_intake.py",
+                "        _check_bound(state, stage, client_id, reply)\n        if reply.context",
+                "        if reply.context",
+            ),
+            ("secagg/server_intake.py", "if reply.context != state.context:", "if False:"),
+        ),
+    ),
+    Defence(
+        "own-budget",
+        "test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes",
+        (("client_app/budget.py", "    if epsilon > budget.epsilon:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "superlink-restarted",
+        "test_a_restarted_superlink_knows_its_nodes",
+        (("deploy/topology.py", '            *("--database", database),\n', ""),),
+    ),
+    Defence(
+        "superlink-restarted-meanwhile",
+        "test_a_superlink_restarted_in_the_middle_of_a_run",
+        (
+            (
+                "deploy/control.py",
+                'while not (run := self._run(run_id))["status"].startswith(FINISHED):',
+                "while not (run := self._run(run_id)):",
+            ),
+        ),
+    ),
+    Defence(
+        "unregistered-key",
+        "test_a_node_whose_key_is_not_registered_is_refused",
+        (("deploy/topology.py", ', "--enable-supernode-auth"),', "),"),),
+    ),
+)
+
+
+def failing_without(defence: Defence) -> bool:
+    """Whether the test fails once the defence is gone.
+
+    Raises:
+        ValueError: the code or the test is not there: the list has to be mended.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        copy = copied(Path(directory))
+        for file, code, replacement in defence.removals:
+            text = (copy / file).read_text(encoding="utf-8")
+            if text.count(code) != 1:
+                raise ValueError(f"{defence.name}: {file} holds {text.count(code)} times {code!r}")
+            (copy / file).write_text(text.replace(code, replacement), encoding="utf-8")
+        test = f"tests/deploy/test_faults.py::{defence.test}"
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-m", "slow or not slow", test],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode == NO_SUCH_TEST or "error" in done.stdout.splitlines()[-1]:
+        raise ValueError(f"{defence.name}: {test} did not run:\n{done.stdout[-2000:]}")
+    return done.returncode == ONE_FAILED
+
+
+def copied(directory: Path) -> Path:
+    """A copy of what the tests of the topology need."""
+    for folder in COPIED:
+        copytree(PROJECT / folder, directory / folder, ignore=ignore_patterns("__pycache__"))
+    for file in FILES:
+        (directory / file).write_bytes((PROJECT / file).read_bytes())
+    return directory
+
+
+def main() -> int:
+    """Returns 1 if a test passes without the defence that it is there for."""
+    names = [defence.name for defence in DEFENCES]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(names)}")
+    chosen = parser.parse_args().names or names
+    unknown = sorted(set(chosen) - set(names))
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
+    console, unnoticed = Console(), 0
+    for defence in track([each for each in DEFENCES if each.name in chosen], console=console):
+        noticed = failing_without(defence)
+        unnoticed += not noticed
+        console.print(f"{defence.name}: {defence.test} {'fails' if noticed else 'STILL PASSES'} without it")
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,79 @@
+"""Sending messages and waiting for their replies, on a clock that only sleeping moves."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from server_app import replies as replies_module
+from server_app.replies import LONGEST_PAUSE, PART_OF_THE_WAIT, SHORTEST_PAUSE, send_and_receive
+
+
+class SlowGrid:
+    """Replies to message k after ``seconds[k]``, never where that is None; sends none whose id is None."""
+
+    def __init__(self, seconds, ids=None):
+        self.seconds = seconds
+        self.ids = list(range(1, len(seconds) + 1)) if ids is None else ids
+        self.now, self.pauses, self.asked = 0.0, [], []
+
+    def push_messages(self, messages):
+        assert len(messages) == len(self.ids)
+        return [None if each is None else str(each) for each in self.ids]
+
+    def pull_messages(self, message_ids):
+        self.asked.append(set(message_ids))
+        arrived = [
+            each
+            for each, seconds in zip(self.ids, self.seconds, strict=True)
+            if seconds is not None and seconds <= self.now and str(each) in message_ids
+        ]
+        return [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=str(each))) for each in arrived]
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def received(grid, monkeypatch, timeout_seconds=60.0):
+    clock = SimpleNamespace(monotonic=lambda: grid.now, sleep=grid.sleep)
+    monkeypatch.setattr(replies_module, "time", clock)
+    arrived = send_and_receive(grid, [object()] * len(grid.ids), timeout_seconds)
+    return [reply.metadata.reply_to_message_id for reply in arrived]
+
+
+def test_every_reply_is_returned_once_in_the_order_of_arrival(monkeypatch):
+    grid = SlowGrid([3.0, 0.0, 1.0])
+    assert received(grid, monkeypatch) == ["2", "3", "1"]
+    assert grid.asked[0] == {"1", "2", "3"}
+    assert grid.asked[-1] == {"1"}
+
+
+@pytest.mark.parametrize("seconds", [0.2, 5.0, 17.0, 50.0])
+def test_a_reply_waits_for_a_twentieth_of_its_time_at_most(monkeypatch, seconds):
+    grid = SlowGrid([seconds])
+    assert received(grid, monkeypatch) == ["1"]
+    assert grid.now - seconds <= max(PART_OF_THE_WAIT * grid.now, SHORTEST_PAUSE)
+    assert SHORTEST_PAUSE <= min(grid.pauses) <= max(grid.pauses) <= LONGEST_PAUSE
+
+
+def test_who_is_silent_ends_the_wait_at_the_timeout_with_what_came(monkeypatch):
+    grid = SlowGrid([1.0, None, 100.0])
+    assert received(grid, monkeypatch, timeout_seconds=30.0) == ["1"]
+    assert 30.0 <= grid.now <= 30.0 + LONGEST_PAUSE
+
+
+def test_a_reply_that_came_during_the_last_pause_counts(monkeypatch):
+    grid = SlowGrid([30.001])
+    assert received(grid, monkeypatch, timeout_seconds=30.0) == ["1"]
+
+
+def test_nobody_waits_for_a_message_that_was_not_sent(monkeypatch):
+    grid = SlowGrid([0.0, 0.0], ids=[1, None])
+    assert received(grid, monkeypatch) == ["1"]
+    assert grid.pauses == []
+
+
+def test_without_messages_nothing_is_asked(monkeypatch):
+    grid = SlowGrid([])
+    assert received(grid, monkeypatch) == []
+    assert grid.asked == []
