@@ -28,7 +28,7 @@ OVERRIDES = (
     f"privacy.budgets=[{BUDGET}]",
     "privacy.delta=1e-5",
     "run.num_rounds=1",
-    "run.timeout_seconds=120",
+    "run.timeout_seconds=60",
     "secagg.threshold=0.6",
     "secagg.dropout_tolerance=0.2",
 )
@@ -77,7 +77,13 @@ class FaultyFederation:
         message_type = f"train.{stage}"
         before = self.received(node, message_type)
         run = self.train(name, overrides)
-        self.until(lambda: self.received(node, message_type) > before, f"{node.name} is in stage {stage}")
+
+        def there() -> bool:
+            if not run.running():
+                run.check()
+            return self.received(node, message_type) > before
+
+        self.until(there, f"{node.name} is in stage {stage}")
         return run
 
     def received(self, node: Node, message_type: str) -> int:

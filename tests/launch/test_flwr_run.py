@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from flower_traces import FlowerTraces
+from flwr.cli.utils import filter_paths_for_publish
 from safetensors.numpy import load_file
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -121,3 +122,10 @@ def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, traces)
         "name another one, or continue with run.resume\n"
     )
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine"]
+
+
+def test_an_environment_below_the_checkout_is_no_part_of_the_app():
+    """As the benchmark of the simulation makes one, whose folders are deeper than Flower lets an app's be."""
+    environment = "benchmarks/simulation/pfl_environment/.venv/lib/python3.11/site-packages/a/b/c/deep.py"
+    files = {name: PROJECT / name for name in (".gitignore", "pyproject.toml", "client_app/app.py")}
+    assert set(filter_paths_for_publish(files | {environment: b""})) == set(files)
