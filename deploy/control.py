@@ -146,15 +146,15 @@ class Control:
         while True:
             try:
                 listing = json.loads(self._flwr("list", CONNECTION, "--run-id", run_id, "--format", "json"))
-            except (ControlError, ValueError) as error:
+                run: dict[str, str] = listing["runs"][0]
+            except (ControlError, ValueError, LookupError) as error:
                 if time.monotonic() > deadline:
                     raise ControlError(
-                        f"the SuperLink has not answered for {WAIT_SECONDS:g} s ({error}): start it again "
+                        f"the SuperLink has not answered for {WAIT_SECONDS:g} s ({error!r}): start it again "
                         f"and see what became of run {run_id} with flwr list"
                     ) from None
                 time.sleep(POLL_SECONDS)
             else:
-                run: dict[str, str] = listing["runs"][0]
                 return run
 
     def _lines(self, *words: str) -> Iterator[str]:
