@@ -12,6 +12,7 @@ from benchmarks.simulation.work import Measured, Work
 COHORTS = (30, 100, 300, 1000, 3000)
 POPULATIONS = (6_000, 60_000, 1_000_000)
 ROUNDS = 3
+HEADROOM = 1.15
 
 
 def over_cohorts(work: Work) -> list[tuple[int, Measured]]:
@@ -32,13 +33,13 @@ def draw(points: Sequence[tuple[int, Measured]], axis: str, path: Path) -> None:
     figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
     time_axes.loglog(sizes, [each.median for _, each in points], marker="o")
     memory_axes.semilogx(sizes, [each.peak_mb for _, each in points], marker="o", color="tab:orange")
-    memory_axes.set_ylim(bottom=0)
+    memory_axes.set_ylim(0, HEADROOM * max(each.peak_mb for _, each in points))
     for axes, label in ((time_axes, "seconds a round"), (memory_axes, "peak memory in MB")):
         axes.set_xlabel(axis)
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
     if max(each.median for _, each in points) < 3 * min(each.median for _, each in points):
         time_axes.set_yscale("linear")
-        time_axes.set_ylim(bottom=0)
+        time_axes.set_ylim(0, HEADROOM * max(each.median for _, each in points))
     figure.savefig(path, dpi=130)
     plt.close(figure)
