@@ -12,14 +12,14 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copytree, ignore_patterns
 
+import faulty_app
+from faulty_app import copy_of_project
 from rich.console import Console
 from rich.progress import track
 
-PROJECT = Path(__file__).resolve().parents[2]
-COPIED = ("client_app", "conf", "deploy", "gdpfed", "secagg", "server_app", "tests")
-FILES = ("LICENSE", "README.md", "pyproject.toml", "docker-compose.yml")
+FOLDERS = (*faulty_app.FOLDERS, "deploy", "tests")
+FILES = (*faulty_app.FILES, "docker-compose.yml")
 ONE_FAILED, NO_SUCH_TEST = 1, 4
 
 
@@ -135,7 +135,8 @@ def failing_without(defence: Defence) -> bool:
         ValueError: the code or the test is not there: the list has to be mended.
     """
     with tempfile.TemporaryDirectory() as directory:
-        copy = copied(Path(directory))
+        copy = Path(directory)
+        copy_of_project(copy, FOLDERS, FILES)
         for file, code, replacement in defence.removals:
             text = (copy / file).read_text(encoding="utf-8")
             if text.count(code) != 1:
@@ -153,15 +154,6 @@ def failing_without(defence: Defence) -> bool:
     if done.returncode == NO_SUCH_TEST or "error" in done.stdout.splitlines()[-1]:
         raise ValueError(f"{defence.name}: {test} did not run:\n{done.stdout[-2000:]}")
     return done.returncode == ONE_FAILED
-
-
-def copied(directory: Path) -> Path:
-    """A copy of what the tests of the topology need."""
-    for folder in COPIED:
-        copytree(PROJECT / folder, directory / folder, ignore=ignore_patterns("__pycache__"))
-    for file in FILES:
-        (directory / file).write_bytes((PROJECT / file).read_bytes())
-    return directory
 
 
 def main() -> int:
