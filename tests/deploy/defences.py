@@ -30,7 +30,8 @@ class Defence:
     Attributes:
         name: of the fault.
         test: what must fail without the defence.
-        removals: file, code that occurs once in it, and what takes its place.
+        removals: file, code that occurs once in it, and what takes its place. Where the defence is Flower's
+            own and cannot be taken away, the test no longer commits its fault.
     """
 
     name: str
@@ -121,9 +122,48 @@ DEFENCES = (
         ),
     ),
     Defence(
-        "unregistered-key",
-        "test_a_node_whose_key_is_not_registered_is_refused",
+        "key-not-registered",
+        "test_a_node_that_nobody_registered_is_refused[foreign-key]",
+        (
+            (
+                "tests/deploy/test_faults.py",
+                '    process = running.home.spawn(words, log="supernode-5.log"',
+                '    running.control("register", "--public", str(running.home.path / "public"))\n'
+                '    process = running.home.spawn(words, log="supernode-5.log"',
+            ),
+        ),
+    ),
+    Defence(
+        "node-registers-itself",
+        "test_a_node_that_nobody_registered_is_refused[no-key]",
         (("deploy/topology.py", ', "--enable-supernode-auth"),', "),"),),
+    ),
+    Defence(
+        "secret-of-the-superexecs",
+        "test_a_superexec_with_another_secret_gets_no_work",
+        (
+            (
+                "deploy/topology.py",
+                '        *("--superexec-auth-secret-file", place.credential(name, SECRET_FILE)),\n'
+                "    )\n\n\ndef _superexec(",
+                "    )\n\n\ndef _superexec(",
+            ),
+        ),
+    ),
+    Defence(
+        "plain-text",
+        "test_a_plain_text_client_gets_no_answer",
+        (
+            (
+                "tests/deploy/test_faults.py",
+                'http.client.HTTPConnection("127.0.0.1", faulty.running.place.port(SUPERLINK), timeout=10)',
+                "http.client.HTTPSConnection(\n"
+                '        "127.0.0.1",\n'
+                "        faulty.running.place.port(SUPERLINK),\n"
+                '        context=__import__("ssl")._create_unverified_context(),\n'
+                "    )",
+            ),
+        ),
     ),
 )
 

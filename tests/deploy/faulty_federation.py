@@ -133,13 +133,14 @@ class FaultyFederation:
 
         The SuperLink takes a node that vanished for one that is there until its heartbeat has run out.
         """
+        before = len(self.running.log(node.supernode))
         self.running.start(node.superexec)
         self.running.start(node.supernode)
 
         def let_in() -> bool:
             if self.running.processes[node.supernode].poll() is not None:
                 self.running.start(node.supernode)
-            return "SuperNode ID" in self.running.log(node.supernode).rpartition("Starting Flower")[2]
+            return "SuperNode ID" in self.running.log(node.supernode)[before:]
 
         self.until(let_in, f"{node.name} is let in again")
 

@@ -43,8 +43,13 @@ def test_a_plain_text_client_gets_no_answer(faulty):
     assert faulty.running.healthy(SUPERLINK)
 
 
-def test_a_node_whose_key_is_not_registered_is_refused(faulty):
-    """A sixth node with credentials of the right authority, whose key nobody has registered."""
+@pytest.mark.parametrize(
+    ("has_key", "answer"),
+    [(True, "Failed to activate SuperNode"), (False, "SuperNodes must be registered via the CLI")],
+    ids=["foreign-key", "no-key"],
+)
+def test_a_node_that_nobody_registered_is_refused(faulty, has_key, answer):
+    """A sixth node with credentials of the right authority; without a key it tries to register itself."""
     running = faulty.running
     ports = dict(running.place.ports) | dict(
         zip(("supernode-5", "node-5-superexec"), free_ports(2), strict=True)
@@ -52,9 +57,13 @@ def test_a_node_whose_key_is_not_registered_is_refused(faulty):
     place = Loopback(running.home.path, ports)
     six = {service.name: service for service in services(Federation.of(6, (1.0,)), place)}
     Store(running.home.path).provide(list(six.values()))
-    process = running.home.spawn(six["supernode-5"].command, log="supernode-5.log", folder="supernode-5/home")
+    words = list(six["supernode-5"].command)
+    if not has_key:
+        at = words.index("--auth-supernode-private-key")
+        del words[at : at + 2]
+    process = running.home.spawn(words, log="supernode-5.log", folder="supernode-5/home")
     assert process.wait(timeout=60) == 1
-    assert "Failed to activate SuperNode" in running.log("supernode-5")
+    assert answer in running.log("supernode-5")
     assert running.control_client().online() == len(FEDERATION.nodes)
 
 
