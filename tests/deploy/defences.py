@@ -20,7 +20,7 @@ from rich.progress import track
 
 FOLDERS = (*faulty_app.FOLDERS, "deploy", "tests")
 FILES = (*faulty_app.FILES, "docker-compose.yml")
-ONE_FAILED, NO_SUCH_TEST = 1, 4
+PASSED, FAILED = 0, 1
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,28 @@ DEFENCES = (
         (
             (
                 "server_app/exchange.py",
-                "        if silent:\n",
-                "        if silent:\n            raise OSError\n",
+                "            if reason is None:\n",
+                "            if reply.has_error():\n                raise OSError(reason)\n"
+                "            if reason is None:\n",
             ),
         ),
     ),
     Defence(
         "node-cut-off",
         "test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next",
+        (
+            ("server_app/exchange.py", "self.timeout_seconds)", "1e9)"),
+            (
+                "server_app/exchange.py",
+                "            if reason is None:\n",
+                "            if reply.has_error():\n                raise OSError(reason)\n"
+                "            if reason is None:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "deadline",
+        "test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (("server_app/exchange.py", "self.timeout_seconds)", "1e9)"),),
     ),
     Defence(
@@ -191,9 +205,9 @@ def failing_without(defence: Defence) -> bool:
             text=True,
             check=False,
         )
-    if done.returncode == NO_SUCH_TEST or "error" in done.stdout.splitlines()[-1]:
+    if done.returncode not in (PASSED, FAILED) or "error" in done.stdout.splitlines()[-1]:
         raise ValueError(f"{defence.name}: {test} did not run:\n{done.stdout[-2000:]}")
-    return done.returncode == ONE_FAILED
+    return done.returncode == FAILED
 
 
 def main() -> int:
@@ -209,7 +223,8 @@ def main() -> int:
     for defence in track([each for each in DEFENCES if each.name in chosen], console=console):
         noticed = failing_without(defence)
         unnoticed += not noticed
-        console.print(f"{defence.name}: {defence.test} {'fails' if noticed else 'STILL PASSES'} without it")
+        outcome = "fails" if noticed else "STILL PASSES"
+        console.print(f"{defence.name}: {defence.test} {outcome} without it", markup=False)
     return 1 if unnoticed else 0
 
 
