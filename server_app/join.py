@@ -84,7 +84,7 @@ def join_clients(
     if num_clients - len(missing) < enough:
         raise RunError(
             f"no SuperNode says it is client {missing[0]} ({len(missing)} of {num_clients} clients are "
-            "missing): partition-id must run from 0 to dataset.num_clients - 1"
+            "missing): each must be up, with a partition-id from 0 to dataset.num_clients - 1"
         )
     return joined
 
