@@ -103,7 +103,7 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
     epsilon = ledger.epsilon(budget.delta, also=terms)
     if epsilon > budget.epsilon:
         raise BudgetRefusedError(
-            f"{terms.num_rounds} rounds at rate {terms.sampling_rate:.4g} with noise multiplier "
+            f"{terms.charge.num_rounds} rounds at rate {terms.sampling_rate:.4g} with noise multiplier "
             f"{terms.mechanism.noise_multiplier:.4g} would take this client from epsilon {alone:.4g} to "
             f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {budget.epsilon:g} "
             f"(the plan's delta is {terms.delta:.3g})"

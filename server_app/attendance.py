@@ -22,7 +22,7 @@ class Attendance:
 
     Args:
         joined: the nodes so far; kept up to date.
-        terms_of: the terms of those clients that have a budget of their own.
+        terms_of: the terms, from a round on, of those clients that have a budget of their own.
         mode: of secure aggregation.
         timeout_seconds: how long new nodes have to answer.
     """
@@ -31,7 +31,7 @@ class Attendance:
         self,
         grid: Grid,
         joined: Joined,
-        terms_of: Callable[[Joined], Mapping[int, Terms]],
+        terms_of: Callable[[Joined, int], Mapping[int, Terms]],
         num_clients: int,
         mode: str,
         timeout_seconds: float,
@@ -44,8 +44,8 @@ class Attendance:
         self._timeout_seconds = timeout_seconds
         self._asked: set[int] = set()
 
-    def present(self) -> frozenset[int]:
-        """The clients that can be reached now, those that have just come among them."""
+    def present(self, round_index: int) -> frozenset[int]:
+        """The clients that can be reached in the round that begins, those that have just come among them."""
         online = set(self._grid.get_node_ids())
         nodes = self._joined.nodes
         left = [client_id for client_id, node_id in nodes.items() if node_id not in online]
@@ -55,14 +55,14 @@ class Attendance:
         strangers = online - set(nodes.values()) - self._asked
         self._asked = (self._asked | strangers) & online
         if strangers:
-            self._admit(strangers)
+            self._admit(strangers, round_index)
         return frozenset(nodes)
 
-    def _admit(self, node_ids: Collection[int]) -> None:
+    def _admit(self, node_ids: Collection[int], round_index: int) -> None:
         for reply in ask_which_clients(self._grid, node_ids, self._mode, self._timeout_seconds):
             try:
                 late = self._checked(reply)
-                terms = self._terms_of(late)
+                terms = self._terms_of(late, round_index)
                 offer_terms(self._grid, late, terms, self._timeout_seconds)
                 begin_terms(self._grid, late, terms, self._timeout_seconds)
             except RunError as error:

@@ -52,8 +52,8 @@ def with_said_budgets(config: Config, joined: Joined) -> Config:
     return replace(config, privacy=replace(privacy, client_budgets=budgets, delta=delta))
 
 
-def terms_of_clients(run: PreparedRun, joined: Joined) -> dict[int, Terms]:
-    """The terms of every client that has a budget of its own."""
+def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict[int, Terms]:
+    """The terms of every client that has a budget of its own, and takes part from a round on."""
     plan, secagg = run.method.plan, run.config.secagg
     terms: dict[int, Terms] = {}
     for index, group in enumerate(plan.groups):
@@ -64,6 +64,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined) -> dict[int, Terms]:
             dropout_tolerance=secagg.dropout_tolerance,
             corrupt_tolerance=secagg.corrupt_tolerance,
         )
+        own = replace(own, first_round=first_round)
         terms |= dict.fromkeys(joined.budgets.keys() & set(group.clients), own)
     return terms
 

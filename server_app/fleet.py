@@ -51,12 +51,12 @@ class GridFleet(Fleet):
         self.roster = dict(roster or {})
         self._sums = PairwiseSums(self.roster)
 
-    def present(self) -> frozenset[int] | None:
+    def present(self, round_index: int) -> frozenset[int] | None:
         """Ask the grid who is there, and let in who has come."""
         if self.attendance is None:
             return None
         before = dict(self.exchanger.nodes)
-        present = self.attendance.present()
+        present = self.attendance.present(round_index)
         gone = {client for client, node in before.items() if self.exchanger.nodes.get(client) != node}
         self._sums.forget(gone)
         return present

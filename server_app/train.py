@@ -38,7 +38,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     else:
         prepared = PreparedRun.of(config)
         joined = join()
-    terms = terms_of_clients(prepared, joined)
+    terms = terms_of_clients(prepared, joined, prepared.next_round)
     offer_terms(grid, joined, terms, waits)
     fleet = GridFleet(
         Exchanger(grid, joined.nodes, waits),

@@ -18,6 +18,7 @@ class NodeRunAudit:
         name: of the run.
         budget, delta: the client's own when the run began.
         epsilon: of this run and all before it, at delta.
+        num_rounds: that the client may be sampled in.
         sent: updates that left the client in this run.
         against_server: epsilon at delta of the updates of this run and all before it.
     """
@@ -76,17 +77,22 @@ def _run(entries: list[dict[str, Any]]) -> NodeRunAudit:
     """The last of these entries, accounted with those before it."""
     last = entries[-1]
     sums = [_sums(entry["terms"]) for entry in entries]
-    charged = [(each, entry["terms"]["num_rounds"]) for each, entry in zip(sums, entries, strict=True)]
+    charged = [(each, len(_rounds(entry["terms"]))) for each, entry in zip(sums, entries, strict=True)]
     sent = [(each, len(entry["rounds"])) for each, entry in zip(sums, entries, strict=True)]
     return NodeRunAudit(
         name=last["terms"]["run"],
         budget=last["epsilon"],
         delta=last["delta"],
         epsilon=composed_epsilon(charged, last["delta"], at_most=last["epsilon"]),
-        num_rounds=last["terms"]["num_rounds"],
+        num_rounds=len(_rounds(last["terms"])),
         sent=len(last["rounds"]),
         against_server=epsilon_against_server(sent, last["delta"]),
     )
+
+
+def _rounds(terms: dict[str, Any]) -> range:
+    """The rounds that a client may be sampled in; all of a run where it does not say when it came."""
+    return range(terms.get("first_round", 0), terms["num_rounds"])
 
 
 def _sums(terms: dict[str, Any]) -> SampledSums:
@@ -101,12 +107,12 @@ def _sums(terms: dict[str, Any]) -> SampledSums:
 
 
 def _check_entry(entry: dict[str, Any]) -> list[str]:
-    name, most, rounds = entry["terms"]["run"], entry["terms"]["num_rounds"], entry["rounds"]
+    name, charged, rounds = entry["terms"]["run"], _rounds(entry["terms"]), entry["rounds"]
     findings = []
     if len(set(rounds)) != len(rounds):
         findings.append(f"run {name} sent two updates in one round")
-    if any(not 0 <= index < most for index in rounds):
-        findings.append(f"run {name} sent an update in a round beyond its {most}")
+    if any(index not in charged for index in rounds):
+        findings.append(f"run {name} sent an update in a round that it was not charged for")
     if not entry["terms"]["sums_hidden"]:
         findings.append(f"run {name} showed single updates to the server")
     return findings

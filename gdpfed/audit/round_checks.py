@@ -36,6 +36,8 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
     sizes = np.asarray([record["cohort_sizes"] for record in files.rounds], dtype=np.int64)
     if sizes.size == 0:
         return
+    # Of how many the cohort of an interrupted round was drawn is forgotten.
+    drawn = np.asarray(["round" not in record["failures"] for record in files.rounds])
     groups = files.plan["groups"]
     if sizes.shape[1:] != (len(groups),):
         yield f"rounds.jsonl has cohorts of {sizes.shape[1:]} groups, the plan has {len(groups)}"
@@ -48,13 +50,13 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
         if files.plan["sampling"] == "fixed_size":
             wrong = np.flatnonzero(sizes[:, index] != round(rate * population))
         else:
-            chance = _two_sided(sizes[:, index], there, rate)
+            chance = np.where(drawn, _two_sided(sizes[:, index], there, rate), 1.0)
             wrong = np.flatnonzero(chance < UNLIKELY / sizes.size)
-            total = int(sizes[:, index].sum())
-            if _two_sided(np.asarray([total]), there.sum(), rate)[0] < UNLIKELY / len(groups):
+            total, trials = int(sizes[drawn, index].sum()), there[drawn].sum()
+            if _two_sided(np.asarray([total]), trials, rate)[0] < UNLIKELY / len(groups):
                 yield (
-                    f"group {index} was asked {total} times in {len(sizes)} rounds; at rate {rate:.4g} of "
-                    f"{population} clients about {rate * there.sum():.0f} are to be expected"
+                    f"group {index} was asked {total} times in {drawn.sum()} rounds; at rate {rate:.4g} of "
+                    f"{population} clients about {rate * trials:.0f} are to be expected"
                 )
         for at in wrong[:1]:
             yield (

@@ -1,12 +1,12 @@
 """What one client has agreed to and sent, kept by itself across runs.
 
-A run is charged in full when it begins: sampling hides a client only if the rounds that it is not drawn
-in count as well, and those it never hears of. Against the server, which knows whom it asked, only the
-updates that were really sent count.
+A run is charged in full when it begins, from the round on in which the client came: sampling hides a
+client only if the rounds that it is not drawn in count as well, and those it never hears of. Against the
+server, which knows whom it asked, only the updates that were really sent count.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gdpfed.privacy.composition import NoisedSums, composed_epsilon, composed_epsilon_against_server
@@ -64,7 +64,7 @@ class ClientLedger:
         return composed_epsilon_against_server(sums, delta)
 
     def begin(self, terms: Terms, *, epsilon: float, delta: float) -> None:
-        """Charge a run in full, under a budget; the same terms again charge nothing."""
+        """Charge a run in full, under a budget; the same terms again, from any round, charge nothing."""
         if not self._has_begun(terms):
             budget = require_positive("a run's epsilon", epsilon), require_delta(delta)
             self._runs[terms.run] = ChargedRun(terms, *budget)
@@ -72,7 +72,7 @@ class ClientLedger:
     def check_round(self, run: str, round_index: int) -> Terms:
         """The terms under which this client may send an update in a round.
 
-        Raises PrivacyError for a run that was not begun, a round beyond its terms, and one in which an
+        Raises PrivacyError for a run that was not begun, a round outside its terms, and one in which an
         update was sent.
         """
         begun = self._begun(run)
@@ -80,6 +80,11 @@ class ClientLedger:
         if round_index >= begun.terms.num_rounds:
             raise PrivacyError(
                 f"round {round_index} of run {run} lies beyond the {begun.terms.num_rounds} of its terms"
+            )
+        if round_index < begun.terms.first_round:
+            raise PrivacyError(
+                f"round {round_index} of run {run} lies before round {begun.terms.first_round}, from which "
+                "on this client was charged"
             )
         if round_index in begun.rounds:
             raise PrivacyError(f"round {round_index} of run {run} has had its update already")
@@ -114,7 +119,8 @@ class ClientLedger:
             raise PrivacyError(f"its run {number} is no mapping of terms, budget and rounds")
         if not isinstance(entry["terms"], Mapping) or not isinstance(entry["rounds"], list):
             raise PrivacyError(f"its run {number} has no terms or no list of rounds")
-        terms = Terms.from_scalars(entry["terms"])
+        # Ledgers of before clients could come late do not name the round.
+        terms = Terms.from_scalars({"first_round": 0, **entry["terms"]})
         if terms.run in self._runs:
             raise PrivacyError(f"it holds run {terms.run} twice")
         self.begin(terms, epsilon=entry["epsilon"], delta=entry["delta"])
@@ -128,6 +134,6 @@ class ClientLedger:
 
     def _has_begun(self, terms: Terms) -> bool:
         begun = self._runs.get(terms.run)
-        if begun is not None and begun.terms != terms:
+        if begun is not None and begun.terms != replace(terms, first_round=begun.terms.first_round):
             raise PrivacyError(f"run {terms.run} has begun under other terms")
         return begun is not None

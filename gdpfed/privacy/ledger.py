@@ -76,6 +76,10 @@ class Ledger:
             for m, counts in enumerate(self._participations)
         )
 
+    def total_participations(self) -> tuple[int, ...]:
+        """Return, per group, the sizes of the charged rounds' cohorts, added up."""
+        return tuple(counts.total() for counts in self._participations)
+
     def participations(self, client_id: int) -> int:
         """Return the number of charged rounds that a client was drawn in."""
         return sum(counts[client_id] for counts in self._participations if client_id in counts)

@@ -28,6 +28,7 @@ class Terms:
             protected.
         noise_stddev: of the group's sum, per coordinate, in the unit of `clipping_norm`.
         num_rounds: T; the group is sampled in no more rounds.
+        first_round: the round, from 0, from which on this client is among those sampled from.
         noise: the law of the noise that the client adds its share of.
         sums_hidden: whether the server sees sums alone.
         dropout_tolerance: largest fraction of a cohort that may vanish from a sum.
@@ -48,6 +49,7 @@ class Terms:
     num_rounds: int
     noise: NoiseLaw
     sums_hidden: bool
+    first_round: int = 0
     dropout_tolerance: float = 0.0
     corrupt_tolerance: float = 0.0
 
@@ -60,6 +62,11 @@ class Terms:
                 )
         require_count("the terms' group", self.group, at_least=0)
         require_count("the terms' num_rounds", self.num_rounds)
+        if require_count("the terms' first_round", self.first_round, at_least=0) >= self.num_rounds:
+            raise PrivacyError(
+                f"the terms' first_round is {self.first_round}; it must be below their {self.num_rounds} "
+                "rounds"
+            )
         require_number("the terms' epsilon", self.epsilon)
         require_delta(self.delta)
         require_choice("the terms' noise", self.noise, get_args(NoiseLaw))
@@ -84,8 +91,8 @@ class Terms:
 
     @property
     def charge(self) -> Charge:
-        """The whole run, as it is accounted."""
-        return Charge(self.mechanism, self.num_rounds, self.noise)
+        """All rounds that this client may be sampled in, as they are accounted."""
+        return Charge(self.mechanism, self.num_rounds - self.first_round, self.noise)
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping, for a message or a file."""

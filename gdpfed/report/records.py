@@ -33,7 +33,8 @@ class RoundRecord:
     Attributes:
         accuracy, loss: of the model after the round, on the test split (loss in nats).
         cohort_sizes: sampled clients of every group.
-        reachable: clients of every group that could be reached, of which the sample is drawn.
+        reachable: clients of every group that could be reached, of which the sample is drawn; empty where
+            nobody knows any more, the round having been interrupted.
         survivors: clients in every requested sum; 0 where there was none.
         failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
         spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.

@@ -32,8 +32,9 @@ class Fleet(ABC):
         self.run_label = run_label
         self.seconds: dict[str, float] = {}
 
-    def present(self) -> frozenset[int] | None:
+    def present(self, round_index: int) -> frozenset[int] | None:
         """The clients that can be reached in the round that begins; None where all can at any time."""
+        del round_index
         return None
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """The round loop: charge, sum, step, evaluate, record, checkpoint."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 
@@ -22,6 +22,16 @@ from gdpfed.rounds.state import RunState
 INTERRUPTED = "interrupted before its end: charged, and not repeated"
 Announce = Callable[[str], None]
 EvaluateModel = Callable[[Theta], Evaluation]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a round's record says of its clients."""
+
+    cohort_sizes: list[int]
+    failures: dict[str, str]
+    reachable: list[int] = field(default_factory=list)
+    sums: list[ClientSum] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -72,31 +82,42 @@ class RoundLoop:
         charged in its own round.
         """
         started = perf_counter()
-        present = self.fleet.present()
-        cohorts = self._cohorts(index, present)
         self.fleet.seconds.clear()
-        sums: list[ClientSum] = []
         interrupted = self.state.ledger.charged_rounds > index
-        if not interrupted:
-            self.state.ledger.charge(index, cohorts)
-            self.files.save_ledger(self.state.ledger)
-            ahead = [] if index + 1 == end else self._cohorts(index + 1, present)
-            upcoming = self.method.requests_ahead(ahead) if ahead else []
-            sum_updates = partial(self.fleet.sum_updates, self._order_for(index), upcoming=upcoming)
-            theta, sums = self.method.round(theta, cohorts, sum_updates)
+        if interrupted:
+            outcome = self._interrupted(index)
+        else:
+            theta, outcome = self._train(index, theta, end)
         trained = perf_counter()
         evaluation = self.evaluate_model(theta)
         seconds = self.fleet.seconds | {
             "evaluate": perf_counter() - trained,
             "total": perf_counter() - started,
         }
-        record = replace(
-            self._record(index, evaluation, cohorts, sums, seconds), reachable=self._reachable(present)
-        )
-        if interrupted:
-            record = replace(record, failures={"round": INTERRUPTED})
+        record = self._record(index, evaluation, outcome, seconds)
         self._keep(index, theta, record)
         return theta, record
+
+    def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
+        """Charge a round and run it."""
+        present = self.fleet.present(index)
+        cohorts = self._cohorts(index, present)
+        self.state.ledger.charge(index, cohorts)
+        self.files.save_ledger(self.state.ledger)
+        ahead = [] if index + 1 == end else self._cohorts(index + 1, present)
+        upcoming = self.method.requests_ahead(ahead) if ahead else []
+        sum_updates = partial(self.fleet.sum_updates, self._order_for(index), upcoming=upcoming)
+        theta, sums = self.method.round(theta, cohorts, sum_updates)
+        failures = {each.name: each.failure for each in sums if each.failure is not None}
+        sizes = [len(cohort) for cohort in cohorts]
+        return theta, _Outcome(sizes, failures, self._reachable(present), sums)
+
+    def _interrupted(self, index: int) -> _Outcome:
+        """What is left of a round that was charged: the ledger's count, less that of the rounds on record."""
+        charged = list(self.state.ledger.total_participations())
+        for record in self.files.completed_records(index):
+            charged = [total - size for total, size in zip(charged, record.cohort_sizes, strict=True)]
+        return _Outcome(charged, {"round": INTERRUPTED})
 
     def _cohorts(self, index: int, present: frozenset[int] | None) -> list[npt.NDArray[np.int64]]:
         """Those drawn for a round, whatever is learnt before it, and present.
@@ -128,23 +149,19 @@ class RoundLoop:
         return replace(self.order, training=training, round_index=index)
 
     def _record(
-        self,
-        index: int,
-        evaluation: Evaluation,
-        cohorts: list[npt.NDArray[np.int64]],
-        sums: list[ClientSum],
-        seconds: dict[str, float],
+        self, index: int, evaluation: Evaluation, outcome: _Outcome, seconds: dict[str, float]
     ) -> RoundRecord:
         return RoundRecord(
             round=index + 1,
             accuracy=evaluation.accuracy,
             loss=evaluation.loss,
-            cohort_sizes=[len(cohort) for cohort in cohorts],
-            survivors=[each.survivors for each in sums],
-            failures={each.name: each.failure for each in sums if each.failure is not None},
+            cohort_sizes=outcome.cohort_sizes,
+            reachable=outcome.reachable,
+            survivors=[each.survivors for each in outcome.sums],
+            failures=outcome.failures,
             spent_epsilon=finite(self.state.ledger.spent()),
             epsilon_against_server=finite(self.state.ledger.against_server()),
-            upload_bytes=[each.upload_bytes for each in sums],
-            noise_stddevs=[each.noise_stddev for each in sums],
+            upload_bytes=[each.upload_bytes for each in outcome.sums],
+            noise_stddevs=[each.noise_stddev for each in outcome.sums],
             seconds={name: round(value, 4) for name, value in seconds.items()},
         )

@@ -77,6 +77,11 @@ class PreparedRun:
         )
 
     @property
+    def next_round(self) -> int:
+        """The first round, from 0, that is not charged yet."""
+        return 0 if self.resumed is None else self.resumed[1][0].ledger.charged_rounds
+
+    @property
     def last_round(self) -> int:
         """The round after which this process stops."""
         num_rounds = self.config.run.num_rounds

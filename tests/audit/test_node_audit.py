@@ -65,6 +65,10 @@ def a_round_twice(body):
     body["runs"][0]["rounds"].append(3)
 
 
+def a_later_start(body):
+    body["runs"][0]["terms"]["first_round"] = 2
+
+
 def a_round_too_many(body):
     body["runs"][0]["rounds"].append(5)
 
@@ -79,7 +83,8 @@ def in_clear(body):
         (less_noise, "NO"),
         (more_rounds, "NO"),
         (a_round_twice, "run one sent two updates in one round"),
-        (a_round_too_many, "run one sent an update in a round beyond its 5"),
+        (a_later_start, "run one sent an update in a round that it was not charged for"),
+        (a_round_too_many, "run one sent an update in a round that it was not charged for"),
         (in_clear, "run one showed single updates to the server"),
     ],
 )

@@ -42,6 +42,8 @@ def test_terms_are_the_plans_and_survive_a_message():
     [
         ({"run": ""}, "the terms' run is ''"),
         ({"num_rounds": 0}, "num_rounds is 0; it must be at least 1"),
+        ({"first_round": 6}, "first_round is 6; it must be below their 6 rounds"),
+        ({"first_round": -1}, "first_round is -1; it must be at least 0"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"sampling_rate": 1.5}, "sampling_rate is 1.5"),
         ({"noise_stddev": -1.0}, "noise_stddev is -1.0"),
@@ -65,6 +67,25 @@ def test_a_run_is_charged_whole_when_it_begins_and_once():
     ledger.begin(TERMS, epsilon=3.0, delta=DELTA)
     assert len(ledger.runs) == 1
     assert ledger.epsilon(DELTA, also=replace(TERMS, run="two")) > offered
+
+
+def test_a_client_that_comes_late_is_charged_for_the_rounds_from_then_on():
+    late = replace(TERMS, first_round=4)
+    ledger = ClientLedger()
+    ledger.begin(late, epsilon=3.0, delta=DELTA)
+    assert ledger.epsilon(DELTA) == composed_epsilon([replace(TERMS, num_rounds=2).charge], DELTA)
+    with pytest.raises(PrivacyError, match="round 3 of run one lies before round 4, from which on"):
+        ledger.charge("one", 3)
+    ledger.charge("one", 4)
+    for again in (TERMS, replace(TERMS, first_round=5)):
+        ledger.begin(again, epsilon=3.0, delta=DELTA)
+    assert [each.terms for each in ledger.runs] == [late]
+
+
+def test_a_ledger_of_before_that_is_charged_whole():
+    data = ledger_with("one").to_dict()
+    del data["runs"][0]["terms"]["first_round"]
+    assert ClientLedger.from_dict(data).epsilon(DELTA) == ledger_with("one").epsilon(DELTA)
 
 
 def test_the_same_run_under_other_terms_is_refused():

@@ -9,7 +9,9 @@ import numpy.typing as npt
 from local_grid import FIRST_NODE_ID, LocalGrid
 from safetensors.numpy import load_file
 
+from client_app.ledger_file import locked_ledger
 from conf.load import load
+from gdpfed.privacy.client_ledger import ClientLedger
 from gdpfed.report.records import RoundRecord, read_rounds
 from server_app.train import train
 
@@ -55,3 +57,9 @@ def grid_of_owners(
             own = {"epsilon": epsilon, "delta": 1e-3, "ledger": str(folder / f"{client}.json")}
             grid.contexts[FIRST_NODE_ID + client].node_config |= own | (more or {})
     return grid
+
+
+def ledger_of(folder: Path, client: int) -> ClientLedger:
+    """The ledger that a client of :func:`grid_of_owners` keeps."""
+    with locked_ledger(folder / f"{client}.json") as file:
+        return file.ledger

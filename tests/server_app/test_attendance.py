@@ -1,14 +1,16 @@
 """Nodes that come late, come back or leave for good: from the next round on, and charged for no other."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from flwr.app import Context, RecordDict
 from local_grid import FIRST_NODE_ID, LocalGrid, refusals
-from small_runs import NUM_CLIENTS, grid_of_owners, run
+from small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
-from client_app.ledger_file import locked_ledger
+from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.privacy.composition import composed_epsilon
 from gdpfed.rounds.errors import RunError
 
 # No dropout is tolerated: a round that asked somebody who is not there would fail.
@@ -71,6 +73,37 @@ def test_a_node_that_leaves_for_good_is_neither_asked_nor_charged_any_more(tmp_p
     assert [record.survivors for record in records] == [[24], [24], [23]]
     assert participations(tmp_path / "run") == {k: 2 if k == 7 else 3 for k in range(NUM_CLIENTS)}
     assert audit_run(tmp_path / "run").passed
+
+
+class Crash(BaseException):
+    """What a killed process looks like to the code in it."""
+
+
+def crashing(stage, occurrence, away=()):
+    """A grid on which training ends with a message of a stage, counted over all clients."""
+    seen = []
+
+    def vanishes(kind, client):
+        seen.append(kind)
+        if seen.count(stage) == occurrence:
+            raise Crash
+        return False
+
+    return online_from(LocalGrid(NUM_CLIENTS, vanishes=vanishes), away)
+
+
+@pytest.mark.parametrize(("before", "after"), [(LATE, ()), ((), LATE)])
+def test_a_round_interrupted_while_nodes_come_or_go_is_charged_to_those_who_were_there(
+    tmp_path, before, after
+):
+    directory, there = tmp_path / "run", NUM_CLIENTS - len(before)
+    with pytest.raises(Crash):
+        run(directory, SOME, grid=crashing("masked", there + 3, before))
+    records = run(directory, SOME, grid=online_from(LocalGrid(NUM_CLIENTS), after), resume=True)
+    assert [record.cohort_sizes for record in records] == [[there], [there], [NUM_CLIENTS - len(after)]]
+    assert [record.reachable for record in records] == [[there], [], [NUM_CLIENTS - len(after)]]
+    assert sum(participations(directory).values()) == 2 * there + NUM_CLIENTS - len(after)
+    assert audit_run(directory).findings == ()
 
 
 def test_under_fixed_size_sampling_an_absent_client_is_charged_all_the_same(tmp_path):
@@ -145,9 +178,35 @@ def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon
     grid = online_from(owners, {23}, comes_after=1)
     records = run(tmp_path / "run", [*SOME, "privacy.budgets=[3]"], grid=grid)
     assert [record.survivors for record in records] == [[23], [23 + runs], [23 + runs]]
-    with locked_ledger(tmp_path / "ledgers" / "23.json") as file:
-        assert [each.rounds for each in file.ledger.runs] == [[1, 2]] * runs
+    late = ledger_of(tmp_path / "ledgers", 23)
+    assert [each.rounds for each in late.runs] == [[1, 2]] * runs
+    assert [each.terms.first_round for each in late.runs] == [1] * runs
+    for each in late.runs:
+        whole = replace(each.terms, first_round=0)
+        assert 0 < late.epsilon(1e-3) < composed_epsilon([whole.charge], 1e-3) <= epsilon
     assert ("(the plan's delta is 0.001); the run goes on without it" in caplog.text) == (runs == 0)
+
+
+def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(tmp_path):
+    """Those of the first part go on under the terms that they had agreed to, whenever they came."""
+    ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
+    epsilons, overrides = [None] * 21 + [3.0] * 3, [*SOME, "privacy.budgets=[3]"]
+    first = online_from(grid_of_owners(ledgers, epsilons), {22, 23})
+    first.get_node_ids = online_from(first, {21}, comes_after=1).get_node_ids
+    run(directory, [*overrides, "run.stop_after_round=2"], grid=first)
+    second = online_from(grid_of_owners(ledgers, epsilons), {23}, comes_after=3)
+    records = run(directory, overrides, grid=second, resume=True)
+    assert [record.survivors for record in records] == [[21], [22], [23]]
+    agreed = {client: ledger_of(ledgers, client).runs for client in (21, 22, 23)}
+    assert [(each.terms.first_round, each.rounds) for each in agreed[21]] == [(1, [1, 2])]
+    assert [(each.terms.first_round, each.rounds) for each in agreed[22]] == [(2, [2])]
+    assert agreed[23] == ()
+    spent = [ledger_of(ledgers, client).epsilon(1e-3) for client in (21, 22)]
+    assert spent[0] > spent[1] > 0
+    for client in (21, 22):
+        audit = audit_node_ledger(ledgers / f"{client}.json")
+        assert audit.passed
+        assert audit.runs[0].epsilon == pytest.approx(ledger_of(ledgers, client).epsilon(1e-3), rel=0.02)
 
 
 def test_fewer_than_the_least_are_too_few(tmp_path):

@@ -6,9 +6,8 @@ import re
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 from local_grid import FIRST_NODE_ID, LocalGrid, kinds_of, refusals
-from small_runs import NUM_CLIENTS, grid_of_owners, run
+from small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
-from client_app.ledger_file import locked_ledger
 from conf.schema import ConfigError
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
@@ -27,11 +26,6 @@ def plan_of(directory):
 def assignment_of(directory):
     groups = json.loads((directory / "assignment.json").read_text())["clients"]
     return [{client for start, stop in group for client in range(start, stop)} for group in groups]
-
-
-def ledger_of(folder, client):
-    with locked_ledger(folder / f"{client}.json") as file:
-        return file.ledger
 
 
 def test_groups_are_formed_of_what_the_nodes_say(tmp_path):
