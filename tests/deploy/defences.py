@@ -73,7 +73,7 @@ DEFENCES = (
     Defence(
         "charged-before",
         "test_a_server_app_killed_in_any_stage_is_resumed[share]",
-        (("gdpfed/rounds/loop.py", "            self.files.save_ledger(self.state.ledger)\n", ""),),
+        (("gdpfed/rounds/loop.py", "        self.files.save_ledger(self.state.ledger)\n", ""),),
     ),
     Defence(
         "not-repeated",
@@ -182,20 +182,29 @@ DEFENCES = (
 )
 
 
+def take_away(defence: Defence, directory: Path) -> None:
+    """Remove a defence from the project in a directory.
+
+    Raises:
+        ValueError: its code is not there: the list has to be mended.
+    """
+    for file, code, replacement in defence.removals:
+        text = (directory / file).read_text(encoding="utf-8")
+        if text.count(code) != 1:
+            raise ValueError(f"{defence.name}: {file} holds {text.count(code)} times {code!r}")
+        (directory / file).write_text(text.replace(code, replacement), encoding="utf-8")
+
+
 def failing_without(defence: Defence) -> bool:
     """Whether the test fails once the defence is gone.
 
     Raises:
-        ValueError: the code or the test is not there: the list has to be mended.
+        ValueError: the code or the test is not there.
     """
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory)
         copy_of_project(copy, FOLDERS, FILES)
-        for file, code, replacement in defence.removals:
-            text = (copy / file).read_text(encoding="utf-8")
-            if text.count(code) != 1:
-                raise ValueError(f"{defence.name}: {file} holds {text.count(code)} times {code!r}")
-            (copy / file).write_text(text.replace(code, replacement), encoding="utf-8")
+        take_away(defence, copy)
         test = f"tests/deploy/test_faults.py::{defence.test}"
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-m", "slow or not slow", test],
