@@ -53,18 +53,20 @@ def with_said_budgets(config: Config, joined: Joined) -> Config:
 
 
 def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict[int, Terms]:
-    """The terms of every client that has a budget of its own, and takes part from a round on."""
+    """The terms of every client that has a budget of its own, from a round on; none once all are charged."""
     plan, secagg = run.method.plan, run.config.secagg
+    if first_round == plan.num_rounds:
+        return {}
     terms: dict[int, Terms] = {}
     for index, group in enumerate(plan.groups):
         own = terms_of(
             plan,
             index,
             run.name,
+            first_round=first_round,
             dropout_tolerance=secagg.dropout_tolerance,
             corrupt_tolerance=secagg.corrupt_tolerance,
         )
-        own = replace(own, first_round=first_round)
         terms |= dict.fromkeys(joined.budgets.keys() & set(group.clients), own)
     return terms
 

@@ -112,9 +112,15 @@ class Terms:
 
 
 def terms_of(
-    plan: PrivacyPlan, group_index: int, run: str, *, dropout_tolerance: float, corrupt_tolerance: float
+    plan: PrivacyPlan,
+    group_index: int,
+    run: str,
+    *,
+    first_round: int = 0,
+    dropout_tolerance: float,
+    corrupt_tolerance: float,
 ) -> Terms:
-    """The terms of one group of a plan, with the tolerances of its sums."""
+    """The terms of one group of a plan from a round on, with the tolerances of its sums."""
     group, mechanism = plan.groups[group_index], plan.mechanism(group_index)
     return Terms(
         run=run,
@@ -129,6 +135,7 @@ def terms_of(
         noise_stddev=mechanism.noise_stddev,
         clipping_norm=mechanism.clipping_norm,
         num_rounds=plan.num_rounds,
+        first_round=first_round,
         noise=plan.noise,
         sums_hidden=plan.sums_hidden,
         dropout_tolerance=dropout_tolerance,

@@ -14,6 +14,10 @@ from gdpfed.exchange import STAGES
 FIRST_NODE_ID = 1000
 
 
+class Crash(BaseException):
+    """What a killed process looks like to the code in it."""
+
+
 class LocalGrid:
     """One context a node, kept between messages as Flower keeps it.
 
@@ -91,6 +95,19 @@ class LocalGrid:
             return Message(Error(code=1, reason=str(error)), reply_to=message)
         self.replies.append(reply.content)
         return reply
+
+
+def crashing_grid(num_nodes: int, stage: str, occurrence: int) -> LocalGrid:
+    """A grid on which training ends when some message of a stage is sent, counted over all clients."""
+    seen: list[str] = []
+
+    def vanishes(kind: str, client: int) -> bool:
+        seen.append(kind)
+        if kind == stage and seen.count(stage) == occurrence:
+            raise Crash
+        return False
+
+    return LocalGrid(num_nodes, vanishes=vanishes)
 
 
 def kinds_of(message: Message) -> list[str]:

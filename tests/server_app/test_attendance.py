@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from flwr.app import Context, RecordDict
-from local_grid import FIRST_NODE_ID, LocalGrid, refusals
+from local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
 from small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
 from gdpfed.audit.node_audit import audit_node_ledger
@@ -75,30 +75,13 @@ def test_a_node_that_leaves_for_good_is_neither_asked_nor_charged_any_more(tmp_p
     assert audit_run(tmp_path / "run").passed
 
 
-class Crash(BaseException):
-    """What a killed process looks like to the code in it."""
-
-
-def crashing(stage, occurrence, away=()):
-    """A grid on which training ends with a message of a stage, counted over all clients."""
-    seen = []
-
-    def vanishes(kind, client):
-        seen.append(kind)
-        if seen.count(stage) == occurrence:
-            raise Crash
-        return False
-
-    return online_from(LocalGrid(NUM_CLIENTS, vanishes=vanishes), away)
-
-
 @pytest.mark.parametrize(("before", "after"), [(LATE, ()), ((), LATE)])
 def test_a_round_interrupted_while_nodes_come_or_go_is_charged_to_those_who_were_there(
     tmp_path, before, after
 ):
     directory, there = tmp_path / "run", NUM_CLIENTS - len(before)
     with pytest.raises(Crash):
-        run(directory, SOME, grid=crashing("masked", there + 3, before))
+        run(directory, SOME, grid=online_from(crashing_grid(NUM_CLIENTS, "masked", there + 3), before))
     records = run(directory, SOME, grid=online_from(LocalGrid(NUM_CLIENTS), after), resume=True)
     assert [record.cohort_sizes for record in records] == [[there], [there], [NUM_CLIENTS - len(after)]]
     assert [record.reachable for record in records] == [[there], [], [NUM_CLIENTS - len(after)]]

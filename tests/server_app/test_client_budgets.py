@@ -5,7 +5,7 @@ import re
 
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from local_grid import FIRST_NODE_ID, LocalGrid, kinds_of, refusals
+from local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, kinds_of, refusals
 from small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
 from conf.schema import ConfigError
@@ -202,6 +202,20 @@ def test_a_limit_against_the_server_ends_a_nodes_part_and_not_the_run(tmp_path):
     ledger = ledger_of(tmp_path / "ledgers", 23)
     assert ledger.runs[0].rounds == [0]
     assert ledger.epsilon_against_server(1e-3) <= 2.0
+
+
+def test_a_run_killed_in_its_last_round_is_concluded_with_nothing_left_to_agree(tmp_path):
+    overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=2"]
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 24)
+    grid.vanishes = crashing_grid(NUM_CLIENTS, "unmask", NUM_CLIENTS + 3).vanishes
+    with pytest.raises(Crash):
+        run(tmp_path / "run", overrides, grid=grid)
+    again = grid_of_owners(tmp_path / "ledgers", [3.0] * 24)
+    records = run(tmp_path / "run", overrides, grid=again, resume=True)
+    assert [record.survivors for record in records] == [[24], []]
+    assert again.exchanges == [{"join"}]
+    assert [each.rounds for each in ledger_of(tmp_path / "ledgers", 5).runs] == [[0, 1]]
+    assert (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_an_update_is_written_down_before_it_leaves(tmp_path):

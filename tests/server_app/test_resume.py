@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from local_grid import LocalGrid
+from local_grid import Crash, LocalGrid, crashing_grid
 from small_runs import NUM_CLIENTS, files_in, final_model, run
 
 from gdpfed.methods import ClientSum
@@ -15,10 +15,6 @@ from gdpfed.rounds.errors import RunError
 from server_app.fleet import GridFleet
 
 
-class Crash(BaseException):
-    """What a killed process looks like to the code in it."""
-
-
 def paused(directory, overrides=()):
     run(directory, [*overrides, "run.stop_after_round=1"])
     return directory
@@ -26,16 +22,8 @@ def paused(directory, overrides=()):
 
 def interrupted(directory, overrides, stage, occurrence):
     """Training ends when some message of a stage is sent, counted over all clients."""
-    seen = []
-
-    def vanishes(kind, client):
-        seen.append(kind)
-        if kind == stage and seen.count(stage) == occurrence:
-            raise Crash
-        return False
-
     with pytest.raises(Crash):
-        run(directory, overrides, grid=LocalGrid(NUM_CLIENTS, vanishes=vanishes))
+        run(directory, overrides, grid=crashing_grid(NUM_CLIENTS, stage, occurrence))
 
 
 def test_resumed_run_ends_with_the_same_model(tmp_path):
