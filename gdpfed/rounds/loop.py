@@ -76,15 +76,10 @@ class RoundLoop:
             yield theta, record
 
     def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundRecord]:
-        """One round, charged first; a round that an earlier process had charged is not run again.
-
-        Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
-        charged in its own round.
-        """
+        """One round and its record; a round that an earlier process had charged is not run again."""
         started = perf_counter()
         self.fleet.seconds.clear()
-        interrupted = self.state.ledger.charged_rounds > index
-        if interrupted:
+        if self.state.ledger.charged_rounds > index:
             outcome = self._interrupted(index)
         else:
             theta, outcome = self._train(index, theta, end)
@@ -99,7 +94,11 @@ class RoundLoop:
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
-        """Charge a round and run it."""
+        """Charge a round, then run it.
+
+        Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
+        charged in its own round.
+        """
         present = self.fleet.present(index)
         cohorts = self._cohorts(index, present)
         self.state.ledger.charge(index, cohorts)

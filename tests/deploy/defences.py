@@ -39,36 +39,28 @@ class Defence:
     removals: tuple[tuple[str, str, str], ...]
 
 
+DEADLINE = ("server_app/exchange.py", "self.timeout_seconds)", "1e9)")
+ERRORS_TOLERATED = (
+    "server_app/exchange.py",
+    "            if reason is None:\n",
+    "            if reply.has_error():\n                raise OSError(reason)\n"
+    "            if reason is None:\n",
+)
 DEFENCES = (
     Defence(
         "node-vanishes",
         "test_a_node_killed_at_any_stage[share-4]",
-        (
-            (
-                "server_app/exchange.py",
-                "            if reason is None:\n",
-                "            if reply.has_error():\n                raise OSError(reason)\n"
-                "            if reason is None:\n",
-            ),
-        ),
+        (ERRORS_TOLERATED,),
     ),
     Defence(
         "node-cut-off",
         "test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next",
-        (
-            ("server_app/exchange.py", "self.timeout_seconds)", "1e9)"),
-            (
-                "server_app/exchange.py",
-                "            if reason is None:\n",
-                "            if reply.has_error():\n                raise OSError(reason)\n"
-                "            if reason is None:\n",
-            ),
-        ),
+        (DEADLINE, ERRORS_TOLERATED),
     ),
     Defence(
         "deadline",
         "test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
-        (("server_app/exchange.py", "self.timeout_seconds)", "1e9)"),),
+        (DEADLINE,),
     ),
     Defence(
         "charged-before",
@@ -78,13 +70,7 @@ DEFENCES = (
     Defence(
         "not-repeated",
         "test_a_server_app_killed_in_any_stage_is_resumed[unmask]",
-        (
-            (
-                "gdpfed/rounds/loop.py",
-                "interrupted = self.state.ledger.charged_rounds > index",
-                "interrupted = False",
-            ),
-        ),
+        (("gdpfed/rounds/loop.py", "if self.state.ledger.charged_rounds > index:", "if False:"),),
     ),
     Defence(
         "full-disk",
