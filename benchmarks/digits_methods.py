@@ -24,9 +24,9 @@ from rich.progress import (
 )
 
 from conf.load import load
-from gdpfed.launch import Launch
+from gdpfed.launch.simulation_backend import Launch
 from gdpfed.methods import make_method
-from gdpfed.report.records import read_rounds
+from gdpfed.runs.records import read_rounds
 
 LINES = (
     ("fedavg (no privacy)", ["method=fedavg"]),

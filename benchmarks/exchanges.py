@@ -20,8 +20,8 @@ from rich.table import Table
 from deploy.control import training_words
 from deploy.processes import OPERATOR, LoopbackFederation
 from deploy.topology import Federation
-from gdpfed.flower_run import FlowerRun, run_command
-from gdpfed.report.records import read_rounds
+from gdpfed.launch.flower_run import FlowerRun, run_command
+from gdpfed.runs.records import read_rounds
 
 SECAGG_PLUS_APP = Path(__file__).parent / "secagg_plus_app"
 SECONDS_LINE = "round seconds "

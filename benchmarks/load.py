@@ -26,16 +26,16 @@ from rich.table import Table
 from conf.load import load
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.exchange import BEGIN, JOIN, OFFER
-from gdpfed.report.records import RoundRecord, read_rounds
-from gdpfed.rounds.run_directory import RunDirectory
+from gdpfed.clients.messages import BEGIN, JOIN, OFFER
+from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.records import RoundRecord, read_rounds
 from secagg import ClientSession, MaskedSum, ServerSession
 from server_app.train import train
 
 # The grid that the tests exchange messages on.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "server_app"))
-from local_grid import LocalGrid
-from small_runs import grid_of_owners
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from testing.local_grid import LocalGrid
+from testing.small_runs import grid_of_owners
 
 BUDGET = 8.0
 MIB = 2**20

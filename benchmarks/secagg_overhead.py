@@ -21,11 +21,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from conf.load import load
-from gdpfed.launch import Launch
+from gdpfed.launch.simulation_backend import Launch
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.report.records import read_rounds
-from gdpfed.tasks import task_of
+from gdpfed.rounds.task import task_of
+from gdpfed.runs.records import read_rounds
 
 ECHO_APP = Path(__file__).parent / "echo_app"
 ECHO_LINE = "echo seconds "

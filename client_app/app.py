@@ -21,7 +21,7 @@ from client_app.request import StageRequest
 from client_app.session import MASKED_SLOT, erase_session
 from client_app.settings import NodeConfigError, budget_of, check_data, client_id_of
 from client_app.stages import HANDLERS
-from gdpfed.exchange import (
+from gdpfed.clients.messages import (
     BEGIN,
     CHECK,
     CLIENT_RECORD,
@@ -33,7 +33,7 @@ from gdpfed.exchange import (
     STAGES,
     UNMASK,
 )
-from gdpfed.privacy.errors import PrivacyError
+from gdpfed.errors import PrivacyError
 from secagg import SecAggError
 
 app = ClientApp()

@@ -13,14 +13,14 @@ from flwr.app import ConfigRecord, RecordDict
 from client_app.ledger_file import locked_ledger
 from client_app.request import RoundOfRun
 from client_app.settings import Budget
-from gdpfed.exchange import TERMS_RECORD
-from gdpfed.privacy.client_ledger import ClientLedger
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.privacy.terms import Terms
+from gdpfed.clients.messages import TERMS_RECORD
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.privacy.ledgers.terms import Terms
 from secagg import RoundParameters
 
 if TYPE_CHECKING:
-    from gdpfed.learning.order import TrainingOrder
+    from gdpfed.clients.order import TrainingOrder
 
 VISIBLE_UPDATES = (
     "the server would see single updates (secagg=off), against which no budget holds: use secagg=pairwise"

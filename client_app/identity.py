@@ -13,7 +13,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from client_app.settings import NodeConfigError
-from gdpfed.exchange import ROSTER_RECORD
+from gdpfed.clients.messages import ROSTER_RECORD
 from secagg import Identity, RemoteProtocolError
 
 IDENTITY_KEY = "secagg-identity"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from client_app.settings import NodeConfigError
-from gdpfed.privacy.client_ledger import ClientLedger
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.write_whole import PRIVATE_MODE, write_whole
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.runs.write_whole import PRIVATE_MODE, write_whole
 
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.05

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
 
-from gdpfed.exchange import DATA, ROUND, RUN
+from gdpfed.clients.messages import DATA, ROUND, RUN
 from secagg import RemoteProtocolError
 
 

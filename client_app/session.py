@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context
 from client_app.identity import identity_of, roster_of
 from client_app.request import RoundOfRun
 from client_app.settings import policy_of
-from gdpfed.exchange import DATA, ROUND, RUN
+from gdpfed.clients.messages import DATA, ROUND, RUN
 from secagg import ClientSession, LocalProtocolError
 
 AGREEING = "secagg-session-agreeing"

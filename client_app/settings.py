@@ -8,8 +8,8 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.common.logger import log
 
+from gdpfed.errors import InputError, LearningError
 from gdpfed.learning.datasets.own import read_own
-from gdpfed.learning.errors import LearningError
 from secagg import ClientPolicy
 
 CLIENT_ID_KEY = "partition-id"
@@ -22,7 +22,7 @@ DATA_KEY = "data"
 DEFAULT_DELTA = 1e-5
 
 
-class NodeConfigError(ValueError):
+class NodeConfigError(InputError):
     """A node configuration that cannot be used; the message names the key and the remedy."""
 
 

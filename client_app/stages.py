@@ -10,7 +10,7 @@ from client_app.request import StageRequest
 from client_app.session import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
 from client_app.settings import budget_of, client_id_of, data_of, policy_of
 from client_app.update import encoded_update, order_and_model
-from gdpfed.exchange import ADVERTISE, CHECK, MASKED, PLAIN, SHARE, UNMASK
+from gdpfed.clients.messages import ADVERTISE, CHECK, MASKED, PLAIN, SHARE, UNMASK
 from secagg import RoundParameters
 
 

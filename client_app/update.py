@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
+from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, RoundParameters
 
 if TYPE_CHECKING:
-    from gdpfed.learning.order import TrainingOrder
+    from gdpfed.clients.order import TrainingOrder
 
 
 def order_and_model(
@@ -28,8 +28,8 @@ def order_and_model(
         OrderError: records are missing, or the model has another size than the client agreed to.
     """
     with loaded_for_good("torch"):
-        from gdpfed.client_update import OrderError
-        from gdpfed.learning.order import TrainingOrder
+        from gdpfed.clients.order import TrainingOrder
+        from gdpfed.clients.update import OrderError
 
     order, arrays = content.get(ORDER_RECORD), content.get(THETA_RECORD)
     if not isinstance(order, ConfigRecord) or not isinstance(arrays, ArrayRecord):
@@ -55,7 +55,7 @@ def encoded_update(
 
     ``own_data`` is the file with this client's own examples; without one its part of the data set.
     """
-    from gdpfed.client_update import noise_steps, update_steps
+    from gdpfed.clients.update import noise_steps, update_steps
 
     encoding = parameters.encoding(num_contributors)
     steps = update_steps(order, theta, encoding, client_id, own_data)

@@ -14,7 +14,8 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from conf.schema import METHODS, ConfigError, require
+from conf.schema import METHODS, require
+from gdpfed.errors import ConfigError
 
 EXPERIMENT_DIRECTORY = Path(__file__).resolve().parent / "experiment"
 METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"

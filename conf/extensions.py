@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from conf.schema import METHODS, ConfigError, MethodConfig
+from conf.schema import METHODS, MethodConfig
+from gdpfed.errors import ConfigError
 from gdpfed.registry import Registry
 
 OWN_DIRECTORY = Path(__file__).resolve().parent

@@ -16,15 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from conf.extensions import OWN_DIRECTORY, method_configs, option_directories
-from conf.schema import (
-    Config,
-    ConfigError,
-    DatasetConfig,
-    PrivacyConfig,
-    RunConfig,
-    SecAggConfig,
-    SimulationConfig,
-)
+from conf.schema import Config, DatasetConfig, PrivacyConfig, RunConfig, SecAggConfig, SimulationConfig
+from gdpfed.errors import ConfigError
 
 
 def _register_schema() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from gdpfed.errors import ConfigError
+
 RENYI_ORDERS = ("auto", "fine", "whole")
 SECAGG_MODES = ("curious", "active", "off")
 NOISES = ("gaussian", "discrete_gaussian")
@@ -21,10 +23,6 @@ PRECISIONS = ("float32", "tf32", "bf16")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
 """privacy.budgets where every client says its own."""
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the value and the remedy."""
 
 
 def require(holds: bool, message: str) -> None:

@@ -20,9 +20,10 @@ from pathlib import Path
 from conf.schema import CLIENTS
 from deploy.options import exit_status
 from deploy.topology import Federation
-from gdpfed.flower_home import PROJECT
-from gdpfed.flower_run import CONNECTION, LaunchError, run_command, training_config, write_connection
-from gdpfed.report.records import run_path
+from gdpfed.errors import FailedError, LaunchError
+from gdpfed.launch.flower_run import CONNECTION, run_command, training_config, write_connection
+from gdpfed.launch.home import PROJECT
+from gdpfed.runs.records import run_path
 
 FLWR = Path(sys.executable).with_name("flwr")
 POLL_SECONDS = 0.5
@@ -42,7 +43,7 @@ FEW_NODES = (
 )
 
 
-class ControlError(RuntimeError):
+class ControlError(FailedError):
     """What the SuperLink refused or did not answer; one line."""
 
 

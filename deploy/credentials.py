@@ -36,6 +36,7 @@ from deploy.topology import (
     TLS_KEY_FILE,
     Service,
 )
+from gdpfed.errors import FailedError
 
 AUTHORITY, PUBLIC = "authority", "public"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE
@@ -43,7 +44,7 @@ SECRETS = (IDENTITY_FILE, SECRET_FILE, TLS_KEY_FILE)
 SECRET_BYTES = 32
 
 
-class CredentialsError(RuntimeError):
+class CredentialsError(FailedError):
     """Credentials that cannot be made; the message names the file and the remedy."""
 
 

@@ -10,23 +10,22 @@ from rich.console import Console
 
 from client_app.settings import DEFAULT_DELTA
 from conf.load import load
-from conf.schema import CLIENTS, ConfigError
+from conf.schema import CLIENTS
 from deploy.control import ControlError, group_word, training_words
 from deploy.credentials import CredentialsError
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.processes import LoopbackFederation
 from deploy.topology import Federation
 from gdpfed.audit.node_audit import audit_node_ledger
-from gdpfed.audit.run_files import AuditError
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
-from gdpfed.flower_run import LaunchError, require_unused
+from gdpfed.errors import AuditError, ConfigError, LaunchError, PrivacyError
+from gdpfed.launch.flower_run import require_unused
 from gdpfed.methods import make_method
-from gdpfed.privacy import default_delta
-from gdpfed.privacy.errors import PrivacyError
+from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.progress import RunProgress
-from gdpfed.report.records import read_rounds, run_path
+from gdpfed.runs.records import read_rounds, run_path
 
 EXPECTED = (ConfigError, PrivacyError, LaunchError, ControlError, CredentialsError, AuditError)
 

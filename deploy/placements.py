@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.topology import SUPERLINK, Federation, Node, services
-from gdpfed.flower_home import free_ports
+from gdpfed.launch.home import free_ports
 
 LOOPBACK = "127.0.0.1"
 SUPERLINK_PORT = 8000

@@ -24,9 +24,10 @@ from deploy.topology import (
     Service,
     services,
 )
-from gdpfed.flower_home import FlowerHome, last_line
-from gdpfed.flower_run import FlowerRun, LaunchError
-from gdpfed.report.records import CONFIG_FILE
+from gdpfed.errors import LaunchError
+from gdpfed.launch.flower_run import FlowerRun
+from gdpfed.launch.home import FlowerHome, last_line
+from gdpfed.runs.records import CONFIG_FILE
 
 POLL_SECONDS = 0.25
 START_SECONDS = 180.0

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gdpfed.errors import InputError
+
 SUPERLINK = "superlink"
 SERVER_SUPEREXEC = "server-superexec"
 SERVER = "server"
@@ -45,7 +47,7 @@ ENVIRONMENT = {
 }
 
 
-class TopologyError(ValueError):
+class TopologyError(InputError):
     """A federation that cannot be built; the message names the value and the remedy."""
 
 

@@ -4,10 +4,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from conf.load import load, split
-from conf.schema import ConfigError
-from gdpfed.learning.errors import LearningError
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.rounds.errors import RunError
+from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from server_app.train import train
 
 app = ServerApp()

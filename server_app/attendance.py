@@ -7,8 +7,8 @@ from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.privacy.terms import Terms
-from gdpfed.rounds.errors import RunError
+from gdpfed.errors import RunError
+from gdpfed.privacy.ledgers.terms import Terms
 from server_app.budgets import begin_terms, offer_terms
 from server_app.join import Joined, ask_which_clients
 

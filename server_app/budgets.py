@@ -8,12 +8,12 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
-from gdpfed.exchange import BEGIN, OFFER, TERMS_RECORD
+from gdpfed.clients.messages import BEGIN, OFFER, TERMS_RECORD
+from gdpfed.errors import RunError
 from gdpfed.methods.rates import configured_delta
-from gdpfed.privacy.terms import Terms, terms_of
-from gdpfed.rounds.errors import RunError
+from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.rounds.run_directory import saved_client_budgets
+from gdpfed.runs.directory import saved_client_budgets
 from server_app.exchange import failure_of
 from server_app.join import Joined
 from server_app.replies import send_and_receive

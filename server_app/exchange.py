@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.exchange import REFUSAL_RECORD, STAGES
+from gdpfed.clients.messages import REFUSAL_RECORD, STAGES
 from server_app.replies import send_and_receive
 
 

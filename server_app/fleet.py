@@ -12,8 +12,8 @@ from math import inf
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.schema import SecAggConfig
-from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
 from gdpfed.rounds.pairwise import PairwiseSums

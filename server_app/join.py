@@ -9,8 +9,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.exchange import CLIENT_RECORD, JOIN
-from gdpfed.rounds.errors import RunError
+from gdpfed.clients.messages import CLIENT_RECORD, JOIN
+from gdpfed.errors import RunError
 from server_app.exchange import failure_of
 from server_app.replies import send_and_receive
 

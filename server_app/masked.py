@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
 
-from gdpfed.exchange import ADVERTISE, CHECK, MASKED, ROSTER_RECORD, SHARE, UNMASK
+from gdpfed.clients.messages import ADVERTISE, CHECK, MASKED, ROSTER_RECORD, SHARE, UNMASK
 from gdpfed.rounds.pairwise import StageRequests
 from secagg import Stage
 from server_app.exchange import Exchanger

@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import RecordDict
 from flwr.common.logger import log
 
-from gdpfed.exchange import PLAIN
+from gdpfed.clients.messages import PLAIN
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.fleet import Jobs
 from gdpfed.rounds.plain import plain_sum

@@ -6,7 +6,7 @@ from logging import WARNING
 from flwr.app import ConfigRecord, RecordDict
 from flwr.common.logger import log
 
-from gdpfed.exchange import DATA, REFUSAL, ROUND, RUN
+from gdpfed.clients.messages import DATA, REFUSAL, ROUND, RUN
 
 
 def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:

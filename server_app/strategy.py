@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from gdpfed.exchange import THETA_RECORD
+from gdpfed.clients.messages import THETA_RECORD
 from gdpfed.rounds.run import OpenRun
 
 

@@ -6,7 +6,8 @@ from logging import INFO
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from conf.schema import Config, ConfigError
+from conf.schema import Config
+from gdpfed.errors import ConfigError
 from gdpfed.rounds.run import PreparedRun
 from server_app.attendance import Attendance
 from server_app.budgets import (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from benchmarks.simulation.work import PFL_PYTHON, PROJECT, Measured, Work, run_alone
 from conf.load import load
-from gdpfed.launch import Launch
+from gdpfed.launch.simulation_backend import Launch
 from gdpfed.methods import make_method
-from gdpfed.report.records import read_rounds
+from gdpfed.runs.records import read_rounds
 
 
 def simulate(work: Work, *more: str, watched: bool = False) -> Measured:

@@ -16,10 +16,10 @@ from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.learning.models import flatten
 from gdpfed.rounds.run import order_of
+from gdpfed.rounds.task import task_of
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
 from gdpfed.simulation.examples import Batches, DeviceExamples
-from gdpfed.tasks import task_of
 
 REPEATS = 15
 PRODUCT_SIZE = 512

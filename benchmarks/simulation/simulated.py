@@ -10,8 +10,8 @@ import psutil
 
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
-from gdpfed.report.records import read_rounds
 from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.records import read_rounds
 from gdpfed.simulation.simulate import simulate_prepared
 
 SAMPLE_SECONDS = 0.02

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gdpfed.audit.accounting import SampledSums, composed_epsilon, epsilon_against_server
-from gdpfed.audit.run_files import AuditError
+from gdpfed.errors import AuditError
 
 
 @dataclass(frozen=True)

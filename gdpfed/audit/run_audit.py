@@ -8,7 +8,8 @@ from pathlib import Path
 from gdpfed.audit.accounting import epsilon_after, epsilon_against_server
 from gdpfed.audit.plan_checks import check_plan, sums_of
 from gdpfed.audit.round_checks import check_rounds
-from gdpfed.audit.run_files import AuditError, RunFiles
+from gdpfed.audit.run_files import RunFiles
+from gdpfed.errors import AuditError
 
 # Two upper bounds of one figure on different grids; every round is compared on the coarsest.
 AGREES_WITHIN = 0.02

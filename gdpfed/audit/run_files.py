@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from gdpfed.report.records import ASSIGNMENT_FILE, CONFIG_FILE, LEDGER_FILE, PLAN_FILE, ROUNDS_FILE
-
-
-class AuditError(ValueError):
-    """Files that cannot be audited at all; the message names the file and what is wrong."""
+from gdpfed.errors import AuditError
+from gdpfed.runs.records import ASSIGNMENT_FILE, CONFIG_FILE, LEDGER_FILE, PLAN_FILE, ROUNDS_FILE
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from conf.schema import ConfigError
-from gdpfed.audit.run_files import AuditError
 from gdpfed.cli import audit, partition, plan, report, reproduce, run, simulate
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
-from gdpfed.experiments.errors import ExperimentError
-from gdpfed.flower_run import LaunchError
-from gdpfed.learning.errors import LearningError
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.report.errors import ReportError
-from gdpfed.rounds.errors import RunError
+from gdpfed.errors import FailedError, InputError
 
 COMMANDS = (
     plan.COMMAND,
@@ -25,8 +18,6 @@ COMMANDS = (
     report.COMMAND,
     reproduce.COMMAND,
 )
-BAD_INPUT = (ConfigError, ExperimentError, LearningError, PrivacyError, ReportError)
-FAILURES = (LaunchError, RunError, AuditError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = options.command
     try:
         return command.execute(options)
-    except BAD_INPUT as error:
+    except InputError as error:
         print(f"gdpfed: {error}", file=sys.stderr)
         return 2
-    except FAILURES as error:
+    except FailedError as error:
         print(f"gdpfed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:

@@ -5,11 +5,10 @@ import json
 from collections.abc import Sequence
 
 from conf.load import load
-from conf.schema import ConfigError
 from gdpfed.cli.command import Command, add_overrides, make_console
 from gdpfed.cli.show_plan import show_plan
+from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, make_method
-from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.plan_table import comparison_table
 

@@ -11,8 +11,8 @@ from conf.experiment import experiments, load_experiment
 from conf.schema import Config
 from gdpfed.child_process import can_fork
 from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.errors import ExperimentError
 from gdpfed.experiments.crew import Alone, Crew, Observe
-from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.forked import Forked
 from gdpfed.experiments.reproduce import Reproduction, reproduce
 from gdpfed.experiments.setting import Setting
@@ -112,7 +112,7 @@ def _train_on_one_core(config: Config, *, observe: Observe | None = None) -> Pat
 def _load(config: Config) -> None:
     """The data, and the modules that would otherwise take every forked process seconds to import."""
     import gdpfed.simulation  # noqa: F401
-    from gdpfed.tasks import task_of
+    from gdpfed.rounds.task import task_of
 
     task_of(config).load()
 

@@ -5,10 +5,10 @@ import argparse
 from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console
 from gdpfed.cli.show_plan import show_plan
-from gdpfed.launch import Launch
+from gdpfed.launch.simulation_backend import Launch
 from gdpfed.methods import make_method
 from gdpfed.report.progress import RunProgress
-from gdpfed.report.records import read_rounds, run_path
+from gdpfed.runs.records import read_rounds, run_path
 
 EXAMPLES = """\
 gdpfed run method=dp_fedavg run.seed=1            train in simulation, with a progress bar

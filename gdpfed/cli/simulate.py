@@ -7,9 +7,9 @@ from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console
 from gdpfed.cli.show_plan import show_plan
 from gdpfed.report.progress import RunProgress
-from gdpfed.report.records import RoundRecord, read_rounds
-from gdpfed.rounds.checkpoint import CHECKPOINT_FILE
 from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.checkpoint import CHECKPOINT_FILE
+from gdpfed.runs.records import RoundRecord, read_rounds
 from gdpfed.simulation.simulate import simulate_prepared
 
 EXAMPLES = """\

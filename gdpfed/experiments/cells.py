@@ -7,7 +7,8 @@ from typing import Any
 
 from conf.experiment import Choice, Experiment
 from conf.load import load
-from conf.schema import Config, ConfigError
+from conf.schema import Config
+from gdpfed.errors import ConfigError
 from gdpfed.experiments.setting import Setting
 from gdpfed.methods import make_method
 

@@ -5,11 +5,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from conf.schema import Config, ConfigError
+from conf.schema import Config
+from gdpfed.errors import ConfigError, LearningError, PrivacyError
 from gdpfed.experiments.runs import CellRun
-from gdpfed.learning.errors import LearningError
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.report.records import RoundRecord
+from gdpfed.runs.records import RoundRecord
 
 Observe = Callable[[RoundRecord], None]
 Refusal = LearningError | ConfigError | PrivacyError

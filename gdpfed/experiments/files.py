@@ -8,12 +8,12 @@ from typing import Any
 import yaml
 
 from conf.experiment import Experiment
+from gdpfed.errors import ExperimentError
 from gdpfed.experiments.cells import Cell
-from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.outcomes import Outcome
 from gdpfed.experiments.presentation import Presentation
-from gdpfed.report.records import CONFIG_FILE
-from gdpfed.rounds.checkpoint import save_whole
+from gdpfed.runs.checkpoint import save_whole
+from gdpfed.runs.records import CONFIG_FILE
 
 TABLE_FILE = "table.md"
 FIGURES_FILE = "figures.csv"

@@ -11,10 +11,10 @@ from typing import Self, cast
 
 from conf.schema import Config
 from gdpfed.child_process import serve_only
+from gdpfed.errors import RunError
 from gdpfed.experiments.crew import Observe, Refusal, Trainer, refusal_of
 from gdpfed.experiments.runs import CellRun
-from gdpfed.report.records import RoundRecord
-from gdpfed.rounds.errors import RunError
+from gdpfed.runs.records import RoundRecord
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from conf.experiment import Experiment
 from conf.load import load
-from conf.schema import ConfigError
+from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.footnotes import Footnotes
 from gdpfed.experiments.layout import dataset_label
 from gdpfed.experiments.presentation import Presentation
 from gdpfed.experiments.printed_search import as_printed
 from gdpfed.methods import make_method
-from gdpfed.privacy.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.comparison import ABSENT
 from gdpfed.report.dots import Dots, draw_dots, height_inches

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from gdpfed.experiments.errors import ExperimentError
+from gdpfed.errors import ExperimentError
 
 LOCK_FILE = ".lock"
 

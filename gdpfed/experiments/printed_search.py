@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from gdpfed.privacy.accounting import make_accountant
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, noise_magnitude
+from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.privacy.planning.make_plan import noise_magnitude
 
 LARGEST_NOISE_MULTIPLIER = 20.0
 TOLERANCE = 0.01

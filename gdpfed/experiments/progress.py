@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from conf.experiment import Experiment
 from gdpfed.experiments.pace import Pace, clock
 from gdpfed.experiments.runs import CellRun
-from gdpfed.report.records import RoundRecord, read_rounds
+from gdpfed.runs.records import RoundRecord, read_rounds
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from conf.experiment import Experiment
-from conf.schema import ConfigError
+from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.footnotes import Footnotes
 from gdpfed.experiments.layout import dataset_label
@@ -16,8 +16,7 @@ from gdpfed.experiments.presentation import Presentation
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.gdpfed import GDPFedPlus
 from gdpfed.methods.rates import configured_delta, group_rates
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.privacy.sampling_rates import closed_form_sampling_rates
+from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates
 from gdpfed.report.style import COLOURS, line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.experiment import Experiment
+from gdpfed.errors import ExperimentError
 from gdpfed.experiments.accuracy import accuracy_figures, accuracy_tables
 from gdpfed.experiments.accuracy_pictures import accuracy_picture, convergence_picture
 from gdpfed.experiments.cells import Cell, cells_of
 from gdpfed.experiments.crew import Crew
-from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.files import changes_note, planned_entry, trained_entry, write_experiment
 from gdpfed.experiments.noise import present_noise
 from gdpfed.experiments.outcomes import Outcome, outcomes_of

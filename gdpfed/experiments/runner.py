@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from conf.schema import DatasetConfig
+from gdpfed.errors import LearningError
 from gdpfed.experiments.crew import Crew, Refusal
 from gdpfed.experiments.runs import CellRun
-from gdpfed.learning.errors import LearningError
-from gdpfed.report.records import RoundRecord
+from gdpfed.runs.records import RoundRecord
 
 Place = tuple[str, str, str]
 

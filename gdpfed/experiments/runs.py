@@ -8,12 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from conf.schema import Config
+from gdpfed.errors import ExperimentError
 from gdpfed.experiments.cells import Cell
-from gdpfed.experiments.errors import ExperimentError
 from gdpfed.report.finished_run import read_run, read_settings
 from gdpfed.report.lines import computed_settings
-from gdpfed.report.records import CONFIG_FILE, MODEL_FILE
-from gdpfed.rounds.checkpoint import CHECKPOINT_FILE
+from gdpfed.runs.checkpoint import CHECKPOINT_FILE
+from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE
 
 RUNS_DIRECTORY = "runs"
 DIGEST_LENGTH = 10

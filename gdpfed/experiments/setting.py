@@ -6,7 +6,7 @@ from typing import Any
 from conf.experiment import Experiment
 from conf.load import options
 from conf.schema import Config
-from gdpfed.experiments.errors import ExperimentError
+from gdpfed.errors import ExperimentError
 from gdpfed.report.lines import CARRYING_OUT
 
 CHOSEN_BY_EXPERIMENT = {"dataset": "--datasets", "run.seed": "--seeds", "run.num_rounds": "--rounds"}

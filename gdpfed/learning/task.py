@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset, DataSource, Split, load_dataset
 from gdpfed.learning.datasets.own import ExampleForm
-from gdpfed.learning.errors import LearningError
 from gdpfed.learning.models import Options, build_model
 from gdpfed.learning.partition import Partition
 

@@ -1,6 +1,7 @@
 """The methods, one a file: what each plans, and what each makes of the sums it asks for."""
 
-from conf.schema import Config, ConfigError
+from conf.schema import Config
+from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, Method, SumRequest
 from gdpfed.methods.dp_fedavg import DPFedAvg
 from gdpfed.methods.fedavg import FedAvg

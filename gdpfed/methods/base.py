@@ -14,10 +14,11 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import CLIENTS, Config, ConfigError, MethodConfig
-from gdpfed.privacy.groups import Group, form_groups, groups_from_shares
+from conf.schema import CLIENTS, Config, MethodConfig
+from gdpfed.errors import ConfigError
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampler import draw_cohorts
+from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_shares
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 
 Vector = npt.NDArray[np.float64]
 Theta = npt.NDArray[np.float32]

@@ -5,8 +5,8 @@ from typing import ClassVar
 from conf.schema import Config
 from gdpfed.methods.base import Method, configured_groups
 from gdpfed.methods.rates import private_plan, refuse_given_rates
-from gdpfed.privacy.groups import merge_groups
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.groups import merge_groups
 
 
 class DPFedAvg(Method):

@@ -5,9 +5,10 @@ from typing import ClassVar, cast
 from conf.schema import Config
 from gdpfed.methods.base import Method, configured_groups
 from gdpfed.methods.rates import refuse_given_rates
-from gdpfed.privacy.groups import merge_groups
-from gdpfed.privacy.mechanism import Sampling
-from gdpfed.privacy.plan import PrivacyPlan, plain_plan
+from gdpfed.privacy.events import Sampling
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.groups import merge_groups
+from gdpfed.privacy.planning.make_plan import plain_plan
 
 
 class FedAvg(Method):

@@ -10,10 +10,10 @@ from conf.schema import Config
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.rates import configured_delta, private_plan, refuse_given_rates, renyi_orders
 from gdpfed.methods.shared_noise import SharedNoise
-from gdpfed.privacy.mechanism import Adjacency, Sampling
-from gdpfed.privacy.noise_law import NoiseLaw, accountant_for
+from gdpfed.privacy.accountants.noise_law import NoiseLaw, accountant_for
+from gdpfed.privacy.events import Adjacency, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.shared_noise import shared_noise_sampling_rates
+from gdpfed.privacy.planning.shared_noise import shared_noise_sampling_rates
 
 
 class IDPFedAvgSample(SharedNoise):

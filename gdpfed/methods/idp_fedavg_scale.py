@@ -11,7 +11,7 @@ from gdpfed.methods.base import configured_groups
 from gdpfed.methods.rates import private_plan, refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.shared_noise import SharedNoise
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.shared_noise import scaled_clipping_norms
+from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms
 
 
 class IDPFedAvgScale(SharedNoise):

@@ -10,7 +10,8 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import Config, ConfigError
+from conf.schema import Config
+from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, Method, Theta, Vector, configured_groups
 from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.subspace import project_on_principal_subspace

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import cast
 
-from conf.schema import Config, ConfigError
-from gdpfed.privacy.accounting import RenyiOrders
-from gdpfed.privacy.groups import Group, default_delta
-from gdpfed.privacy.mechanism import Adjacency, Sampling
-from gdpfed.privacy.noise_law import NoiseLaw
-from gdpfed.privacy.plan import PrivacyPlan, Reweighting, make_plan
-from gdpfed.privacy.sampling_rates import optimal_sampling_rates
+from conf.schema import Config
+from gdpfed.errors import ConfigError
+from gdpfed.privacy.accountants.accountant import RenyiOrders
+from gdpfed.privacy.accountants.noise_law import NoiseLaw
+from gdpfed.privacy.events import Adjacency, Sampling
+from gdpfed.privacy.plan import PrivacyPlan, Reweighting
+from gdpfed.privacy.planning.groups import Group, default_delta
+from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
 
 
 def refuse_given_rates(config: Config) -> None:

@@ -1,331 +1,187 @@
-"""Building a plan: from groups and budgets to noise, weights and what is guaranteed."""
+"""The privacy plan: everything about privacy, fixed before training.
 
+Sampler, noise, weights and ledger are all derived from one frozen plan, so that what is drawn,
+what is added and what is accounted for cannot disagree.
+"""
+
+import hashlib
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from gdpfed.privacy.accounting import Accountant, RenyiOrders
-from gdpfed.privacy.calibration import calibrate_noise_multiplier
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.privacy.groups import Group, check_disjoint, default_delta
-from gdpfed.privacy.mechanism import Adjacency, SampledGaussian, Sampling, fixed_cohort_size
-from gdpfed.privacy.noise_law import NoiseLaw, accountant_for, refuse_unaccountable, server_epsilon
-from gdpfed.privacy.privacy_plan import GroupPlan, PrivacyPlan, Reweighting
-from gdpfed.privacy.server_view import participations_quantile
-from gdpfed.privacy.validation import (
-    require_choice,
-    require_count,
-    require_delta,
-    require_length,
-    require_number,
-    require_positive,
-    require_rate,
-)
+import numpy as np
 
-__all__ = [
-    "GroupPlan",
-    "PrivacyPlan",
-    "Reweighting",
-    "group_weights",
-    "make_plan",
-    "noise_magnitude",
-    "plain_plan",
-]
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import AccountantName, RenyiOrders
+from gdpfed.privacy.accountants.noise_law import NoiseLaw, accountant_for, server_epsilon
+from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
+from gdpfed.privacy.validation import require_count
+
+Reweighting = Literal["uniform", "squared_participation"]
+
+BUDGET_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Terms:
-    """What all groups of a private plan have in common."""
+class GroupPlan:
+    """What holds for the clients of one group.
 
-    accountant: Accountant
-    noise: NoiseLaw
-    sampling: Sampling
-    adjacency: Adjacency
+    `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
+    who does not know who was sampled, `epsilon_against_server` what it costs against the server
+    a client that takes part in `participations_p99` rounds (inf: no bound). `sampling_rate` is
+    q_m as it is drawn, `expected_cohort_size` r_m = q_m |G_m|, `clipping_norm` C_m the L2 bound on
+    an update, `noise_multiplier` sigma_m: the noise of the sum that the update is in has standard
+    deviation sigma_m C_m. `keep_fraction` is k_m / d, `group_weight` omega_m.
+    """
+
+    epsilon: float
+    epsilon_accounted: float
+    epsilon_against_server: float
+    participations_p99: int
+    clients: Sequence[int]
+    sampling_rate: float
+    expected_cohort_size: float
+    clipping_norm: float
+    noise_multiplier: float
+    keep_fraction: float
+    group_weight: float
+
+    def __post_init__(self) -> None:
+        if self.epsilon_accounted > self.epsilon * (1 + BUDGET_TOLERANCE):
+            raise PrivacyError(
+                f"a group's accounted epsilon {self.epsilon_accounted:.6g} is above its budget "
+                f"{self.epsilon:.6g}; calibrate its noise for this plan"
+            )
+
+    @property
+    def noise_variance_multiplier(self) -> float:
+        """sigma_m^2: the sum's noise has variance sigma_m^2 C_m^2 per coordinate."""
+        return self.noise_multiplier**2
+
+    @property
+    def noise_stddev(self) -> float:
+        """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update."""
+        return self.noise_multiplier * self.clipping_norm
+
+    def to_dict(self, plan_clipping_norm: float) -> dict[str, Any]:
+        """Return the JSON form: `clients` is their number, an infinite figure is null.
+
+        `clipping_norm` is there where it is another than the plan's.
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.clipping_norm == plan_clipping_norm:
+            del values["clipping_norm"]
+        values["clients"] = len(self.clients)
+        values["noise_variance_multiplier"] = self.noise_variance_multiplier
+        return _finite(values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyPlan:
+    """The plan of a training of `num_rounds` rounds; build it with `make_plan` or `plain_plan`.
+
+    `delta` belongs to every epsilon. `sampling_rate` is the overall q, `noise_magnitude` Lambda.
+    `clipping_norm` is C, the mean of C_m over all clients. `one_sum` says that a round releases one
+    sum of all groups' cohorts with one noise, in place of one sum a group.
+    `private` is False for training without clipping and noise: then every epsilon and
+    `clipping_norm` are inf and `accountant` is "none". `sums_hidden` is False where single
+    updates, which carry only a share of the noise, reach the server.
+    """
+
+    groups: tuple[GroupPlan, ...]
     num_rounds: int
     delta: float
-    sums_hidden: bool
+    accountant: AccountantName | Literal["none"]
+    sampling: Sampling
+    adjacency: Adjacency
+    clipping_norm: float
+    noise_magnitude: float
+    sampling_rate: float
+    reweighting: Reweighting
+    renyi_orders: RenyiOrders = "fine"
+    noise: NoiseLaw = "gaussian"
+    private: bool = True
+    sums_hidden: bool = True
+    one_sum: bool = False
 
+    @property
+    def num_clients(self) -> int:
+        """The number of clients n of all groups."""
+        return sum(len(group.clients) for group in self.groups)
 
-def make_plan(
-    *,
-    groups: Sequence[Group],
-    num_rounds: int,
-    sampling_rate: float,
-    clipping_norm: float,
-    delta: float | None = None,
-    accountant: str = "pld",
-    renyi_orders: RenyiOrders = "fine",
-    noise: NoiseLaw = "gaussian",
-    sampling: Sampling = "poisson",
-    adjacency: Adjacency = "zero_out",
-    group_sampling_rates: Sequence[float] | None = None,
-    reweighting: Reweighting = "uniform",
-    keep_fractions: Sequence[float] | None = None,
-    group_clipping_norms: Sequence[float] | None = None,
-    one_sum: bool = False,
-    sums_hidden: bool = True,
-) -> PrivacyPlan:
-    """Return the plan that calibrates every group's noise to its own budget.
+    @property
+    def effective_step(self) -> float:
+        """sum_m omega_m r_m: what the server's step makes of an update that all clients agree on.
 
-    `delta` None means n**-1.1; `group_sampling_rates` None means `sampling_rate` in each group,
-    and given ones are used as they are; `keep_fractions` None keeps everything;
-    `group_clipping_norms` None means `clipping_norm` in each group. Under fixed_size sampling a
-    group's rate becomes that of the whole cohort it draws. With `one_sum` all cohorts are one sum
-    under one noise, the largest sigma_m C_m that a group needs. `sums_hidden` False says that the
-    server sees single updates, against which no epsilon holds.
+        1 under uniform weights; 1/M under squared_participation for M equal groups at one rate.
+        """
+        return math.fsum(group.group_weight * group.expected_cohort_size for group in self.groups)
 
-    Raises PrivacyError for input that is out of range, and where no valid accounting exists.
-    """
-    delta = _checked(groups, num_rounds, delta)
-    rates = _drawn_rates(groups, sampling_rate, sampling, group_sampling_rates)
-    weights = _weights(groups, rates, sampling_rate, reweighting)
-    terms = _Terms(
-        accountant=accountant_for(noise, accountant, renyi_orders),
-        noise=noise,
-        sampling=sampling,
-        adjacency=adjacency,
-        num_rounds=num_rounds,
-        delta=delta,
-        sums_hidden=sums_hidden,
-    )
-    clipping_norm = require_positive("clipping_norm", clipping_norm)
-    norms = _checked_clipping_norms(group_clipping_norms, clipping_norm, len(groups))
-    keep = _checked_keep_fractions(keep_fractions, len(groups))
-    if one_sum:
-        _check_one_sum(reweighting, keep)
-    sigmas = _calibrated(terms, groups, rates, norms, one_sum)
-    planned = tuple(
-        map(lambda *each: _private_group(terms, *each), groups, rates, norms, sigmas, keep, weights)
-    )
-    return PrivacyPlan(
-        groups=planned,
-        num_rounds=num_rounds,
-        delta=delta,
-        accountant=terms.accountant.name,
-        sampling=sampling,
-        adjacency=adjacency,
-        clipping_norm=clipping_norm,
-        noise_magnitude=noise_magnitude(planned, reweighting),
-        sampling_rate=float(sampling_rate),
-        reweighting=reweighting,
-        renyi_orders=terms.accountant.renyi_orders,
-        noise=noise,
-        sums_hidden=sums_hidden,
-        one_sum=one_sum,
-    )
-
-
-def plain_plan(
-    *,
-    groups: Sequence[Group],
-    num_rounds: int,
-    sampling_rate: float,
-    delta: float | None = None,
-    sampling: Sampling = "poisson",
-) -> PrivacyPlan:
-    """Return the plan of training without privacy (plain FedAvg): no clipping bound, no noise.
-
-    Nothing is guaranteed, so every epsilon is inf, the groups' budgets included.
-    """
-    delta = _checked(groups, num_rounds, delta)
-    rates = _drawn_rates(groups, sampling_rate, sampling, None)
-    weights = _weights(groups, rates, sampling_rate, "uniform")
-    planned = (
-        GroupPlan(
-            epsilon=math.inf,
-            epsilon_accounted=math.inf,
-            epsilon_against_server=math.inf,
-            participations_p99=participations_quantile(num_rounds, rate),
-            clients=group.clients,
-            sampling_rate=rate,
-            expected_cohort_size=rate * group.size,
-            clipping_norm=math.inf,
-            noise_multiplier=0.0,
-            keep_fraction=1.0,
-            group_weight=weight,
-        )
-        for group, rate, weight in zip(groups, rates, weights, strict=True)
-    )
-    return PrivacyPlan(
-        groups=tuple(planned),
-        num_rounds=num_rounds,
-        delta=delta,
-        accountant="none",
-        sampling=sampling,
-        adjacency="zero_out",
-        clipping_norm=math.inf,
-        noise_magnitude=0.0,
-        sampling_rate=float(sampling_rate),
-        reweighting="uniform",
-        private=False,
-    )
-
-
-def group_weights(
-    expected_cohort_sizes: Sequence[float], mean_cohort_size: float, reweighting: Reweighting
-) -> tuple[float, ...]:
-    """Return omega_m, the weight of group m's summed update.
-
-    omega_m = 1 / (q n) for `uniform`, omega_m = r_m^2 / (q n sum_j r_j^2) for
-    `squared_participation`, with r_m = `expected_cohort_sizes` and q n = `mean_cohort_size`.
-    """
-    require_choice("reweighting", reweighting, get_args(Reweighting))
-    if reweighting == "uniform":
-        return (1 / mean_cohort_size,) * len(expected_cohort_sizes)
-    squares = math.fsum(size**2 for size in expected_cohort_sizes)
-    return tuple(size**2 / (mean_cohort_size * squares) for size in expected_cohort_sizes)
-
-
-def noise_magnitude(groups: Sequence[GroupPlan], reweighting: Reweighting) -> float:
-    """Return Lambda = (1 / M) sum_m (k_m / d) v_m C_m^2 sigma_m^2, per parameter (paper, Table 5).
-
-    v_m = 1 under `uniform`, v_m = r_m^2 / sum_j r_j^2 under `squared_participation`. The paper has
-    C_m = C. Where all groups are one sum, every term is the variance of its noise, and so is Lambda,
-    which is how the paper counts DP-FedAvg.
-    """
-    squares = math.fsum(group.expected_cohort_size**2 for group in groups)
-    total = math.fsum(
-        group.keep_fraction
-        * (1.0 if reweighting == "uniform" else group.expected_cohort_size**2 / squares)
-        * group.noise_stddev**2
-        for group in groups
-    )
-    return total / len(groups)
-
-
-def _calibrated(
-    terms: _Terms,
-    groups: Sequence[Group],
-    rates: Sequence[float],
-    clipping_norms: Sequence[float],
-    one_sum: bool,
-) -> tuple[float, ...]:
-    """Return sigma_m of every group; where they share one noise, what it is in units of their C_m."""
-    sigmas = [
-        _calibrated_group(terms, group, rate, norm)
-        for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)
-    ]
-    if not one_sum:
-        return tuple(sigmas)
-    stddev = max(sigma * norm for sigma, norm in zip(sigmas, clipping_norms, strict=True))
-    return tuple(max(sigma, stddev / norm) for sigma, norm in zip(sigmas, clipping_norms, strict=True))
-
-
-def _calibrated_group(terms: _Terms, group: Group, rate: float, clipping_norm: float) -> float:
-    refuse_unaccountable(terms.noise, group.epsilon)
-    return calibrate_noise_multiplier(
-        terms.accountant,
-        sampling=terms.sampling,
-        sampling_rate=rate,
-        group_size=group.size,
-        target_epsilon=group.epsilon,
-        num_rounds=terms.num_rounds,
-        delta=terms.delta,
-        adjacency=terms.adjacency,
-        clipping_norm=clipping_norm,
-    )
-
-
-def _private_group(
-    terms: _Terms,
-    group: Group,
-    rate: float,
-    clipping_norm: float,
-    sigma: float,
-    keep_fraction: float,
-    weight: float,
-) -> GroupPlan:
-    mechanism = SampledGaussian(
-        sampling=terms.sampling,
-        sampling_rate=rate,
-        group_size=group.size,
-        noise_stddev=sigma * clipping_norm,
-        clipping_norm=clipping_norm,
-        adjacency=terms.adjacency,
-    )
-    participations = participations_quantile(terms.num_rounds, rate)
-    against_server = server_epsilon(terms.noise, sigma, participations, terms.delta, terms.adjacency)
-    return GroupPlan(
-        epsilon=group.epsilon,
-        epsilon_accounted=terms.accountant.epsilon(mechanism, terms.num_rounds, terms.delta),
-        epsilon_against_server=against_server if terms.sums_hidden else math.inf,
-        participations_p99=participations,
-        clients=group.clients,
-        sampling_rate=rate,
-        expected_cohort_size=rate * group.size,
-        clipping_norm=clipping_norm,
-        noise_multiplier=sigma,
-        keep_fraction=keep_fraction,
-        group_weight=weight,
-    )
-
-
-def _checked(groups: Sequence[Group], num_rounds: int, delta: float | None) -> float:
-    """Check what every plan has, and return its delta."""
-    if not groups:
-        raise PrivacyError("groups is empty; give at least one group")
-    check_disjoint(groups)
-    require_count("num_rounds", num_rounds)
-    return require_delta(default_delta(_num_clients(groups)) if delta is None else delta)
-
-
-def _num_clients(groups: Sequence[Group]) -> int:
-    return sum(group.size for group in groups)
-
-
-def _drawn_rates(
-    groups: Sequence[Group],
-    sampling_rate: float,
-    sampling: Sampling,
-    group_sampling_rates: Sequence[float] | None,
-) -> tuple[float, ...]:
-    """Return q_m as the sampler draws it: a whole cohort's under fixed_size sampling."""
-    require_rate("sampling_rate", sampling_rate)
-    require_choice("sampling", sampling, get_args(Sampling))
-    if group_sampling_rates is None:
-        group_sampling_rates = (sampling_rate,) * len(groups)
-    require_length("group_sampling_rates", group_sampling_rates, len(groups))
-    rates = tuple(require_rate("a group's sampling rate", rate) for rate in group_sampling_rates)
-    if sampling == "poisson":
-        return rates
-    sizes = [group.size for group in groups]
-    return tuple(fixed_cohort_size(rate, size) / size for rate, size in zip(rates, sizes, strict=True))
-
-
-def _weights(
-    groups: Sequence[Group],
-    rates: Sequence[float],
-    sampling_rate: float,
-    reweighting: Reweighting,
-) -> tuple[float, ...]:
-    expected = [rate * group.size for rate, group in zip(rates, groups, strict=True)]
-    return group_weights(expected, sampling_rate * _num_clients(groups), reweighting)
-
-
-def _check_one_sum(reweighting: Reweighting, keep_fractions: Sequence[float]) -> None:
-    """Refuse what would need the groups' sums one by one."""
-    if reweighting != "uniform" or len(set(keep_fractions)) > 1:
-        raise PrivacyError(
-            f"reweighting {reweighting} and keep_fractions {tuple(keep_fractions)} treat groups apart; "
-            "one sum of all groups has one weight, uniform, and one keep_fraction"
+    def mechanism(self, group_index: int) -> SampledGaussian:
+        """Return what one round of a group releases, as an accountant sees it."""
+        group = self.groups[group_index]
+        clipping_norm = group.clipping_norm if self.private else 1.0
+        return SampledGaussian(
+            sampling=self.sampling,
+            sampling_rate=group.sampling_rate,
+            group_size=len(group.clients),
+            noise_stddev=group.noise_multiplier * clipping_norm,
+            clipping_norm=clipping_norm,
+            adjacency=self.adjacency,
         )
 
+    def epsilon_after(self, group_index: int, rounds: int) -> float:
+        """Return the accounted epsilon of a group after so many rounds: 0 at first, cached."""
+        require_count("rounds", rounds, at_least=0)
+        if rounds == 0:
+            return 0.0
+        if self.accountant == "none":
+            return math.inf
+        accountant = accountant_for(self.noise, self.accountant, self.renyi_orders)
+        return accountant.epsilon(self.mechanism(group_index), rounds, self.delta)
 
-def _checked_clipping_norms(
-    clipping_norms: Sequence[float] | None, clipping_norm: float, num_groups: int
-) -> tuple[float, ...]:
-    if clipping_norms is None:
-        return (clipping_norm,) * num_groups
-    require_length("group_clipping_norms", clipping_norms, num_groups)
-    return tuple(require_positive("a group's clipping_norm", norm) for norm in clipping_norms)
+    def epsilon_against_server(self, group_index: int, participations: int) -> float:
+        """Return the epsilon against the server of a client that took part K times; inf if none holds."""
+        if participations == 0:
+            return 0.0
+        if not (self.private and self.sums_hidden):
+            return math.inf
+        sigma = self.groups[group_index].noise_multiplier
+        return server_epsilon(self.noise, sigma, participations, self.delta, self.adjacency)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; an infinite figure is null."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["groups"] = [group.to_dict(self.clipping_norm) for group in self.groups]
+        return _finite(values)
+
+    def fingerprint(self) -> str:
+        """Return a hash that two plans share if they say the same, to six digits a number."""
+        digest = hashlib.sha256(json.dumps(_rounded(self.to_dict()), sort_keys=True).encode())
+        for group in self.groups:
+            if isinstance(group.clients, range):
+                ids = repr(group.clients).encode()
+            else:
+                ids = np.asarray(group.clients, dtype="<i8").tobytes()
+            digest.update(len(ids).to_bytes(8, "little") + ids)
+        return digest.hexdigest()
 
 
-def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: int) -> tuple[float, ...]:
-    if keep_fractions is None:
-        return (1.0,) * num_groups
-    require_length("keep_fractions", keep_fractions, num_groups)
-    for fraction in keep_fractions:
-        if not 0.0 < require_number("keep_fraction", fraction) <= 1.0:
-            raise PrivacyError(f"keep_fraction is {fraction}; choose it within (0, 1]")
-    return tuple(float(fraction) for fraction in keep_fractions)
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and math.isinf(value) else value
+        for key, value in values.items()
+    }
+
+
+def _rounded(value: Any) -> Any:
+    """Round floats: the last digits of a calibrated figure may differ between machines."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return value

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from numbers import Integral, Real
 
-from gdpfed.privacy.errors import PrivacyError
+from gdpfed.errors import PrivacyError
 
 
 def require_number(name: str, value: object) -> float:

@@ -8,7 +8,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
 from gdpfed.report.metrics import MetricSink, metrics_of
-from gdpfed.report.records import RoundRecord
+from gdpfed.runs.records import RoundRecord
 
 EVENTS_FOLDER = "tensorboard"
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from gdpfed.errors import ReportError
 from gdpfed.report.comparison import budgets_table, results_table
 from gdpfed.report.comparison_pictures import draw_all
-from gdpfed.report.errors import ReportError
 from gdpfed.report.lines import Line
 from gdpfed.report.table import Table
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError, safe_open
 
-from gdpfed.report.errors import ReportError
-from gdpfed.report.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, read_rounds
+from gdpfed.errors import ReportError
+from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, read_rounds
 
 SECTIONS = ("dataset", "method", "privacy", "secagg", "run")
 FLOAT32_BYTES = 4

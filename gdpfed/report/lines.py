@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gdpfed.report.errors import ReportError
+from gdpfed.errors import ReportError
 from gdpfed.report.finished_run import FinishedRun, Settings
 from gdpfed.report.spread import Spread
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from gdpfed.report.records import RoundRecord
+from gdpfed.runs.records import RoundRecord
 
 
 def metrics_of(record: RoundRecord) -> dict[str, float]:

@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from gdpfed.errors import FailedError
 from gdpfed.report.metrics import MetricSink, metrics_of
-from gdpfed.report.records import RoundRecord
+from gdpfed.runs.records import RoundRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -21,7 +22,7 @@ EXPERIMENT = "gdpfed"
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 
 
-class TrackingError(RuntimeError):
+class TrackingError(FailedError):
     """A tracker that cannot be used; the message names the setting and the remedy."""
 
 

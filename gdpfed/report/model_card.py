@@ -8,9 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from math import exp, isinf
 
 from conf.schema import Config
-from gdpfed.privacy.ledger import Ledger
+from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.records import RoundRecord
+from gdpfed.runs.records import RoundRecord
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
 

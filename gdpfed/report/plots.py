@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from gdpfed.report.records import RoundRecord
 from gdpfed.report.style import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.runs.records import RoundRecord
 
 SIZE_INCHES = (6.0, 3.6)
 

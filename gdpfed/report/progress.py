@@ -13,7 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from gdpfed.report.records import RoundRecord
+from gdpfed.runs.records import RoundRecord
 
 
 class RunProgress:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import isinf
 
-from gdpfed.report.records import RoundRecord
+from gdpfed.runs.records import RoundRecord
 
 
 def status_line(record: RoundRecord, budgets: Sequence[float], num_rounds: int, seconds_left: float) -> str:

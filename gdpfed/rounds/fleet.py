@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from conf.schema import SecAggConfig
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import RunError
 from gdpfed.methods.base import ClientSum, NoiseAt, SumRequest, Theta
-from gdpfed.rounds.errors import RunError
 from gdpfed.rounds.parameters import round_parameters
 from secagg import EncodingError, RoundParameters
 

@@ -8,16 +8,16 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import BudgetExhausted
 from gdpfed.learning.evaluate import Evaluation
-from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Method, Theta
-from gdpfed.privacy.errors import BudgetExhausted
-from gdpfed.report.records import RoundRecord, finite
 from gdpfed.report.status import status_line
-from gdpfed.rounds.checkpoint import Checkpoint
 from gdpfed.rounds.fleet import Fleet
-from gdpfed.rounds.run_directory import RunDirectory
 from gdpfed.rounds.state import RunState
+from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.records import RoundRecord, finite
 
 INTERRUPTED = "interrupted before its end: charged, and not repeated"
 Announce = Callable[[str], None]

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import RunError
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
-from gdpfed.learning.order import TrainingOrder
 from gdpfed.learning.task import Task
 from gdpfed.methods import Method, make_method
 from gdpfed.methods.base import Theta
@@ -21,14 +22,13 @@ from gdpfed.report.event_files import EventFiles
 from gdpfed.report.metrics import MetricSink
 from gdpfed.report.mlflow_run import MlflowRun, TrackingError
 from gdpfed.report.plan_table import plan_lines
-from gdpfed.report.records import RoundRecord, run_path
-from gdpfed.rounds.errors import RunError
 from gdpfed.rounds.evaluate import central_evaluation
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
-from gdpfed.rounds.run_directory import RunDirectory
 from gdpfed.rounds.state import RunState, begin, restore
-from gdpfed.tasks import task_of
+from gdpfed.rounds.task import task_of
+from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.records import RoundRecord, run_path
 
 
 @dataclass(frozen=True, kw_only=True)

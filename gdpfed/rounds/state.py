@@ -4,14 +4,14 @@ import os
 from dataclasses import dataclass
 from hashlib import sha256
 
+from gdpfed.errors import RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method, Theta
-from gdpfed.privacy.ledger import Ledger
-from gdpfed.privacy.sampler import KEY_BYTES
-from gdpfed.rounds.checkpoint import Checkpoint
-from gdpfed.rounds.errors import RunError
-from gdpfed.rounds.run_directory import RunDirectory
+from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.sampling.cohorts import KEY_BYTES
+from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.directory import RunDirectory
 
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_encoding import clipped_steps

@@ -7,8 +7,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from conf.schema import ConfigError, SimulationConfig
+from conf.schema import SimulationConfig
 from gdpfed.child_process import can_fork
+from gdpfed.errors import ConfigError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.simulation.batched import BatchedEngine

@@ -3,7 +3,7 @@
 import psutil
 import torch
 
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.examples import Batches, DeviceExamples

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, split_evenly
 

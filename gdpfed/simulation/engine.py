@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import Theta
 from secagg import Encoding
 

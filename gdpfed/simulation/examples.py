@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.client_update import batch_generator
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.update import batch_generator
 from gdpfed.learning.datasets import Split
 from gdpfed.learning.local_update import draw_batches
-from gdpfed.learning.order import TrainingOrder
 from gdpfed.learning.task import Task
 
 

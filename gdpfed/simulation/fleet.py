@@ -5,7 +5,7 @@ from time import perf_counter
 from typing import Self
 
 from conf.schema import SecAggConfig
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.rounds.fleet import Fleet, Jobs
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests

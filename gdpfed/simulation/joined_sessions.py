@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from gdpfed.client_update import noise_steps
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.update import noise_steps
 from gdpfed.simulation.engine import Steps
 from secagg import ClientPolicy, ClientSession, Encoding, Identity, RoundParameters, SecAggError, Stage
 

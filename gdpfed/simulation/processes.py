@@ -10,9 +10,9 @@ from typing import TypeVar
 import torch
 
 from gdpfed.child_process import serve_only
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import RunError
 from gdpfed.methods.base import Theta
-from gdpfed.rounds.errors import RunError
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, split_evenly
 
 T = TypeVar("T")

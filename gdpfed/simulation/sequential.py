@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from gdpfed.client_update import update_steps
-from gdpfed.learning.order import TrainingOrder
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.update import update_steps
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.engine import Cohort, Engine, Steps
 from secagg import EncodingError

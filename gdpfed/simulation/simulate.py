@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conf.schema import Config
-from gdpfed.report.records import RoundRecord
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.records import RoundRecord
 from gdpfed.simulation.choice import choose_engine
 from gdpfed.simulation.fleet import InProcessFleet
 

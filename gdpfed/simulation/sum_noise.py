@@ -6,9 +6,9 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.client_update import noise_steps
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.update import noise_steps
 from gdpfed.learning.noise import gaussian_noise
-from gdpfed.learning.order import TrainingOrder
 from gdpfed.learning.task import choose_device
 from secagg import RoundParameters, keystream
 

@@ -11,8 +11,9 @@ from client_app.ledger_file import locked_ledger
 from client_app.settings import Budget
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main
-from gdpfed.privacy import groups_from_shares, make_plan
-from gdpfed.privacy.terms import terms_of
+from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.privacy.planning.make_plan import make_plan
 
 PLAN = make_plan(
     groups=groups_from_shares(40, (1.0,)), num_rounds=5, sampling_rate=0.3, clipping_norm=1.0, delta=1e-3

@@ -5,11 +5,11 @@ import math
 import re
 
 import pytest
-from small_runs import run
 
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.audit.run_files import AuditError
 from gdpfed.cli import main
+from gdpfed.errors import AuditError
+from testing.small_runs import run
 
 FILES = ("config.yaml", "plan.json", "assignment.json", "ledger.json", "rounds.jsonl")
 

@@ -6,11 +6,11 @@ import dp_accounting as dp
 import pytest
 
 from gdpfed.audit.accounting import SampledSums, composed_epsilon, epsilon_after, epsilon_against_server
-from gdpfed.privacy import SampledGaussian
-from gdpfed.privacy.composition import Charge, NoisedSums
-from gdpfed.privacy.composition import composed_epsilon as clients_composed_epsilon
-from gdpfed.privacy.composition import composed_epsilon_against_server as clients_server_epsilon
-from gdpfed.privacy.noise_law import accountant_for
+from gdpfed.privacy.accountants.composition import Charge, NoisedSums
+from gdpfed.privacy.accountants.composition import composed_epsilon as clients_composed_epsilon
+from gdpfed.privacy.accountants.composition import composed_epsilon_against_server as clients_server_epsilon
+from gdpfed.privacy.accountants.noise_law import accountant_for
+from gdpfed.privacy.events import SampledGaussian
 
 DELTA = 1e-4
 

@@ -3,8 +3,8 @@
 import pytest
 
 from gdpfed.cli import main
-from gdpfed.report.records import read_rounds
 from gdpfed.rounds.loop import RoundLoop
+from gdpfed.runs.records import read_rounds
 
 SMALL = (
     "dataset.num_clients=24",

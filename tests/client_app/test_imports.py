@@ -31,7 +31,7 @@ def test_the_client_app_loads_what_a_message_needs_and_no_more():
 def test_training_loads_torch_and_none_of_the_accountants():
     """Torch, while it is loaded, asks every module that there is for its file."""
     names = f"[name for name in {HEAVY} if name in sys.modules]"
-    words = f"import sys, client_app.app, gdpfed.client_update; print({names})"
+    words = f"import sys, client_app.app, gdpfed.clients.update; print({names})"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['torch']"
 

@@ -9,7 +9,7 @@ import pytest
 
 from client_app import ledger_file
 from client_app.ledger_file import LedgerError, locked_ledger
-from gdpfed.privacy.terms import Terms
+from gdpfed.privacy.ledgers.terms import Terms
 
 TERMS = Terms(
     run="one",

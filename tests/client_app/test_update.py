@@ -8,12 +8,12 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from client_app.update import encoded_update, order_and_model
-from gdpfed.client_update import OrderError
-from gdpfed.exchange import ORDER_RECORD, THETA_RECORD
+from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.update import OrderError
 from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining, clip, local_update
 from gdpfed.learning.models import flatten
-from gdpfed.learning.order import TrainingOrder
 from gdpfed.learning.task import Task
 from secagg import EncodingError, RoundParameters
 

@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from conf.load import load, options, split, to_yaml
-from conf.schema import METHODS, ConfigError
+from conf.schema import METHODS
+from gdpfed.errors import ConfigError
 
 
 def test_defaults_are_the_demo():

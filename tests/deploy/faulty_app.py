@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from gdpfed.flower_home import PROJECT
+from gdpfed.launch.home import PROJECT
 
 FOLDERS = ("client_app", "conf", "gdpfed", "secagg", "server_app")
 FILES = ("LICENSE", "README.md", "pyproject.toml")

@@ -15,8 +15,8 @@ from deploy.placements import credentials_of
 from deploy.processes import OPERATOR, LoopbackFederation
 from deploy.topology import SERVER_SUPEREXEC, SUPERLINK, Federation, Node
 from gdpfed.audit.node_audit import audit_node_ledger
-from gdpfed.flower_run import FlowerRun, run_command, training_config
-from gdpfed.report.records import RoundRecord, read_rounds
+from gdpfed.launch.flower_run import FlowerRun, run_command, training_config
+from gdpfed.runs.records import RoundRecord, read_rounds
 
 WAIT_SECONDS = 300.0
 POLL_SECONDS = 0.1

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from client_app.app import app as honest
-from gdpfed.exchange import DATA, MASKED, ROUND
+from gdpfed.clients.messages import DATA, MASKED, ROUND
 
 STATE = "rule-breaker"
 TOO_LONG_SECONDS = 600.0

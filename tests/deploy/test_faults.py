@@ -12,8 +12,8 @@ from deploy.placements import Loopback, credentials_of
 from deploy.processes import LoopbackFederation
 from deploy.topology import IDENTITY_FILE, SUPERLINK, Federation, services
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.flower_home import free_ports
-from gdpfed.flower_run import LaunchError
+from gdpfed.errors import LaunchError
+from gdpfed.launch.home import free_ports
 
 VICTIM, WITNESS = FEDERATION.nodes[1], FEDERATION.nodes[0]
 EVERYBODY = {str(node.client_id): 1 for node in FEDERATION.nodes}

@@ -9,9 +9,9 @@ import sys
 import time
 
 import pytest
-from flower_traces import FlowerTraces
 
-from gdpfed.flower_home import PROJECT
+from gdpfed.launch.home import PROJECT
+from testing.flower_traces import FlowerTraces
 
 TIMEOUT_SECONDS = 600
 

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from written_runs import append_record, begin_run, finish_run
-
 from conf.schema import Config
-from gdpfed.learning.errors import LearningError
-from gdpfed.report.records import RoundRecord, read_rounds
+from gdpfed.errors import LearningError
+from gdpfed.runs.records import RoundRecord, read_rounds
+from testing.written_runs import append_record, begin_run, finish_run
 
 
 def final_accuracy(config: Config) -> float:

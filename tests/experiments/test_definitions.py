@@ -6,8 +6,8 @@ from matplotlib.image import imread
 import conf.experiment
 from conf.experiment import experiments, load_experiment
 from conf.load import load, options
-from conf.schema import ConfigError
 from gdpfed.cli import main
+from gdpfed.errors import ConfigError
 from gdpfed.experiments.cells import cells_of
 from gdpfed.experiments.reproduce import PLANNED
 from gdpfed.experiments.setting import Setting

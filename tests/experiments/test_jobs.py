@@ -15,14 +15,12 @@ from stub_trainer import StubTrainer
 
 from conf.experiment import Choice, Experiment
 from gdpfed.cli import main
+from gdpfed.errors import ExperimentError, LearningError, RunError
 from gdpfed.experiments.crew import Alone
-from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.forked import Forked
 from gdpfed.experiments.output_lock import the_only_one
 from gdpfed.experiments.reproduce import Reproduction, reproduce
 from gdpfed.experiments.setting import Setting
-from gdpfed.learning.errors import LearningError
-from gdpfed.rounds.errors import RunError
 
 EXPERIMENT = Experiment(
     name="small",

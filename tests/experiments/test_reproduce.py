@@ -15,8 +15,8 @@ from stub_trainer import StubTrainer, final_accuracy
 
 from conf.experiment import Choice, Experiment, Published
 from conf.load import load
+from gdpfed.errors import ExperimentError
 from gdpfed.experiments.crew import Alone
-from gdpfed.experiments.errors import ExperimentError
 from gdpfed.experiments.reproduce import Reproduction, reproduce
 from gdpfed.experiments.setting import Setting
 from gdpfed.methods import make_method

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from flower_traces import FlowerTraces
 from flwr.cli.utils import filter_paths_for_publish
 from safetensors.numpy import load_file
+
+from testing.flower_traces import FlowerTraces
 
 PROJECT = Path(__file__).resolve().parents[2]
 GDPFED = Path(sys.executable).with_name("gdpfed")

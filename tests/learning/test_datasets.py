@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DATASETS, Dataset, DataSource, Split, load_dataset, register
-from gdpfed.learning.errors import LearningError
 from gdpfed.learning.evaluate import evaluate
 from gdpfed.learning.models import build_model, state_dict_of
 from gdpfed.learning.task import Task, choose_device

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DataSource, load_dataset
-from gdpfed.learning.errors import LearningError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 CIFAR_JPEG = SHARED / "cifar10-images.tar.gz"

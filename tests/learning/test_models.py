@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from gdpfed.learning.errors import LearningError
+from gdpfed.errors import LearningError
 from gdpfed.learning.models import build_model, flatten, refuse_changing_buffers
 from gdpfed.learning.models.lstm import LSTMLayer
 

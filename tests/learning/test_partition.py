@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset, DataSource, Split, load_dataset
-from gdpfed.learning.errors import LearningError
 from gdpfed.learning.partition import Partition
 from gdpfed.learning.task import Task
 

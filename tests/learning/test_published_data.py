@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torchvision.datasets as published
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DataSource, load_dataset
-from gdpfed.learning.errors import LearningError
 
 FIRST_FILE = {
     "fmnist": "FashionMNIST/raw/train-images-idx3-ubyte",

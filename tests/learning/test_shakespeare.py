@@ -7,9 +7,9 @@ import drawn_data
 import numpy as np
 import pytest
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DataSource, Windows, load_dataset
 from gdpfed.learning.datasets.text import CHARACTERS, VOCABULARY_SIZE, encode
-from gdpfed.learning.errors import LearningError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 PLAYS = SHARED / "tinyshakespeare.txt"

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from conf.load import load
-from conf.schema import ConfigError
+from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import ClientSum, SumRequest, make_method
 from gdpfed.methods.base import NoiseAt
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.privacy.ledger import Ledger
+from gdpfed.privacy.ledgers.server import Ledger
 
 BOTH = pytest.mark.parametrize("name", ["idp_fedavg_scale", "idp_fedavg_sample"])
 RDP = "privacy.accountant=rdp"

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from conf.load import load
-from conf.schema import ConfigError
+from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, ClientSum, make_method
 from gdpfed.methods.base import NoiseAt
 from gdpfed.methods.top_k import keep_largest
-from gdpfed.privacy.errors import PrivacyError
 
 FMNIST = ["dataset=fmnist", "privacy.accountant=rdp"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from conf.load import load
-from conf.schema import ConfigError
+from gdpfed.errors import ConfigError
 from gdpfed.methods import ClientSum, make_method
 from gdpfed.methods import subspace as subspace_module
 from gdpfed.methods.subspace import project_on_principal_subspace

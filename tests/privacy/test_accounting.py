@@ -7,7 +7,8 @@ from loss_distribution import least_epsilon
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from gdpfed.privacy.accounting import (
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import (
     POISSON_ORDERS,
     SampledGaussian,
     _poisson_renyi,
@@ -16,7 +17,6 @@ from gdpfed.privacy.accounting import (
     participations_quantile,
     pld_epsilon,
 )
-from gdpfed.privacy.errors import PrivacyError
 
 DELTA = 6000**-1.1
 BUDGETS = (0.5, 1.5, 3.0)

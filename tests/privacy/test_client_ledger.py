@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from gdpfed.privacy import PrivacyError, groups_from_shares, make_plan
-from gdpfed.privacy.client_ledger import ClientLedger
-from gdpfed.privacy.composition import composed_epsilon
-from gdpfed.privacy.terms import Terms, terms_of
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.composition import composed_epsilon
+from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.privacy.ledgers.terms import Terms, terms_of
+from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.privacy.planning.make_plan import make_plan
 
 PLAN = make_plan(
     groups=groups_from_shares(40, (1.0, 3.0)),

@@ -4,14 +4,16 @@ import math
 
 import pytest
 
-from gdpfed.privacy import PrivacyError, SampledGaussian, make_accountant
-from gdpfed.privacy.composition import (
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.accountants.composition import (
     Charge,
     NoisedSums,
     composed_epsilon,
     composed_epsilon_against_server,
 )
-from gdpfed.privacy.server_view import epsilon_against_server
+from gdpfed.privacy.accountants.server_view import epsilon_against_server
+from gdpfed.privacy.events import SampledGaussian
 
 DELTA = 1e-4
 

@@ -7,9 +7,15 @@ import pytest
 from scipy.special import gammaln, logsumexp
 from scipy.stats import norm
 
-from gdpfed.privacy.accounting import POISSON_ORDERS, SampledGaussian, _poisson_renyi, make_accountant
-from gdpfed.privacy.calibration import calibrate_noise_multiplier
-from gdpfed.privacy.discrete import (
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import (
+    POISSON_ORDERS,
+    SampledGaussian,
+    _poisson_renyi,
+    make_accountant,
+)
+from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
+from gdpfed.privacy.accountants.discrete import (
     DELTA_RESERVE,
     GAUSSIAN_SHARE,
     SMALLEST_VARIANCE,
@@ -20,9 +26,8 @@ from gdpfed.privacy.discrete import (
     effective_delta,
     sum_divergence_bound,
 )
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.privacy.noise_law import refuse_unaccountable
-from gdpfed.privacy.server_view import epsilon_against_server
+from gdpfed.privacy.accountants.noise_law import refuse_unaccountable
+from gdpfed.privacy.accountants.server_view import epsilon_against_server
 from secagg.discrete_gaussian import total_variation_bound
 from secagg.noise_levels import NAMED_VARIANCES
 

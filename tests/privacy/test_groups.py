@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.privacy.groups import (
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.planning.groups import (
     Group,
     check_disjoint,
     default_delta,

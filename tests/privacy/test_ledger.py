@@ -4,17 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gdpfed.privacy import (
-    BudgetExhausted,
-    Group,
-    Ledger,
-    PrivacyError,
-    draw_cohorts,
-    epsilon_against_server,
-    groups_from_shares,
-    make_plan,
-    plain_plan,
-)
+from gdpfed.errors import BudgetExhausted, PrivacyError
+from gdpfed.privacy.accountants.server_view import epsilon_against_server
+from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.planning.groups import Group, groups_from_shares
+from gdpfed.privacy.planning.make_plan import make_plan, plain_plan
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 
 KEY = b"k" * 32
 PLAN = make_plan(

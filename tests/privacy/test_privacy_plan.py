@@ -6,16 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdpfed.privacy import (
-    Group,
-    GroupPlan,
-    PrivacyError,
-    group_weights,
-    groups_from_shares,
-    make_plan,
-    merge_groups,
-    plain_plan,
-)
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.plan import GroupPlan
+from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups
+from gdpfed.privacy.planning.make_plan import group_weights, make_plan, plain_plan
 
 GROUPS = groups_from_shares(6000, (0.5, 1.5, 3.0))
 PAPER_RATES = (0.0069, 0.0189, 0.0342)

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdpfed.privacy import Group, PrivacyError, draw_cohorts, groups_from_shares, plain_plan
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.planning.groups import Group, groups_from_shares
+from gdpfed.privacy.planning.make_plan import plain_plan
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 
 KEY = bytes(range(32))
 ROUNDS, SIZE, RATE = 4000, 40, 0.3

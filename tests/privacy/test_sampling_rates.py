@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import differential_evolution
 
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.privacy.sampling_rates import closed_form_sampling_rates, optimal_sampling_rates
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates, optimal_sampling_rates
 
 FMNIST = {"sampling_rate": 0.02, "delta": 6000**-1.1}
 TRAINING = {"num_rounds": 50, "local_steps": 5, "learning_rate": 0.1}
@@ -137,7 +137,7 @@ def test_one_point_feasible_sets():
 
 
 def test_an_unconverged_solution_is_refused(monkeypatch):
-    module = "gdpfed.privacy.sampling_rates."
+    module = "gdpfed.privacy.planning.sampling_rates."
     monkeypatch.setattr(module + "_descend", lambda problem, start: start)
     monkeypatch.setattr(module + "_polish", lambda problem, shares: shares)
     with pytest.raises(PrivacyError, match=r"did not converge .* choose uniform sampling rates"):

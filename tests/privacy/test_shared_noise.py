@@ -3,8 +3,11 @@
 import dp_accounting as dp
 import pytest
 
-from gdpfed.privacy import Group, PrivacyError, groups_from_shares, make_accountant, make_plan
-from gdpfed.privacy.shared_noise import scaled_clipping_norms, shared_noise_sampling_rates
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.planning.groups import Group, groups_from_shares
+from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms, shared_noise_sampling_rates
 
 GROUPS = groups_from_shares(600, (1.0, 3.0, 6.0), (0.5, 0.3, 0.2))
 SIZES = [group.size for group in GROUPS]

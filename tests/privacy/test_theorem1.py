@@ -4,10 +4,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gdpfed.privacy.accounting import SampledGaussian, make_accountant
-from gdpfed.privacy.calibration import calibrate_noise_multiplier
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.privacy.theorem1 import check_theorem1, theorem1_variance
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import SampledGaussian, make_accountant
+from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
+from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
 
 DELTA = 6000**-1.1
 # A setting in which both conditions hold: many clients, few of them drawn, many rounds.

@@ -5,11 +5,11 @@ from statistics import mean, stdev
 
 import pytest
 from matplotlib.image import imread
-from written_runs import DIMENSION, write_run
 
 from gdpfed.cli import main
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.lines import lines_of
+from testing.written_runs import DIMENSION, write_run
 
 FINAL = (0.62, 0.65, 0.71)
 RDP = "privacy.accountant=rdp"

@@ -8,15 +8,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from math import inf
 
 import pytest
-from small_runs import run
 from tensorboardX.proto.event_pb2 import Event
 
+from gdpfed.errors import RunError
 from gdpfed.report.event_files import EVENTS_FOLDER, EventFiles
 from gdpfed.report.metrics import metrics_of
 from gdpfed.report.mlflow_run import MlflowRun, TrackingError
-from gdpfed.report.records import RoundRecord
 from gdpfed.report.status import status_line
-from gdpfed.rounds.errors import RunError
+from gdpfed.runs.records import RoundRecord
+from testing.small_runs import run
 
 
 def record(number=1, **changes):

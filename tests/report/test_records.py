@@ -5,7 +5,7 @@ from rich.console import Console
 
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import RunProgress
-from gdpfed.report.records import RoundRecord, finite, read_rounds
+from gdpfed.runs.records import RoundRecord, finite, read_rounds
 
 RECORD = RoundRecord(
     round=1,

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
 from secagg import (
     ClientPolicy,
@@ -29,6 +28,7 @@ from secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from testing.joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
 VICTIM, OTHER = IDS[0], IDS[1]
 STAGES = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.CHECK, Stage.UNMASK)

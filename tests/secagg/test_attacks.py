@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from joined_sessions import IDS, POLICY, Joined, make_parameters
 from numpy.typing import NDArray
 
 from secagg import (
@@ -27,6 +26,7 @@ from secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from testing.joined_sessions import IDS, POLICY, Joined, make_parameters
 
 VICTIM, OTHER = IDS[0], IDS[1]
 MODEL = b"model".ljust(32)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from joined_sessions import IDS, Joined, make_parameters
 
 from secagg import RemoteProtocolError, Stage
 from secagg.client_keys import mask_keys
@@ -13,6 +12,7 @@ from secagg.keys import NO_CONTEXT, SECRET_BYTES, commitment, noise_commitment
 from secagg.messages import SHARE_BYTES, MaskReply, UnmaskReply, UnmaskRequest
 from secagg.prg import add_masks
 from secagg.shamir import recover
+from testing.joined_sessions import IDS, Joined, make_parameters
 
 VICTIM = IDS[0]
 GRAPHS: dict[str, dict[str, Any]] = {

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from joined_sessions import Joined, make_parameters
 
 from secagg import Encoding, EncodingError
 from secagg.modulus import NOISE_TAIL
 from secagg.noise_levels import NAMED_VARIANCES
+from testing.joined_sessions import Joined, make_parameters
 
 
 def make_encoding(**changes: Any) -> Encoding:

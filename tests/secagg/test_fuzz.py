@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 import pytest
-from joined_sessions import IDS, Joined, make_parameters
 
 from secagg import DecodeError, RoundParameters
 from secagg.client_state import ClientState
@@ -23,6 +22,7 @@ from secagg.messages import (
     UnmaskRequest,
 )
 from secagg.wire import checksum
+from testing.joined_sessions import IDS, Joined, make_parameters
 
 DIMENSION, LEVELS, BITS = 6, 2, 24
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from joined_sessions import IDS, Joined, make_parameters
 
 from secagg import ClientPolicy, RemoteProtocolError, Stage, ThresholdNotMet, sparse_degree
 from secagg.graph import graph_of, is_correct, is_private
 from secagg.messages import AdvertiseRequest, MaskRequest
+from testing.joined_sessions import IDS, Joined, make_parameters
 
 SPARSE: dict[str, Any] = {"num_neighbours": 6, "threshold": 4, "dropout_tolerance": 2}
 

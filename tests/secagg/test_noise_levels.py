@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from joined_sessions import IDS, Joined, make_parameters
 
 from secagg import EncodingError, RemoteProtocolError, Stage, ThresholdNotMet
 from secagg.keys import noise_seeds
 from secagg.messages import ShareReply, UnmaskReply
 from secagg.noise_levels import NAMED_VARIANCES, noise_levels
+from testing.joined_sessions import IDS, Joined, make_parameters
 
 LEVELS: dict[str, Any] = {
     "dropout_tolerance": 3,

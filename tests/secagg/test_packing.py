@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from joined_sessions import IDS, Joined, make_parameters
 
 from secagg import DecodeError, Encoding, EncodingError, Stage, modulus_bits_for
 from secagg.modulus import NOISE_TAIL
 from secagg.noise_levels import NAMED_VARIANCES
 from secagg.packing import pack, packed_bytes, unpack
+from testing.joined_sessions import IDS, Joined, make_parameters
 
 
 @pytest.mark.parametrize("bits", range(8, 33))

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from joined_sessions import make_parameters
 
 from secagg import ClientPolicy, DecodeError, RoundParameters, threshold_for
+from testing.joined_sessions import make_parameters
 
 
 @pytest.mark.parametrize(

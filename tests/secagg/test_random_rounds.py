@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from joined_sessions import IDS, Joined, make_parameters
 
 from secagg import ClientStage, LocalProtocolError, RemoteProtocolError, Stage, ThresholdNotMet
+from testing.joined_sessions import IDS, Joined, make_parameters
 
 NUM_CLIENTS = 9
 MODES: dict[str, dict[str, Any]] = {

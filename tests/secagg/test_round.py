@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from joined_sessions import IDS, POLICY, Joined, make_parameters
 
 from secagg import (
     ClientSession,
@@ -13,6 +12,7 @@ from secagg import (
     Stage,
     ThresholdNotMet,
 )
+from testing.joined_sessions import IDS, POLICY, Joined, make_parameters
 
 STAGES = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK)
 

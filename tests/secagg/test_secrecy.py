@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from joined_sessions import ACTIVE, IDS, Joined, make_parameters
 
 from secagg import ClientStage, RemoteProtocolError, Stage, ThresholdNotMet, keystream
 from secagg.messages import MaskReply
 from secagg.prg import KEY_BYTES, SEGMENT_WORDS, add_masks
+from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
 
 
 def chi_square_of_bytes(words: np.ndarray) -> float:

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 from flwr.app import Context, RecordDict
-from local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
-from small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.privacy.composition import composed_epsilon
-from gdpfed.rounds.errors import RunError
+from gdpfed.errors import RunError
+from gdpfed.privacy.accountants.composition import composed_epsilon
+from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
+from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
 # No dropout is tolerated: a round that asked somebody who is not there would fail.
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0", "run.num_rounds=3"]

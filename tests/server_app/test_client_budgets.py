@@ -5,13 +5,12 @@ import re
 
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, kinds_of, refusals
-from small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
-from conf.schema import ConfigError
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.rounds.errors import RunError
+from gdpfed.errors import ConfigError, RunError
+from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, kinds_of, refusals
+from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
 # Three kinds of budgets, mixed over the clients.
 EPSILONS = [1.0 + (k % 3) * 2 + k / 100 for k in range(NUM_CLIENTS)]
@@ -88,7 +87,7 @@ def test_nodes_that_say_no_budget_are_named_before_anything_is_written(tmp_path,
 
 
 def test_more_groups_than_budgets_is_one_line(tmp_path):
-    from gdpfed.privacy import PrivacyError
+    from gdpfed.errors import PrivacyError
 
     with pytest.raises(PrivacyError, match="num_groups is 3 for 1 distinct budgets"):
         run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", [2.0] * 24))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_runs import final_model, run
 
 from conf.load import load, options
-from conf.schema import ConfigError
+from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS, ClientSum, make_method
+from testing.small_runs import final_model, run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 FILE = re.compile(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

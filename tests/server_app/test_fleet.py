@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from local_grid import FIRST_NODE_ID, LocalGrid
 
 from conf.load import load
+from gdpfed.errors import RunError
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import NoiseAt, SumRequest
-from gdpfed.rounds.errors import RunError
 from gdpfed.rounds.run import order_of
-from gdpfed.tasks import task_of
+from gdpfed.rounds.task import task_of
 from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
+from testing.local_grid import FIRST_NODE_ID, LocalGrid
 
 NUM_CLIENTS = 12
 

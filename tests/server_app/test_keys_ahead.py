@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from local_grid import FIRST_NODE_ID, LocalGrid, refusals
-from small_runs import NUM_CLIENTS, final_model, grid_of_owners, run
 
 from client_app.ledger_file import locked_ledger
 from gdpfed.methods import make_method
 from gdpfed.methods.dp_fedavg import DPFedAvg
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
+from testing.small_runs import NUM_CLIENTS, final_model, grid_of_owners, run
 
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0.1"]
 FIRST = [{"advertise"}, {"share"}]

@@ -5,18 +5,18 @@ from functools import partial
 
 import numpy as np
 import pytest
-from local_grid import FIRST_NODE_ID, LocalGrid
 
 from conf.load import load
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
-from gdpfed.learning.order import TrainingOrder
 from gdpfed.methods import make_method
+from gdpfed.rounds.task import task_of
 from gdpfed.simulation import InProcessFleet
 from gdpfed.simulation.sequential import SequentialEngine
-from gdpfed.tasks import task_of
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
+from testing.local_grid import FIRST_NODE_ID, LocalGrid
 
 NUM_CLIENTS = 36
 REPEATS = 6

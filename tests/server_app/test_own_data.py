@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from local_grid import FIRST_NODE_ID, LocalGrid
-from small_runs import NUM_CLIENTS, final_model, run
 
 from conf.load import load
+from gdpfed.errors import LearningError, RunError
 from gdpfed.learning.datasets.own import ExampleForm, own_split
-from gdpfed.learning.errors import LearningError
-from gdpfed.rounds.errors import RunError
-from gdpfed.tasks import task_of
+from gdpfed.rounds.task import task_of
+from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.small_runs import NUM_CLIENTS, final_model, run
 
 PLAIN = ["method=fedavg", "run.num_rounds=2", "privacy.sampling_rate=1"]
 

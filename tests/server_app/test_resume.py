@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from local_grid import Crash, LocalGrid, crashing_grid
-from small_runs import NUM_CLIENTS, files_in, final_model, run
 
+from gdpfed.errors import PrivacyError, RunError
 from gdpfed.methods import ClientSum
-from gdpfed.privacy.errors import PrivacyError
-from gdpfed.rounds.checkpoint import Checkpoint
-from gdpfed.rounds.errors import RunError
+from gdpfed.runs.checkpoint import Checkpoint
 from server_app.fleet import GridFleet
+from testing.local_grid import Crash, LocalGrid, crashing_grid
+from testing.small_runs import NUM_CLIENTS, files_in, final_model, run
 
 
 def paused(directory, overrides=()):

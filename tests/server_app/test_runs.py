@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import yaml
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from local_grid import FIRST_NODE_ID, LocalGrid, refusals
-from small_runs import NUM_CLIENTS, files_in, final_model, run
 
-from conf.schema import ConfigError
+from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods import METHODS
-from gdpfed.rounds.errors import RunError
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
+from testing.small_runs import NUM_CLIENTS, files_in, final_model, run
 
 
 @pytest.mark.parametrize("method", METHODS.names())
@@ -149,7 +148,7 @@ def test_an_occupied_directory_is_refused(tmp_path):
 
 
 def test_data_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
-    from gdpfed.learning.errors import LearningError
+    from gdpfed.errors import LearningError
 
     with pytest.raises(LearningError, match="plays.txt"):
         run(tmp_path / "run", ["dataset=shakespeare", f"dataset.path='{tmp_path}/plays.txt'"])

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_runs import SMALL, final_model, run
 
 from conf.load import load
 from gdpfed.methods import METHODS
 from gdpfed.methods.base import Method
-from gdpfed.report.records import read_rounds
 from gdpfed.rounds.fleet import Fleet
+from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
+from testing.small_runs import SMALL, final_model, run
 
 
 def simulated(directory, overrides=(), *, resume=False, observe=None):

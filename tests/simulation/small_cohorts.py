@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
-from gdpfed.learning.order import TrainingOrder
 from gdpfed.learning.task import Task
 from gdpfed.simulation.engine import Cohort
 from secagg import Encoding

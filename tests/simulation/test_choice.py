@@ -4,13 +4,13 @@ import pytest
 from torch import nn
 
 from conf.load import load
-from conf.schema import ConfigError
+from gdpfed.errors import ConfigError
 from gdpfed.learning.task import Task
+from gdpfed.rounds.task import task_of
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.choice import choose_engine
 from gdpfed.simulation.processes import WorkerProcesses
 from gdpfed.simulation.sequential import SequentialEngine
-from gdpfed.tasks import task_of
 
 
 def chosen(*overrides):

@@ -4,7 +4,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from conf.load import load
-from gdpfed.report.records import read_rounds
+from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
 
 WAYS = (

@@ -14,7 +14,7 @@ import pytest
 import torch
 from small_cohorts import cohort_of, order_of, theta_of, updates_by
 
-from gdpfed.rounds.errors import RunError
+from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.devices import SeveralDevices
 from gdpfed.simulation.engine import split_evenly

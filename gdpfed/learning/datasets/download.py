@@ -8,9 +8,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.dataset import Dataset, Pictures
 from gdpfed.learning.datasets.source import DataSource
-from gdpfed.learning.errors import LearningError
 
 DEFAULT_ROOT = "data"
 LOCK_FILE = ".download.lock"

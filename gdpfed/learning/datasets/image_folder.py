@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.dataset import Dataset, Pictures
 from gdpfed.learning.datasets.source import DataSource
-from gdpfed.learning.errors import LearningError
 
 DEFAULT_CHANNELS = 3
 DEFAULT_TEST_FRACTION = 0.2

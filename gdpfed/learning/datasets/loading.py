@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import lru_cache
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.dataset import Dataset
 from gdpfed.learning.datasets.source import DataSource
-from gdpfed.learning.errors import LearningError
 from gdpfed.registry import Registry
 
 Loader = Callable[[DataSource], Dataset]

@@ -6,9 +6,9 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.dataset import Dataset, Split
 from gdpfed.learning.datasets.source import DataSource
-from gdpfed.learning.errors import LearningError
 
 NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 

@@ -8,8 +8,8 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.dataset import Dataset, Split
-from gdpfed.learning.errors import LearningError
 from gdpfed.registry import Registry
 
 OWN_KEYS = ("x_train", "y_train")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.text import Windows, encode
-from gdpfed.learning.errors import LearningError
 
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 _HEAD = re.compile(r"([^\n]*\S)[^\S\n]*:[^\S\n]*(?:\n|$)")

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.dataset import Dataset
 from gdpfed.learning.datasets.roles import Role, roles_of_leaf, roles_of_plays
 from gdpfed.learning.datasets.source import DataSource
 from gdpfed.learning.datasets.text import VOCABULARY_SIZE, joined
-from gdpfed.learning.errors import LearningError
 
 DEFAULT_SEQUENCE_LENGTH = 80
 DEFAULT_MIN_CHARACTERS = 100

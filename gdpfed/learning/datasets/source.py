@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from gdpfed.learning.errors import LearningError
+from gdpfed.errors import LearningError
 
 
 @dataclass(frozen=True)

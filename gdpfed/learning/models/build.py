@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from gdpfed.learning.errors import LearningError
+from gdpfed.errors import LearningError
 from gdpfed.registry import Registry
 
 # A builder takes (input_shape, num_classes) and options of its own as keyword-only numbers.

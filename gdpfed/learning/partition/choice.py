@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset
-from gdpfed.learning.errors import LearningError
 from gdpfed.learning.partition.dirichlet import dirichlet_indices
 from gdpfed.learning.partition.iid import iid_indices
 from gdpfed.learning.partition.natural import natural_indices

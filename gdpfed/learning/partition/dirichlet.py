@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset
-from gdpfed.learning.errors import LearningError
 
 if TYPE_CHECKING:
     from flwr_datasets.partitioner import DirichletPartitioner

@@ -5,8 +5,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset
-from gdpfed.learning.errors import LearningError
 
 
 def natural_indices(data: Dataset, num_clients: int, client_id: int) -> npt.NDArray[np.int64]:

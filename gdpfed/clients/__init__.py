@@ -1,0 +1,1 @@
+"""What a client does for one request: train, clip, weight, add noise, encode."""

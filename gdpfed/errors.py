@@ -1,0 +1,53 @@
+"""What can go wrong, under one base: bad input, a run that failed, a budget that is spent.
+
+Each error's text is one line that names the value at fault and the remedy. `secagg` has errors of its own,
+since it knows nothing of this project.
+"""
+
+
+class GDPFedError(Exception):
+    """Every error of this project that is meant for its user."""
+
+
+class InputError(GDPFedError, ValueError):
+    """Input that cannot be used; nothing has been written or charged for it."""
+
+
+class ConfigError(InputError):
+    """A configuration that cannot be used."""
+
+
+class PrivacyError(InputError):
+    """A request that has no valid privacy accounting, or that is not what was charged."""
+
+
+class BudgetExhausted(PrivacyError):  # noqa: N818 - the state is the news, not the error
+    """The next round would take a group beyond its budget, so it must not run."""
+
+
+class LearningError(InputError):
+    """Data or a model that cannot be used."""
+
+
+class ReportError(InputError):
+    """Runs that cannot be reported on."""
+
+
+class ExperimentError(InputError):
+    """An experiment that cannot be carried out as asked."""
+
+
+class FailedError(GDPFedError, RuntimeError):
+    """Work that was asked for rightly and failed on the way."""
+
+
+class RunError(FailedError):
+    """A run that cannot start or go on."""
+
+
+class AuditError(FailedError, ValueError):
+    """Files that cannot be audited at all."""
+
+
+class LaunchError(FailedError):
+    """Flower's processes that do not start, or end before their time."""

@@ -1,0 +1,1 @@
+"""Starting Flower: homes for its processes, `flwr run`, and the simulation backend."""

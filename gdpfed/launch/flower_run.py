@@ -1,0 +1,133 @@
+"""One ``flwr run`` against a SuperLink: submit it, follow it, and say in one line why it failed."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gdpfed.errors import LaunchError
+from gdpfed.launch.home import HOMES, PROJECT, FlowerHome, last_line
+
+CONNECTION = "federation"
+FAILED_LOG = HOMES / "failed.log"
+LOG_FILE = "flower.log"
+POLL_SECONDS = 0.25
+# The last line of an error that the project raised itself, as Python prints it.
+_OWN_ERROR = re.compile(r"^(?:conf|gdpfed|server_app|client_app)\.[\w.]*Error: (.+)$", re.MULTILINE)
+_ANY_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
+
+
+class FlowerRun:
+    """A submitted run whose log streams into its Flower home.
+
+    Args:
+        home: where the process lives and the log is written.
+        command: what submits the run and ends with it, as :func:`run_command` makes it.
+        folder: of the home, to live in.
+        log_directory: where the log is kept if the directory exists at the end.
+    """
+
+    def __init__(
+        self,
+        home: FlowerHome,
+        command: Sequence[str],
+        *,
+        folder: str = "",
+        log_directory: Path | None = None,
+    ) -> None:
+        self.home = home
+        self.log_directory = log_directory
+        (home.path / LOG_FILE).unlink(missing_ok=True)
+        self._process = home.spawn(command, log=LOG_FILE, folder=folder)
+
+    def running(self) -> bool:
+        """Wait a moment; whether the run still goes on."""
+        try:
+            self._process.wait(timeout=POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def check(self) -> str:
+        """After the end: Flower's log, kept in the log directory if there is one.
+
+        Raises:
+            LaunchError: the run failed; its own error line, or the end of the log and where it is kept.
+        """
+        log = self.home.read(LOG_FILE)
+        own_errors, errors = _OWN_ERROR.findall(log), _ANY_ERROR.findall(log)
+        if own_errors:
+            raise LaunchError(own_errors[-1])
+        if errors or self._process.returncode != 0:
+            FAILED_LOG.write_text(log, encoding="utf-8")
+            raise LaunchError(f"{errors[-1] if errors else last_line(log)} (Flower's log: {FAILED_LOG})")
+        if self.log_directory is not None and self.log_directory.is_dir():
+            with (self.log_directory / LOG_FILE).open("a", encoding="utf-8") as file:
+                file.write(log)
+        return log
+
+
+def run_command(
+    flower_home: Path,
+    app: Path,
+    run_config: Mapping[str, str | int],
+    *,
+    federation_config: str | None = None,
+) -> list[str]:
+    """The words that run an app on the connection of a Flower home and follow its log.
+
+    Args:
+        flower_home: where the run configuration is written, since a command line cannot hold every string.
+        app: directory of the Flower app.
+        run_config: its run configuration.
+        federation_config: how a simulation is made, nothing for real nodes.
+    """
+    file = flower_home / "run-config.toml"
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in run_config.items()]
+    file.write_text("".join(lines), encoding="utf-8")
+    words = ["flwr", "run", str(app), CONNECTION, "--stream", "--run-config", str(file)]
+    return words if federation_config is None else [*words, "--federation-config", federation_config]
+
+
+def write_connection(flower_home: Path, address: str, root_certificates: Path | None) -> None:
+    """Tell ``flwr`` under this Flower home where the SuperLink is; without certificates, in clear."""
+    security = (
+        "insecure = true"
+        if root_certificates is None
+        else f"root-certificates = {json.dumps(str(root_certificates))}"
+    )
+    lines = (f"[superlink.{CONNECTION}]", f'address = "{address}"', security)
+    default = f'[superlink]\ndefault = "{CONNECTION}"\n'
+    (flower_home / "config.toml").write_text("\n".join([default, *lines, ""]), encoding="utf-8")
+
+
+def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool) -> dict[str, str | int]:
+    """The run configuration of a training with its files in ``directory``, a new one or one to continue.
+
+    Raises:
+        LaunchError: this is no checkout of the project, or a new run's directory is not empty.
+    """
+    if not (PROJECT / "pyproject.toml").is_file():
+        raise LaunchError(
+            f"{PROJECT} holds no pyproject.toml: training needs a checkout of the project, installed in place"
+        )
+    if not resuming:
+        require_unused(directory)
+    key = "run.resume" if resuming else "run.directory"
+    return {"overrides": shlex.join([*overrides, f"{key}={hydra_string(str(directory))}"])}
+
+
+def require_unused(directory: Path) -> None:
+    """Raises LaunchError if a new run cannot have this directory."""
+    if directory.is_dir() and any(directory.iterdir()):
+        raise LaunchError(
+            f"run.directory={directory} is not empty: name another one, or continue with run.resume"
+        )
+
+
+def hydra_string(text: str) -> str:
+    """A quoted value in Hydra's override grammar."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

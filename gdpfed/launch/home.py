@@ -1,0 +1,161 @@
+"""A Flower home under the project, and every process that lives in it: they end together, however they came.
+
+Flower's programs start others and let some of them outlive themselves. Whatever was started here, by
+whatever way it detached itself, carries a directory under this home in its environment and is ended with it.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Self
+
+import psutil
+
+from gdpfed import CACHE
+
+PROJECT = Path(__file__).resolve().parents[2]
+HOMES_VARIABLE = "GDPFED_FLOWER_HOMES"
+"""Names the environment variable that puts Flower's homes elsewhere than under the project."""
+HOMES = Path(os.environ.get(HOMES_VARIABLE, PROJECT / ".flwr")).absolute()
+END_SECONDS = 5.0
+# Flower starts a process for every message: one that may keep no bytecode compiles the app each time.
+_SLOWS_EVERY_PROCESS = "PYTHONDONTWRITEBYTECODE"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_KEEP_OUT_OF_THE_USERS_HOME = {
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "XDG_CACHE_HOME": str(CACHE),
+    "XDG_CONFIG_HOME": str(CACHE),
+    "MPLCONFIGDIR": str(CACHE),
+    "NO_COLOR": "1",
+}
+
+
+class FlowerHome:
+    """A new directory under ``with``; left, however, no process lives in it and it is gone.
+
+    Attributes:
+        path: the directory; ``FLWR_HOME`` of what is started in it, unless a folder of it is named.
+    """
+
+    path: Path
+
+    def __enter__(self) -> Self:
+        for directory in (CACHE, HOMES):
+            directory.mkdir(parents=True, exist_ok=True)
+        self.path = Path(tempfile.mkdtemp(dir=HOMES))
+        self._previous_handler = signal.signal(signal.SIGTERM, _interrupt)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End every process and remove the directory; a second interrupt does not stop this."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self.end()
+            shutil.rmtree(self.path, ignore_errors=True)
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
+            signal.signal(signal.SIGTERM, self._previous_handler)
+
+    def end(self, folder: str = "") -> None:
+        """End every process that lives in ``folder``, by force where asking is not enough."""
+        for end in (psutil.Process.terminate, psutil.Process.kill):
+            processes = list(self.processes(folder))
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    end(process)
+            psutil.wait_procs(processes, timeout=END_SECONDS)
+
+    def kill(self, folder: str = "") -> None:
+        """End every process that lives in ``folder`` at once, without asking."""
+        processes = list(self.processes(folder))
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=END_SECONDS)
+
+    def spawn(
+        self,
+        command: Sequence[str],
+        *,
+        log: str,
+        folder: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start a program of this Python environment, away from the terminal's signals.
+
+        Args:
+            command: the program's name and its arguments.
+            log: file under ``path`` to which its output is appended.
+            folder: folder of ``path`` that is its ``FLWR_HOME``.
+            environment: further variables.
+        """
+        program, *arguments = command
+        home = self.path / folder
+        home.mkdir(parents=True, exist_ok=True)
+        with (self.path / log).open("ab") as output:
+            return subprocess.Popen(  # noqa: S603 - our own programs
+                [str(Path(sys.executable).with_name(program)), *arguments],
+                env=self.environment(home) | dict(environment or {}),
+                cwd=PROJECT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """The environment of a program whose ``FLWR_HOME`` is ``home``."""
+        bin_directory = str(Path(sys.executable).parent)
+        inherited = {name: value for name, value in os.environ.items() if name != _SLOWS_EVERY_PROCESS}
+        return inherited | {
+            **_KEEP_OUT_OF_THE_USERS_HOME,
+            "PATH": f"{bin_directory}{os.pathsep}{os.environ.get('PATH', '')}",
+            "FLWR_HOME": str(home),
+        }
+
+    def read(self, log: str) -> str:
+        """What was logged so far, without colours."""
+        return _COLOUR.sub("", (self.path / log).read_text(encoding="utf-8", errors="replace"))
+
+    def processes(self, folder: str = "") -> Iterator[psutil.Process]:
+        """Every process that lives in ``folder`` of this home or below it."""
+        own, root = os.getpid(), self.path / folder
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                home = process.environ().get("FLWR_HOME")
+                if process.pid != own and home and Path(home).is_relative_to(root):
+                    yield process
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nothing listens on at the moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,1 @@
+"""Accountants: from charges to epsilon, and from epsilon back to noise."""

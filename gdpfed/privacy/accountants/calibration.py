@@ -1,0 +1,147 @@
+"""The least noise that keeps a group within its budget, found on the safe side."""
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from gdpfed.errors import PrivacyError
+from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.accountant import Accountant, make_accountant, pld_epsilon
+from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, solve_falling
+from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
+from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
+from gdpfed.privacy.validation import require_count, require_delta, require_positive
+
+dp = late_import("dp_accounting")
+
+MIN_NOISE_MULTIPLIER = 1e-2
+MAX_NOISE_MULTIPLIER = 1e7
+TYPICAL_LOG_SLOPE = -1.3
+SEARCH_COARSENESS = 8.0
+
+
+def calibrate_noise_multiplier(
+    accountant: Accountant,
+    *,
+    sampling: Sampling,
+    sampling_rate: float,
+    group_size: int,
+    target_epsilon: float,
+    num_rounds: int,
+    delta: float,
+    adjacency: Adjacency = "zero_out",
+    clipping_norm: float = 1.0,
+) -> float:
+    """Return sigma_m = std / C of the sum's noise, so that training meets `target_epsilon`.
+
+    With the accountant's epsilon, epsilon(sigma) <= target and target - epsilon(sigma) < 1e-3 *
+    target. For theorem1 sigma^2 is Theorem 1's formula, refused outside its conditions; only
+    there does `clipping_norm` matter. Results are cached.
+
+    Raises PrivacyError for invalid combinations, and for budgets that no noise can reach.
+    """
+    require_positive("epsilon", target_epsilon)
+    require_count("num_rounds", num_rounds)
+    require_delta(delta)
+    unit_noise = SampledGaussian(
+        sampling=sampling,
+        sampling_rate=sampling_rate,
+        group_size=group_size,
+        noise_stddev=clipping_norm,
+        clipping_norm=clipping_norm,
+        adjacency=adjacency,
+    )
+    if accountant.name == "theorem1":
+        return _calibrate_theorem1(unit_noise, target_epsilon, num_rounds, delta)
+    unit_noise = replace(unit_noise, noise_stddev=1.0, clipping_norm=1.0)
+    return _calibrate_by_search(accountant, unit_noise, target_epsilon, num_rounds, delta)
+
+
+@lru_cache(maxsize=1024)
+def _calibrate_by_search(
+    accountant: Accountant, unit_noise: SampledGaussian, target: float, num_rounds: int, delta: float
+) -> float:
+    accountant.epsilon(unit_noise, 1, delta)  # refuses a combination before any search
+    start = Start(_guess(unit_noise, target, num_rounds, delta), TYPICAL_LOG_SLOPE)
+    bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
+    try:
+        if accountant.name == "pld":
+            _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
+            start = solve_falling(
+                lambda sigma: pld_epsilon(
+                    replace(unit_noise, noise_stddev=sigma),
+                    num_rounds,
+                    delta,
+                    coarseness=SEARCH_COARSENESS,
+                ),
+                target,
+                start,
+                bounds,
+            )
+        solution = solve_falling(
+            lambda sigma: accountant.epsilon(replace(unit_noise, noise_stddev=sigma), num_rounds, delta),
+            target,
+            start,
+            bounds,
+        )
+    except UnreachableError as error:
+        raise PrivacyError(_why_unreachable(target, error.low, error.high)) from None
+    return solution.position
+
+
+def _calibrate_theorem1(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:
+    rate = mechanism.sampling_rate
+    variance = theorem1_variance(sampling_rate=rate, num_rounds=num_rounds, epsilon=target, delta=delta)
+    variance *= 1 + 1e-9  # so that solving back for epsilon cannot round above the target
+    check_theorem1(
+        noise_variance_multiplier=variance,
+        sampling_rate=rate,
+        epsilon=target,
+        delta=delta,
+        clipping_norm=mechanism.clipping_norm,
+    )
+    sigma = math.sqrt(variance)
+    noised = replace(mechanism, noise_stddev=sigma * mechanism.clipping_norm)
+    accounted = make_accountant("theorem1").epsilon(noised, num_rounds, delta)
+    if accounted > target:
+        raise PrivacyError(
+            f"theorem1 accounts {accounted:.6g} for a budget of {target:g}; use the pld accountant"
+        )
+    return sigma
+
+
+def _check_delta_against_participation(rate: float, num_rounds: int, delta: float) -> None:
+    ever_sampled = -math.expm1(num_rounds * math.log1p(-rate)) if rate < 1 else 1.0
+    if delta >= ever_sampled:
+        raise PrivacyError(
+            f"delta {delta:.3g} is not below {ever_sampled:.3g}, the chance that a client ever "
+            "takes part, so it would allow releasing updates without noise; choose a smaller delta"
+        )
+
+
+def _guess(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:
+    """Return sigma from the central limit mu = q sqrt(T (exp(1/sigma^2) - 1)).
+
+    Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy", Corollary 5.4: a start
+    for the search, never a result.
+    """
+    mu = 1 / dp.get_sigma_gaussian(target, delta)
+    per_round = mu / (mechanism.sampling_rate * math.sqrt(num_rounds))
+    sigma = 1 / math.sqrt(math.log1p(per_round**2))
+    if mechanism.sampling == "fixed_size":
+        sigma *= 2  # that bound compares two updates, which are up to 2 C apart
+    return min(max(sigma, MIN_NOISE_MULTIPLIER), MAX_NOISE_MULTIPLIER)
+
+
+def _why_unreachable(target: float, low: float, high: float) -> str:
+    if low > MAX_NOISE_MULTIPLIER / math.e:
+        return (
+            f"epsilon {target:g} cannot be reached by any noise under this accountant; "
+            "raise the budget, lower the rate or the rounds, or use the pld accountant"
+        )
+    if high < MIN_NOISE_MULTIPLIER * math.e:
+        return f"epsilon {target:g} needs practically no noise; lower the budget to one that protects"
+    return (
+        f"epsilon {target:g} lies in a gap of this accountant's bound at noise multiplier "
+        f"{high:.4g}; use the pld accountant or a larger budget"
+    )

@@ -1,0 +1,1 @@
+"""Planning: groups of clients, their rates, and the noise that keeps them within their budgets."""

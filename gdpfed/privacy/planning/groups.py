@@ -1,0 +1,216 @@
+"""Groups of clients that share a privacy budget.
+
+Source: Xu, Hu, Kotevska, "Optimal Client Sampling in Federated Learning with Client-Level
+Heterogeneous Differential Privacy": clients are partitioned by budget, and a group's budget is its
+smallest member's. The assignment looks at budgets and at nothing else, never at data.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.validation import (
+    require_count,
+    require_length,
+    require_number,
+    require_positive,
+)
+
+SHARES_TOLERANCE = 1e-6
+DELTA_EXPONENT = -1.1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Clients that are held to one budget.
+
+    `epsilon` is the budget eps_m of every client of the group over the whole training.
+    `clients` are distinct client ids >= 0; a `range` is kept as it is, so that a million clients
+    cost nothing, and any other sequence becomes a tuple.
+    """
+
+    epsilon: float
+    clients: Sequence[int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", require_positive("a group's epsilon", self.epsilon))
+        if not isinstance(self.clients, range):
+            object.__setattr__(self, "clients", tuple(int(client) for client in self.clients))
+        _check_clients(self.clients)
+
+    @property
+    def size(self) -> int:
+        """The number of clients |G_m|."""
+        return len(self.clients)
+
+
+def default_delta(num_clients: int) -> float:
+    """Return delta = n**-1.1 for n clients (the paper's setting, Section 5)."""
+    if require_count("num_clients", num_clients) < 2:
+        raise PrivacyError(f"num_clients is {num_clients}; n**-1.1 needs at least 2, set delta")
+    return float(num_clients**DELTA_EXPONENT)
+
+
+def groups_from_shares(
+    num_clients: int, budgets: Sequence[float], shares: Sequence[float] | None = None
+) -> tuple[Group, ...]:
+    """Split clients 0..n-1 into contiguous groups, one a budget.
+
+    Sizes are shares * n rounded by largest remainders (ties to the earlier group), so they sum to
+    n; a group that would round to nothing gets one client of the largest. `shares` None means
+    equal shares. Budgets must be strictly increasing.
+
+    Raises PrivacyError for budgets that are not positive, finite and increasing, for shares that
+    are not positive or do not sum to one within 1e-6, and for fewer clients than groups.
+    """
+    require_count("num_clients", num_clients)
+    _check_budgets(budgets)
+    if shares is None:
+        shares = [1.0 / len(budgets)] * len(budgets)
+    _check_shares(shares, len(budgets))
+    if num_clients < len(budgets):
+        raise PrivacyError(f"num_clients is {num_clients} for {len(budgets)} groups; each needs a client")
+    ends = np.cumsum([0, *_largest_remainder(num_clients, shares)]).tolist()
+    return tuple(
+        Group(epsilon, range(start, end))
+        for epsilon, start, end in zip(budgets, ends[:-1], ends[1:], strict=True)
+    )
+
+
+def form_groups(
+    epsilons: Sequence[float],
+    *,
+    num_groups: int | None = None,
+    edges: Sequence[float] | None = None,
+) -> tuple[Group, ...]:
+    """Form groups from every client's own budget; client i's is `epsilons[i]`.
+
+    With `num_groups` the cuts between distinct budgets are chosen nearest to the equal-size
+    quantiles, and exactly that many groups come back. With `edges` (increasing) a client falls in
+    the interval [edge_k, edge_k+1) that holds its budget, below the first and from the last edge
+    on included; intervals without a client form no group. Equal budgets always share a group, and
+    a group's budget is its smallest member's, so no client ever exceeds its own.
+
+    Raises PrivacyError for budgets that are not positive and finite, unless exactly one of
+    `num_groups` and `edges` is given, and for more groups than distinct budgets.
+    """
+    values = np.asarray(epsilons, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise PrivacyError("epsilons holds no budgets; give one number a client")
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if wrong.size:
+        raise PrivacyError(
+            f"epsilon of client {wrong[0]} is {values[wrong[0]]}; it must be positive and finite"
+        )
+    if (num_groups is None) == (edges is None):
+        raise PrivacyError(f"num_groups is {num_groups} and edges is {edges}; give exactly one of the two")
+    cuts = _quantile_cuts(values, num_groups) if edges is None else _check_edges(edges)
+    labels = np.searchsorted(cuts, values, side="right")
+    members = (np.flatnonzero(labels == label) for label in np.unique(labels))
+    return tuple(Group(float(values[ids].min()), _compact(ids)) for ids in members)
+
+
+def merge_groups(groups: Sequence[Group]) -> Group:
+    """Return one group of all clients at the smallest budget (DP-FedAvg's single group)."""
+    if not groups:
+        raise PrivacyError("groups is empty; give at least one group")
+    check_disjoint(groups)
+    epsilon = min(group.epsilon for group in groups)
+    ordered = sorted((group.clients for group in groups), key=lambda clients: clients[0])
+    if all(isinstance(clients, range) and clients.step == 1 for clients in ordered):
+        ends = [clients[-1] + 1 for clients in ordered]
+        if all(end == after[0] for end, after in zip(ends[:-1], ordered[1:], strict=True)):
+            return Group(epsilon, range(ordered[0][0], ends[-1]))
+    ids = np.sort(np.concatenate([np.asarray(clients, dtype=np.int64) for clients in ordered]))
+    return Group(epsilon, _compact(ids))
+
+
+def check_disjoint(groups: Sequence[Group]) -> None:
+    """Refuse groups that share a client: its budget would be undefined."""
+    ordered = sorted(groups, key=lambda group: group.clients[0])
+    if all(isinstance(g.clients, range) and g.clients.step > 0 for g in groups):
+        pairs = pairwise(ordered)
+        if all(before.clients[-1] < after.clients[0] for before, after in pairs):
+            return
+    ids = np.concatenate([np.asarray(group.clients, dtype=np.int64) for group in groups])
+    distinct, counts = np.unique(ids, return_counts=True)
+    if distinct.size != ids.size:
+        raise PrivacyError(f"client {distinct[counts > 1][0]} is in more than one group; put it in one")
+
+
+def _check_clients(clients: Sequence[int]) -> None:
+    if len(clients) == 0:
+        raise PrivacyError("a group has no clients; leave it out or give it at least one")
+    if min(clients[0], clients[-1]) < 0 or (isinstance(clients, tuple) and min(clients) < 0):
+        raise PrivacyError(f"client id {min(clients)} is negative; ids count from 0")
+    if isinstance(clients, tuple) and len(set(clients)) != len(clients):
+        raise PrivacyError(f"a group of {len(clients)} clients repeats an id; list each once")
+
+
+def _check_budgets(budgets: Sequence[float]) -> None:
+    if len(budgets) == 0:
+        raise PrivacyError("budgets is empty; give one epsilon a group")
+    for epsilon in budgets:
+        require_positive("a group's epsilon", epsilon)
+    for before, after in pairwise(budgets):
+        if before >= after:
+            raise PrivacyError(
+                f"budgets are {list(budgets)}; they must be strictly increasing, but {after} follows {before}"
+            )
+
+
+def _check_shares(shares: Sequence[float], num_groups: int) -> None:
+    require_length("shares", shares, num_groups)
+    for share in shares:
+        require_positive("a group's share", share)
+    total = math.fsum(shares)
+    if abs(total - 1.0) > SHARES_TOLERANCE:
+        raise PrivacyError(f"group shares {list(shares)} sum to {total:.6g}; they must sum to one")
+
+
+def _largest_remainder(num_clients: int, shares: Sequence[float]) -> list[int]:
+    quotas = [num_clients * share / math.fsum(shares) for share in shares]
+    sizes = [math.floor(quota) for quota in quotas]
+    by_remainder = sorted(range(len(shares)), key=lambda m: sizes[m] - quotas[m])
+    for m in by_remainder[: num_clients - sum(sizes)]:
+        sizes[m] += 1
+    while 0 in sizes:
+        sizes[sizes.index(max(sizes))] -= 1
+        sizes[sizes.index(0)] += 1
+    return sizes
+
+
+def _quantile_cuts(values: npt.NDArray[Any], num_groups: int | None) -> npt.NDArray[Any]:
+    wanted = require_count("num_groups", num_groups)
+    distinct, counts = np.unique(values, return_counts=True)
+    if wanted > distinct.size:
+        raise PrivacyError(
+            f"num_groups is {wanted} for {distinct.size} distinct budgets; ask for at most that many"
+        )
+    below = np.cumsum(counts)
+    cuts: list[int] = []
+    for m in range(1, wanted):
+        nearest = int(np.argmin(np.abs(below - m * values.size / wanted))) + 1
+        lowest = cuts[-1] + 1 if cuts else 1
+        cuts.append(min(max(nearest, lowest), distinct.size - (wanted - m)))
+    return distinct[cuts]
+
+
+def _check_edges(edges: Sequence[float]) -> npt.NDArray[Any]:
+    numbers = [require_number("an edge", edge) for edge in edges]
+    if any(before >= after for before, after in pairwise(numbers)):
+        raise PrivacyError(f"edges are {list(edges)}; they must be strictly increasing")
+    return np.asarray(numbers)
+
+
+def _compact(ids: npt.NDArray[Any]) -> Sequence[int]:
+    first, last = int(ids[0]), int(ids[-1])
+    if last - first + 1 == ids.size:
+        return range(first, last + 1)
+    return tuple(ids.tolist())

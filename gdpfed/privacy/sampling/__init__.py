@@ -1,0 +1,1 @@
+"""Sampling: who takes part in a round, and what that hides."""

@@ -1,0 +1,1 @@
+"""A run on disk: its records, names, directory and checkpoint."""

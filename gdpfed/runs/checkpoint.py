@@ -1,0 +1,97 @@
+"""Files that are whole or absent, and the state from which a run goes on."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from gdpfed.errors import RunError
+from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE, write_whole
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+STATE_PREFIX = "method."
+_HEADER_LENGTH_BYTES = 8
+
+
+def save_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
+    """Write a file of a run so that it is whole at any time.
+
+    Raises:
+        RunError: the file system refused, as when it is full; the old file is untouched.
+    """
+    try:
+        write_whole(path, data, mode=mode)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """State after a completed round.
+
+    Attributes:
+        theta: the model, shape (d,).
+        completed_rounds: how many rounds have changed or tried to change it.
+        sampling_key: draws the cohorts of all rounds; secret, since amplification rests on it.
+        method_state: what the method carries from round to round.
+    """
+
+    theta: npt.NDArray[np.float32]
+    completed_rounds: int
+    sampling_key: bytes
+    method_state: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+
+    def save(self, directory: Path) -> None:
+        """Write to the run directory, readable by its owner only."""
+        metadata = {
+            "completed_rounds": str(self.completed_rounds),
+            "sampling_key": self.sampling_key.hex(),
+        }
+        state = {f"{STATE_PREFIX}{name}": array for name, array in self.method_state.items()}
+        data = save_tensors({"theta": self.theta, **state}, metadata)
+        save_whole(directory / CHECKPOINT_FILE, data, mode=PRIVATE_MODE)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Checkpoint":
+        """Read from the run directory.
+
+        Raises:
+            RunError: the file is missing, truncated or not ours.
+        """
+        path = directory / CHECKPOINT_FILE
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise RunError(
+                f"run.resume={directory}: {path.name} cannot be read ({error.strerror}); "
+                "a finished run keeps none and has nothing to resume"
+            ) from None
+        try:
+            tensors = load_tensors(data)
+            metadata = _metadata(data)
+            return cls(
+                theta=tensors.pop("theta"),
+                completed_rounds=int(metadata["completed_rounds"]),
+                sampling_key=bytes.fromhex(metadata["sampling_key"]),
+                method_state={name.removeprefix(STATE_PREFIX): array for name, array in tensors.items()},
+            )
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise RunError(
+                f"run.resume={directory}: {path.name} is damaged ({error}); "
+                "restore it from a copy or start a new run"
+            ) from None
+
+
+def _metadata(data: bytes) -> dict[str, Any]:
+    """The string map in a safetensors header, which the library reads from files only."""
+    length = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
+    header = json.loads(data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + length])
+    metadata: dict[str, Any] = header["__metadata__"]
+    return metadata

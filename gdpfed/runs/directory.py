@@ -1,0 +1,227 @@
+"""The files of one run: created once everything is known to be in order, continued on resume."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+from safetensors.torch import save as save_tensors
+
+from conf.load import to_yaml
+from conf.schema import Config
+from gdpfed.errors import RunError
+from gdpfed.learning.models import state_dict_of
+from gdpfed.learning.task import Task
+from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.lines import CARRYING_OUT
+from gdpfed.report.model_card import CardSubject, model_card
+from gdpfed.report.plots import accuracy_curve, budget_curve
+from gdpfed.runs.checkpoint import CHECKPOINT_FILE, save_whole
+from gdpfed.runs.records import (
+    ACCURACY_PICTURE,
+    ASSIGNMENT_FILE,
+    BUDGET_PICTURE,
+    CONFIG_FILE,
+    LEDGER_FILE,
+    MODEL_CARD_FILE,
+    MODEL_FILE,
+    PLAN_FILE,
+    ROUNDS_FILE,
+    RoundRecord,
+    read_rounds,
+)
+from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE
+
+
+class RunDirectory:
+    """Writes the files of one run; every one of them is whole at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: Config, plan: PrivacyPlan, name: str) -> "RunDirectory":
+        """Make a directory for a new run of that name; clients' own budgets are its owner's to read only.
+
+        Raises:
+            RunError: it exists and is not empty, or cannot be made.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            occupied = any(path.iterdir())
+        except OSError as error:
+            raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
+        if occupied:
+            raise RunError(
+                f"run.directory={path} is not empty: name another one, or continue with run.resume"
+            )
+        files = cls(path)
+        said = config.privacy.client_budgets is not None
+        save_whole(path / CONFIG_FILE, to_yaml(config).encode(), mode=PRIVATE_MODE if said else PUBLIC_MODE)
+        save_whole(path / PLAN_FILE, _json(plan.to_dict()))
+        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(plan, name)), mode=PRIVATE_MODE)
+        save_whole(path / ROUNDS_FILE, b"")
+        return files
+
+    @classmethod
+    def resume(cls, path: Path, config: Config) -> "RunDirectory":
+        """Open the directory of an unfinished run that had the same configuration.
+
+        Raises:
+            RunError: no run, a damaged one, or one of another configuration; names the first difference.
+        """
+        try:
+            saved = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise RunError(f"run.resume={path} is no run: {CONFIG_FILE}: {error}") from None
+        difference = _difference(saved, asdict(config))
+        if difference:
+            raise RunError(f"run.resume={path} was another run: {difference}")
+        return cls(path)
+
+    def load_name(self, plan: PrivacyPlan) -> str:
+        """The run's name, from the assignment of clients to groups.
+
+        Raises:
+            RunError: it is missing, damaged, or another assignment than the plan's.
+        """
+        path = self.path / ASSIGNMENT_FILE
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            name = saved["run"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
+            ) from None
+        if saved != _assignment(plan, name):
+            raise RunError(
+                f"run.resume={self.path}: {ASSIGNMENT_FILE} has clients in other groups than this plan: "
+                "restore it from a copy"
+            )
+        return str(name)
+
+    def load_ledger(self, plan: PrivacyPlan) -> Ledger:
+        """The ledger as of the last charge.
+
+        Raises:
+            RunError: it is missing or damaged.
+            PrivacyError: it belongs to another plan.
+        """
+        path = self.path / LEDGER_FILE
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}); without it nobody "
+                "knows what has been spent: restore it from a copy or start a new run"
+            ) from None
+        return Ledger.from_dict(plan, data)
+
+    def save_ledger(self, ledger: Ledger) -> None:
+        """Write what has been charged, before anything is released for it."""
+        save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()), mode=PRIVATE_MODE)
+
+    def completed_records(self, completed_rounds: int) -> list[RoundRecord]:
+        """The record up to the last checkpoint.
+
+        Raises:
+            RunError: rounds are missing in it, or it is damaged.
+        """
+        try:
+            records = [r for r in read_rounds(self.path) if r.round <= completed_rounds]
+        except ValueError as error:
+            raise RunError(f"run.resume={self.path}: {error}") from None
+        if len(records) != completed_rounds:
+            raise RunError(
+                f"run.resume={self.path}: {ROUNDS_FILE} holds {len(records)} of the "
+                f"{completed_rounds} rounds of the checkpoint: restore it from a copy"
+            )
+        return records
+
+    def keep_rounds(self, completed_rounds: int) -> None:
+        """Drop what the record holds of rounds after the last checkpoint."""
+        lines = [f"{record.to_json()}\n" for record in self.completed_records(completed_rounds)]
+        save_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
+
+    def append_round(self, record: RoundRecord) -> None:
+        """Add one line to the record.
+
+        Raises:
+            RunError: the file system refused, as when it is full.
+        """
+        path = self.path / ROUNDS_FILE
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{record.to_json()}\n")
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+    def draw(self, plan: PrivacyPlan, title: str) -> None:
+        """Write the pictures from the record."""
+        records = read_rounds(self.path)
+        budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
+        accuracy_curve(records, title, self.path / ACCURACY_PICTURE)
+        budget_curve(records, budgets, title, self.path / BUDGET_PICTURE)
+
+    def describe(self, config: Config, plan: PrivacyPlan, ledger: Ledger) -> None:
+        """Write the model card, of what the run has come to."""
+        card = model_card(CardSubject(config, plan, ledger, read_rounds(self.path)))
+        save_whole(self.path / MODEL_CARD_FILE, card.encode())
+
+    def finish(self, task: Task, theta: npt.NDArray[np.float32]) -> None:
+        """Write the final model and forget the checkpoint, and with it the sampling key."""
+        tensors = state_dict_of(task.build_model(), theta)
+        save_whole(self.path / MODEL_FILE, save_tensors(tensors))
+        (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
+
+
+def saved_client_budgets(path: Path) -> tuple[list[float], float]:
+    """Every client's own epsilon, and the plan's delta, as saved by a run that was planned with them.
+
+    Raises:
+        RunError: the directory holds no such run.
+    """
+    try:
+        privacy = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))["privacy"]
+        return [float(epsilon) for epsilon in privacy["client_budgets"]], float(privacy["delta"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"run.resume={path} is no run that clients' own budgets planned: {CONFIG_FILE}: {error}"
+        ) from None
+
+
+def _assignment(plan: PrivacyPlan, name: str) -> dict[str, Any]:
+    """The run's name and the ids of every group, as runs [start, stop)."""
+    return {"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]}
+
+
+def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:
+    if isinstance(clients, range) and clients.step == 1:
+        return [[clients.start, clients.stop]]
+    ids = np.asarray(clients, dtype=np.int64)
+    pieces = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
+    return [[int(piece[0]), int(piece[-1]) + 1] for piece in pieces]
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _difference(saved: Any, given: dict[str, Any]) -> str | None:
+    """The first setting that differs, in words; None if the runs compute the same."""
+    if not isinstance(saved, dict):
+        return f"{CONFIG_FILE} holds no settings"
+    for group, section in given.items():
+        kept = saved.get(group)
+        for key, value in section.items():
+            if key in CARRYING_OUT.get(group, ()):
+                continue
+            old = kept.get(key) if isinstance(kept, dict) else None
+            if old != value:
+                return f"{group}.{key} was {old} and is now {value}; resume with {group}.{key}={old}"
+    return None

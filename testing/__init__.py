@@ -1,0 +1,1 @@
+"""What tests and benchmarks share: grids and sessions without a network, and small runs."""

@@ -1,0 +1,43 @@
+"""What Flower's programs have left behind, processes and directories, of the commands of one test only."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from gdpfed.launch.home import HOMES_VARIABLE
+
+
+class FlowerTraces:
+    """An empty home directory, and a place of its own for Flower's, so that tests can run side by side.
+
+    Attributes:
+        home: the user's home.
+        homes: where Flower's homes are made.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.home, self.homes = root / "home", root / "flower"
+        self.home.mkdir()
+        self.homes.mkdir()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a command whose traces these are."""
+        return os.environ | {"HOME": str(self.home), HOMES_VARIABLE: str(self.homes)}
+
+    def running(self) -> list[str]:
+        """The Flower homes of processes that run."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                home = process.environ().get("FLWR_HOME", "")
+                if Path(home).is_relative_to(self.homes):
+                    found.append(home)
+        return found
+
+    def left(self) -> list[str]:
+        """Everything that is still there and should not be."""
+        directories = [*self.homes.glob("tmp*"), *self.home.iterdir()]
+        return [*self.running(), *(str(path) for path in directories)]

@@ -1,0 +1,129 @@
+"""A grid without Flower's runtime: messages go straight to the real ClientApp handlers, in this process."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.supercore.task_identity import TaskIdentity
+
+from client_app.app import app
+from gdpfed.clients.messages import STAGES
+
+FIRST_NODE_ID = 1000
+
+
+class Crash(BaseException):
+    """What a killed process looks like to the code in it."""
+
+
+class LocalGrid:
+    """One context a node, kept between messages as Flower keeps it.
+
+    Args:
+        num_nodes: nodes; node k answers as client k.
+        vanishes: (stage or query, client id) -> whether the client is gone by then.
+        meddle: changes a message's content on its way to a client, once for each of its stages.
+
+    Attributes:
+        sent: (stage or query, client id), several of them for one message.
+        exchanges: the stages and queries of every exchange.
+        replies: contents of all answers.
+    """
+
+    def __init__(
+        self,
+        num_nodes: int,
+        *,
+        vanishes: Callable[[str, int], bool] = lambda kind, client: False,
+        meddle: Callable[[str, int, RecordDict], RecordDict] = lambda kind, client, content: content,
+        node_config: dict[str, Any] | None = None,
+    ) -> None:
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        self.app: ClientApp = app
+        self.vanishes = vanishes
+        self.meddle = meddle
+        self.sent: list[tuple[str, int]] = []
+        self.exchanges: list[set[str]] = []
+        self.replies: list[RecordDict] = []
+        self.arrived: dict[str, Message] = {}
+        self.contexts = {
+            FIRST_NODE_ID + k: Context(
+                run_id=1,
+                node_id=FIRST_NODE_ID + k,
+                node_config={"partition-id": k, "num-partitions": num_nodes, **(node_config or {})},
+                state=RecordDict(),
+                run_config={},
+            )
+            for k in range(num_nodes)
+        }
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str | None]:
+        """Deliver at once; a message to a client that is gone is none, so that nobody waits for it."""
+        self.exchanges.append(set())
+        return [self._push(f"{time.monotonic_ns()}-{k}", message) for k, message in enumerate(messages)]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        asked = set(message_ids)
+        return [self.arrived.pop(message_id) for message_id in list(self.arrived) if message_id in asked]
+
+    def _push(self, message_id: str, message: Message) -> str | None:
+        self.exchanges[-1].update(kinds_of(message))
+        message.metadata.__dict__["_message_id"] = message_id
+        reply = self._deliver(message)
+        if reply is None:
+            return None
+        self.arrived[message_id] = reply
+        return message_id
+
+    def _deliver(self, message: Message) -> Message | None:
+        node_id = message.metadata.dst_node_id
+        client_id = node_id - FIRST_NODE_ID
+        kinds = kinds_of(message)
+        self.sent.extend((kind, client_id) for kind in kinds)
+        if any(self.vanishes(kind, client_id) for kind in kinds):
+            return None
+        for kind in kinds:
+            message.content = self.meddle(kind, client_id, message.content)
+        try:
+            reply = self.app(message, self.contexts[node_id])
+        except Exception as error:
+            return Message(Error(code=1, reason=str(error)), reply_to=message)
+        self.replies.append(reply.content)
+        return reply
+
+
+def crashing_grid(num_nodes: int, stage: str, occurrence: int) -> LocalGrid:
+    """A grid on which training ends when some message of a stage is sent, counted over all clients."""
+    seen: list[str] = []
+
+    def vanishes(kind: str, client: int) -> bool:
+        seen.append(kind)
+        if kind == stage and seen.count(stage) == occurrence:
+            raise Crash
+        return False
+
+    return LocalGrid(num_nodes, vanishes=vanishes)
+
+
+def kinds_of(message: Message) -> list[str]:
+    """What a message asks: the stages in it, or its query."""
+    action = message.metadata.message_type.partition(".")[2]
+    stages = [stage for stage in STAGES if stage in message.content]
+    assert stages[:1] in ([], [action])
+    return stages or [action]
+
+
+def refusals(grid: LocalGrid) -> list[str]:
+    """The reason of every refusal, of a query or of a stage, in order."""
+    return [
+        str(record[key])
+        for reply in grid.replies
+        for record in reply.values()
+        for key in ("reason", "refusal")
+        if key in record
+    ]

@@ -1,0 +1,65 @@
+"""Small real runs on a :class:`LocalGrid`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file
+
+from client_app.ledger_file import locked_ledger
+from conf.load import load
+from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.runs.records import RoundRecord, read_rounds
+from server_app.train import train
+from testing.local_grid import FIRST_NODE_ID, LocalGrid
+
+NUM_CLIENTS = 24
+SMALL = (
+    f"dataset.num_clients={NUM_CLIENTS}",
+    "dataset.num_rounds=3",
+    "privacy.sampling_rate=0.6",
+    "privacy.delta=1e-3",
+    "privacy.accountant=rdp",
+)
+
+
+def run(
+    directory: Path, overrides: Sequence[str] = (), *, grid: LocalGrid | None = None, resume: bool = False
+) -> list[RoundRecord]:
+    """Train with small settings into ``directory`` and return its record."""
+    key = "run.resume" if resume else "run.directory"
+    config = load([*SMALL, f"{key}='{directory}'", *overrides])
+    train(grid or LocalGrid(NUM_CLIENTS), config, "test run")
+    return read_rounds(directory)
+
+
+def files_in(directory: Path) -> dict[Path, bytes]:
+    """Every file below a directory."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def final_model(directory: Path) -> npt.NDArray[np.float32]:
+    """The parameters of a finished run as one vector."""
+    tensors = load_file(directory / "model.safetensors")
+    return np.concatenate([tensors[name].ravel() for name in sorted(tensors)])
+
+
+def grid_of_owners(
+    folder: Path, epsilons: Sequence[float | None], more: dict[str, Any] | None = None, **options: Any
+) -> LocalGrid:
+    """A grid on which node k has the budget ``epsilons[k]`` of its own, and its ledger in ``folder``."""
+    grid = LocalGrid(len(epsilons), **options)
+    folder.mkdir(exist_ok=True)
+    for client, epsilon in enumerate(epsilons):
+        if epsilon is not None:
+            own = {"epsilon": epsilon, "delta": 1e-3, "ledger": str(folder / f"{client}.json")}
+            grid.contexts[FIRST_NODE_ID + client].node_config |= own | (more or {})
+    return grid
+
+
+def ledger_of(folder: Path, client: int) -> ClientLedger:
+    """The ledger that a client of :func:`grid_of_owners` keeps."""
+    with locked_ledger(folder / f"{client}.json") as file:
+        return file.ledger

@@ -1,0 +1,93 @@
+"""Run directories with known figures, as a training would leave them."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from conf.load import load, to_yaml
+from conf.schema import Config
+from gdpfed.methods import make_method
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.lines import computed_settings
+from gdpfed.runs.records import RoundRecord
+
+DIMENSION = 12
+_PLANS: dict[str, PrivacyPlan] = {}
+
+
+def write_run(
+    directory: Path,
+    overrides: Sequence[str] = (),
+    *,
+    accuracies: Sequence[float] = (0.25, 0.5),
+    seconds: float = 2.0,
+) -> Path:
+    """A finished run of as many rounds as there are accuracies."""
+    config = load([*overrides, f"run.num_rounds={len(accuracies)}", f"run.directory={directory}"])
+    begin_run(config)
+    for accuracy in accuracies:
+        append_record(config, accuracy, seconds=seconds)
+    return finish_run(config)
+
+
+def begin_run(config: Config) -> None:
+    """Configuration, plan and ledger, and no round yet."""
+    directory = Path(config.run.directory or "")
+    directory.mkdir(parents=True)
+    plan = _plan(config)
+    (directory / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
+    (directory / "plan.json").write_text(json.dumps(plan.to_dict()), encoding="utf-8")
+    (directory / "rounds.jsonl").write_text("", encoding="utf-8")
+    (directory / "checkpoint.safetensors").write_bytes(b"")
+
+
+def append_record(
+    config: Config,
+    accuracy: float,
+    *,
+    seconds: float = 2.0,
+    observe: Callable[[RoundRecord], None] | None = None,
+) -> None:
+    """One more round; group m has spent (m + 1) / 4 more, and a client has sent 2 bytes a coordinate."""
+    path = Path(config.run.resume or config.run.directory or "") / "rounds.jsonl"
+    number = len(path.read_text(encoding="utf-8").splitlines()) + 1
+    plan = _plan(config)
+    groups = len(plan.groups)
+    spent: list[float | None] = [(index + 1) * number / 4 for index in range(groups)]
+    record = RoundRecord(
+        round=number,
+        accuracy=accuracy,
+        loss=1.0,
+        cohort_sizes=[5] * groups,
+        survivors=[5] * groups,
+        failures={},
+        spent_epsilon=spent if plan.private else [None] * groups,
+        epsilon_against_server=spent if plan.private else [None] * groups,
+        upload_bytes=[2.0] * groups,
+        seconds={"total": seconds},
+    )
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{record.to_json()}\n")
+    if observe is not None:
+        observe(record)
+
+
+def finish_run(config: Config) -> Path:
+    """The final model, which says that nothing is left to do."""
+    directory = Path(config.run.resume or config.run.directory or "")
+    tensors = {"weight": np.zeros((DIMENSION - 2, 1), np.float32), "bias": np.zeros(2, np.float32)}
+    save_file(tensors, directory / "model.safetensors")
+    return directory
+
+
+def _plan(config: Config) -> PrivacyPlan:
+    """The configured plan, made once for all seeds and directories."""
+    settings = computed_settings(asdict(config))
+    key = json.dumps(settings, sort_keys=True)
+    if key not in _PLANS:
+        _PLANS[key] = make_method(config).plan
+    return _PLANS[key]
