@@ -119,15 +119,16 @@ def load(overrides: Sequence[str] = ()) -> Config:
         config = cast("Config", OmegaConf.to_object(_compose(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(overrides, error)) from None
-    _check_method(config)
+    _check_method(config, overrides)
     config.validate()
     return config
 
 
-def _check_method(config: Config) -> None:
+def _check_method(config: Config, overrides: Sequence[str]) -> None:
     """Refuse a name that was changed apart from the options that belong to it."""
     name = config.method.name
-    if method_configs().get(name) is not type(config.method):
+    renamed = any(override.startswith("method.name=") for override in overrides)
+    if renamed or method_configs().get(name) is not type(config.method):
         raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
 
 

@@ -126,7 +126,7 @@ class DatasetConfig:
 
 @dataclass
 class MethodConfig:
-    """What every method has; a method's own options are in a class of its own."""
+    """What every method has; a method with options of its own extends it beside its class."""
 
     name: str = MISSING
     server_learning_rate: float = 1.0
@@ -140,66 +140,6 @@ class MethodConfig:
         require(
             self.server_learning_rate > 0,
             f"method.server_learning_rate={self.server_learning_rate} must be positive",
-        )
-
-
-@dataclass
-class FedAvgConfig(MethodConfig):
-    """No clipping, no noise: the upper bound."""
-
-
-@dataclass
-class DPFedAvgConfig(MethodConfig):
-    """One group at the strictest budget."""
-
-
-@dataclass
-class GDPFedConfig(MethodConfig):
-    """Groups with their own noise at one common rate."""
-
-    reweighting: str = "uniform"
-
-
-@dataclass
-class GDPFedOpConfig(MethodConfig):
-    """Groups with their own noise at the rates that solve Problem 1."""
-
-    reweighting: str = "squared_participation"
-
-
-@dataclass
-class GDPFedPlusConfig(MethodConfig):
-    """As gdpfed_op, and only the largest entries of every group's sum are kept."""
-
-    reweighting: str = "squared_participation"
-    keep_fraction: list[float] = MISSING
-
-
-@dataclass
-class IDPFedAvgScaleConfig(MethodConfig):
-    """One noise for all, clipping norms by group."""
-
-
-@dataclass
-class IDPFedAvgSampleConfig(MethodConfig):
-    """One noise and one clipping norm for all, rates by group."""
-
-
-@dataclass
-class PFAConfig(MethodConfig):
-    """As gdpfed, and the smallest budget's sum is projected on the largest budget's."""
-
-    reweighting: str = "squared_participation"
-    history: int = MISSING
-    subspace_dimension: int = MISSING
-
-    def validate(self) -> None:
-        super().validate()
-        require(self.history >= 1, f"method.history={self.history} must be at least 1")
-        require(
-            1 <= self.subspace_dimension <= self.history,
-            f"method.subspace_dimension={self.subspace_dimension} must be from 1 to method.history="
-            f"{self.history}: so many sums span no more directions",
         )
 
 
@@ -392,16 +332,3 @@ class Config:
             f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "
             "added as: use privacy.noise=discrete_gaussian",
         )
-
-
-METHODS: dict[str, type[MethodConfig]] = {
-    "fedavg": FedAvgConfig,
-    "dp_fedavg": DPFedAvgConfig,
-    "gdpfed": GDPFedConfig,
-    "gdpfed_op": GDPFedOpConfig,
-    "gdpfed_plus": GDPFedPlusConfig,
-    "idp_fedavg_scale": IDPFedAvgScaleConfig,
-    "idp_fedavg_sample": IDPFedAvgSampleConfig,
-    "pfa": PFAConfig,
-}
-"""The options of the project's own methods; those of others are found by :mod:`conf.extensions`."""

@@ -1,5 +1,6 @@
 """What can be chosen by name in the configuration, and the door through which other packages add to it."""
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
@@ -18,14 +19,26 @@ class Registry(Generic[T]):
     Args:
         kind: what an item is called in an error, as in "data set".
         entry_point_group: the group whose entry points belong here, as in "gdpfed.datasets".
+        built_in: the project's own items that are loaded as entry points are, as in
+            ``{"mine": "my_package.my_module:load"}``.
         error: the exception that a name that cannot be used is answered with.
     """
 
-    def __init__(self, kind: str, entry_point_group: str, *, error: type[Exception] = ValueError) -> None:
+    def __init__(
+        self,
+        kind: str,
+        entry_point_group: str,
+        *,
+        built_in: Mapping[str, str] | None = None,
+        error: type[Exception] = ValueError,
+    ) -> None:
         self.kind = kind
         self.entry_point_group = entry_point_group
         self._error = error
         self._items: dict[str, T] = {}
+        self._built_in = [
+            EntryPoint(name, value, entry_point_group) for name, value in (built_in or {}).items()
+        ]
 
     def register(self, name: str, item: T) -> T:
         """Add an item under a name that is free; returns the item.
@@ -39,7 +52,7 @@ class Registry(Generic[T]):
         return item
 
     def get(self, name: str) -> T:
-        """The item of that name; an entry point is loaded when it is asked for.
+        """The item of that name; one that is built in or an entry point is loaded when it is asked for.
 
         Raises:
             error: no item of that name, two of them, or an entry point that cannot be imported.
@@ -57,11 +70,12 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """All names in alphabetical order; loads nothing."""
         declared = entry_points(group=self.entry_point_group).names
-        return sorted(self._items.keys() | declared)
+        return sorted(self._items.keys() | declared | {point.name for point in self._built_in})
 
     def _declared(self, name: str) -> list[EntryPoint]:
-        """The entry points of that name; one that is found twice on the path is one."""
-        return list(dict.fromkeys(entry_points(group=self.entry_point_group, name=name)))
+        """What is built in or an entry point of that name; one that is found twice on the path is one."""
+        built_in = [point for point in self._built_in if point.name == name]
+        return list(dict.fromkeys([*built_in, *entry_points(group=self.entry_point_group, name=name)]))
 
     def _load(self, point: EntryPoint) -> T:
         try:
@@ -75,4 +89,4 @@ class Registry(Generic[T]):
 
 
 def _owner(point: EntryPoint) -> str:
-    return "an unnamed package" if point.dist is None else f"package {point.dist.name}"
+    return "gdpfed itself" if point.dist is None else f"package {point.dist.name}"

@@ -99,8 +99,7 @@ class Method(ABC):
 
     Attributes:
         name: what it is chosen by, as in ``method=<name>``.
-        config_class: of a method that another package brings along, the dataclass of its options; those
-            of the project's own methods are in :data:`conf.schema.METHODS`.
+        config_class: the dataclass of its options, which stand in ``conf/method/<name>.yaml``.
     """
 
     name: ClassVar[str]

@@ -3,19 +3,44 @@
 Each class adds one idea to the one before: noise by group, then rates by group, then top-k by group.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from conf.schema import Config
+from omegaconf import MISSING
+
+from conf.schema import Config, MethodConfig
 from gdpfed.methods.base import Method, Vector, configured_groups
 from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.top_k import keep_largest
 from gdpfed.privacy.plan import PrivacyPlan
 
 
+@dataclass
+class GDPFedConfig(MethodConfig):
+    """The options of method=gdpfed, beside server_learning_rate."""
+
+    reweighting: str = "uniform"
+
+
+@dataclass
+class GDPFedOpConfig(MethodConfig):
+    """The options of method=gdpfed_op, beside server_learning_rate."""
+
+    reweighting: str = "squared_participation"
+
+
+@dataclass
+class GDPFedPlusConfig(GDPFedOpConfig):
+    """The options of method=gdpfed_plus: those of gdpfed_op, and k_m / d of every group."""
+
+    keep_fraction: list[float] = MISSING
+
+
 class GDPFed(Method):
     """Every group at its own budget and noise, all at the overall rate q."""
 
     name: ClassVar[str] = "gdpfed"
+    config_class: ClassVar[type[MethodConfig]] = GDPFedConfig
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
@@ -27,6 +52,7 @@ class GDPFedOp(Method):
     """Every group at its own rate, the rates that solve Problem 1."""
 
     name: ClassVar[str] = "gdpfed_op"
+    config_class: ClassVar[type[MethodConfig]] = GDPFedOpConfig
     sparsified: ClassVar[bool] = False
 
     @classmethod
@@ -51,6 +77,7 @@ class GDPFedPlus(GDPFedOp):
     """As gdpfed_op, and of every group's sum only the k_m largest entries reach the model."""
 
     name: ClassVar[str] = "gdpfed_plus"
+    config_class: ClassVar[type[MethodConfig]] = GDPFedPlusConfig
     sparsified: ClassVar[bool] = True
 
     @classmethod

@@ -5,12 +5,14 @@ Privacy", PVLDB 15(4), 2021, with sums in place of single updates, which secure 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from omegaconf import MISSING
 
-from conf.schema import Config
+from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, Method, Theta, Vector, configured_groups
 from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
@@ -18,6 +20,24 @@ from gdpfed.methods.subspace import project_on_principal_subspace
 from gdpfed.privacy.plan import PrivacyPlan
 
 HISTORY_KEY = "public_sums"
+
+
+@dataclass
+class PFAConfig(MethodConfig):
+    """The options of method=pfa, beside server_learning_rate."""
+
+    reweighting: str = "squared_participation"
+    history: int = MISSING
+    subspace_dimension: int = MISSING
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.history >= 1, f"method.history={self.history} must be at least 1")
+        require(
+            1 <= self.subspace_dimension <= self.history,
+            f"method.subspace_dimension={self.subspace_dimension} must be from 1 to method.history="
+            f"{self.history}: so many sums span no more directions",
+        )
 
 
 class PFA(Method):
@@ -33,6 +53,7 @@ class PFA(Method):
     """
 
     name: ClassVar[str] = "pfa"
+    config_class: ClassVar[type[MethodConfig]] = PFAConfig
 
     def __init__(
         self, plan: PrivacyPlan, *, server_learning_rate: float, history: int, subspace_dimension: int

@@ -1,10 +1,13 @@
 """Configuration: what composes, and one clear line for everything that does not."""
 
+import subprocess
+import sys
+
 import pytest
 import yaml
 
+from conf.extensions import METHODS
 from conf.load import load, options, split, to_yaml
-from conf.schema import METHODS
 from gdpfed.errors import ConfigError
 
 
@@ -57,7 +60,21 @@ def test_every_option_file_composes():
         assert options(group)
         for option in options(group):
             load([f"{group}={option}"])
-    assert options("method") == sorted(METHODS)
+    assert options("method") == METHODS.names()
+
+
+def test_a_method_is_its_file_its_option_file_and_one_line():
+    for name in METHODS.names():
+        method = METHODS.get(name)
+        assert method.name == name
+        assert type(load([f"method={name}"]).method) is method.config_class
+
+
+def test_importing_the_configuration_imports_no_method():
+    command = "import sys, conf.load, conf.experiment; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert "gdpfed.registry" in shown.stdout
+    assert "gdpfed.methods" not in shown.stdout
 
 
 def test_models_take_options_of_their_own():
@@ -99,6 +116,7 @@ def test_yaml_says_everything_and_reads_back():
             "no setting 'method.keep_fraction' for this method; it belongs to method=gdpfed_plus",
         ),
         ("method.name=fedavg", "method.name=fedavg cannot be changed by itself: choose method=fedavg"),
+        ("method=fedavg method.name=dp_fedavg", "cannot be changed by itself: choose method=dp_fedavg"),
         ("method.server_learning_rate=0", "method.server_learning_rate=0.0 must be positive"),
         ("privacy.sampling_rates=foo", "privacy.sampling_rates=foo is none of auto, paper or one number"),
         ("privacy.sampling_rates=[0.1,x]", "privacy.sampling_rates=[0.1, 'x'] is none of"),
