@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -16,7 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from conf.extensions import OWN_DIRECTORY, method_configs, option_directories
-from conf.schema import Config, DatasetConfig, PrivacyConfig, RunConfig, SecAggConfig, SimulationConfig
+from conf.schema import (
+    Config,
+    DatasetConfig,
+    PrivacyConfig,
+    RunConfig,
+    SecAggConfig,
+    SimulationConfig,
+    TrainingConfig,
+)
 from gdpfed.errors import ConfigError
 
 
@@ -25,6 +34,7 @@ def _register_schema() -> None:
     store.store(name="schema", node=Config)
     for group, node in (
         ("dataset", DatasetConfig),
+        ("training", TrainingConfig),
         ("privacy", PrivacyConfig),
         ("secagg", SecAggConfig),
         ("run", RunConfig),
@@ -143,3 +153,18 @@ def split(overrides: str) -> list[str]:
 def to_yaml(config: Config) -> str:
     """The resolved configuration as YAML, readable and complete."""
     return OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
+
+
+def from_yaml(text: str) -> Any:
+    """What :func:`to_yaml` wrote, as plain data; of a run that older code has saved as well.
+
+    Before there was the group training, clients trained with what stood with the data set.
+
+    Raises:
+        yaml.YAMLError: the text is no YAML.
+    """
+    settings = yaml.safe_load(text)
+    if isinstance(settings, dict) and isinstance(settings.get("dataset"), dict):
+        recommended = {key: settings["dataset"].get(key) for key in TrainingConfig.__dataclass_fields__}
+        settings.setdefault("training", recommended)
+    return settings

@@ -6,7 +6,7 @@ mathematics forbids is refused by :mod:`gdpfed.privacy`, what only a configurati
 here, in ``validate``, which :func:`conf.load.load` calls.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from omegaconf import MISSING
@@ -43,7 +43,7 @@ def _as_floats(value: Any) -> Any:
 
 @dataclass
 class DatasetConfig:
-    """One data set with the evaluation setting that belongs to it (the privacy group refers to it).
+    """One data set with the settings recommended for it, from which run, privacy and training start.
 
     From ``image_size`` to ``test_stride``, what is null does not belong to the data set or has its default
     (:class:`gdpfed.learning.datasets.DataSource` says what each is).
@@ -74,17 +74,14 @@ class DatasetConfig:
     momentum: float = 0.0
 
     def validate(self) -> None:
-        for key in ("num_clients", "num_rounds", "local_steps", "batch_size"):
+        for key in ("num_clients", "num_rounds"):
             value = getattr(self, key)
             require(value >= 1, f"dataset.{key}={value} must be at least 1")
-        for key, low, high in (("learning_rate", 0, 1e6), ("learning_rate_decay", 0, 1)):
-            value = getattr(self, key)
-            require(low < value <= high, f"dataset.{key}={value} must be in ({low}, {high:g}]")
+        _require_training("dataset", self)
         require(
             self.partition in PARTITIONS,
             f"dataset.partition={self.partition} is none of {', '.join(PARTITIONS)}",
         )
-        require(0 <= self.momentum < 1, f"dataset.momentum={self.momentum} must be in [0, 1)")
         self._validate_partition()
         self._validate_source()
         self._validate_model_options()
@@ -122,6 +119,32 @@ class DatasetConfig:
         )
         fraction = self.test_fraction
         require(fraction is None or 0 < fraction < 1, f"dataset.test_fraction={fraction} must be in (0, 1)")
+
+
+@dataclass
+class TrainingConfig:
+    """How a client trains in a round."""
+
+    local_steps: int = MISSING
+    batch_size: int = MISSING
+    learning_rate: float = MISSING
+    learning_rate_decay: float = MISSING
+    momentum: float = MISSING
+
+    def validate(self) -> None:
+        _require_training("training", self)
+
+
+def _require_training(group: str, settings: DatasetConfig | TrainingConfig) -> None:
+    """Check the settings of local training, as recommended or as chosen."""
+    for key in ("local_steps", "batch_size"):
+        value = getattr(settings, key)
+        require(value >= 1, f"{group}.{key}={value} must be at least 1")
+    for key, high in (("learning_rate", 1e6), ("learning_rate_decay", 1)):
+        value = getattr(settings, key)
+        require(0 < value <= high, f"{group}.{key}={value} must be in (0, {high:g}]")
+    momentum = settings.momentum
+    require(0 <= momentum < 1, f"{group}.momentum={momentum} must be in [0, 1)")
 
 
 @dataclass
@@ -313,6 +336,7 @@ class Config:
     """The whole configuration of a run."""
 
     dataset: DatasetConfig = MISSING
+    training: TrainingConfig = MISSING
     method: Any = MISSING
     privacy: PrivacyConfig = MISSING
     secagg: SecAggConfig = MISSING
@@ -325,8 +349,8 @@ class Config:
         Raises:
             ConfigError: one line that names the value and the remedy.
         """
-        for section in (self.dataset, self.method, self.privacy, self.secagg, self.run, self.simulation):
-            section.validate()
+        for section in fields(self):
+            getattr(self, section.name).validate()
         require(
             self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",
             f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "

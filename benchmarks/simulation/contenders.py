@@ -44,9 +44,9 @@ def pfl(work: Work, processes: int, threads: int) -> Measured:
     group = make_method(config).plan.groups[0]
     settings = vars(work) | {
         "threads": threads,
-        "local_steps": config.dataset.local_steps,
-        "batch_size": config.dataset.batch_size,
-        "learning_rate": config.dataset.learning_rate,
+        "local_steps": config.training.local_steps,
+        "batch_size": config.training.batch_size,
+        "learning_rate": config.training.learning_rate,
         "clipping_norm": group.clipping_norm,
         "noise_multiplier": group.noise_multiplier,
     }

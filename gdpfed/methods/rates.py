@@ -55,8 +55,8 @@ def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) ->
         sampling_rate=config.privacy.sampling_rate,
         delta=configured_delta(config),
         num_rounds=config.run.num_rounds,
-        local_steps=config.dataset.local_steps,
-        learning_rate=config.dataset.learning_rate,
+        local_steps=config.training.local_steps,
+        learning_rate=config.training.learning_rate,
         sparsified=sparsified,
         min_sampling_rate=config.privacy.min_sampling_rate,
     )

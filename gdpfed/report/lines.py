@@ -38,10 +38,15 @@ class Line:
 
 
 def computed_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that results follow from, the seed aside, by dotted key."""
+    """The settings that results follow from, the seed aside, by dotted key.
+
+    Clients train with what the group training says, so it takes the place of what the data set recommends.
+    """
+    recommended = dict(settings["dataset"]) | dict(settings["training"])
+    followed = {name: section for name, section in settings.items() if name != "training"}
     return {
         f"{section}.{key}": value
-        for section, values in settings.items()
+        for section, values in (followed | {"dataset": recommended}).items()
         for key, value in values.items()
         if key not in CARRYING_OUT.get(section, ()) and (section, key) != ("run", "seed")
     }

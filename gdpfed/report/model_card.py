@@ -52,7 +52,7 @@ def model_card(subject: CardSubject) -> str:
             "",
             f"* data set: {config.dataset.name}, {config.dataset.num_clients} clients, "
             f"{config.dataset.partition} partition",
-            f"* model: {config.dataset.model}, {config.dataset.local_steps} local steps a round",
+            f"* model: {config.dataset.model}, {config.training.local_steps} local steps a round",
             f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",
             f"* rounds: {_rounds(subject)}",
             f"* accuracy on the server's test set: {accuracy}",

@@ -108,7 +108,7 @@ class PreparedRun:
             method=method,
             fleet=fleet,
             order=self.order,
-            learning_rate_decay=self.config.dataset.learning_rate_decay,
+            learning_rate_decay=self.config.training.learning_rate_decay,
             state=state,
             files=files,
             evaluate_model=self.evaluate_model,
@@ -191,10 +191,10 @@ def path_of(config: Config) -> Path:
 def order_of(config: Config, task: Task) -> TrainingOrder:
     """The training order of round 0."""
     training = LocalTraining(
-        local_steps=config.dataset.local_steps,
-        batch_size=config.dataset.batch_size,
-        learning_rate=config.dataset.learning_rate,
-        momentum=config.dataset.momentum,
+        local_steps=config.training.local_steps,
+        batch_size=config.training.batch_size,
+        learning_rate=config.training.learning_rate,
+        momentum=config.training.momentum,
     )
     return TrainingOrder(
         task.described(), training, round_index=0, device=config.run.device, noise=config.privacy.noise

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import yaml
 from safetensors.torch import save as save_tensors
 
-from conf.load import to_yaml
+from conf.load import from_yaml, to_yaml
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.learning.models import state_dict_of
@@ -76,7 +76,7 @@ class RunDirectory:
             RunError: no run, a damaged one, or one of another configuration; names the first difference.
         """
         try:
-            saved = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
+            saved = from_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError) as error:
             raise RunError(f"run.resume={path} is no run: {CONFIG_FILE}: {error}") from None
         difference = _difference(saved, asdict(config))

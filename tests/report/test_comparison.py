@@ -4,6 +4,7 @@ import json
 from statistics import mean, stdev
 
 import pytest
+import yaml
 from matplotlib.image import imread
 
 from gdpfed.cli import main
@@ -61,6 +62,22 @@ def test_a_label_names_what_tells_lines_apart(tmp_path):
         "digits, gdpfed_plus, budgets (1, 3, 6), clipping_norm 3.5",
         "digits, dp_fedavg",
         "npz, dp_fedavg",
+    ]
+
+
+def test_the_same_training_is_one_line_by_whatever_group_it_was_chosen(tmp_path):
+    for seed, steps in enumerate(
+        ("dataset.local_steps=9", "training.local_steps=9", "training.local_steps=5")
+    ):
+        write_run(tmp_path / f"run{seed}", [RDP, steps, f"run.seed={seed}"])
+    older = tmp_path / "run0" / "config.yaml"
+    settings = yaml.safe_load(older.read_text())
+    del settings["training"]
+    older.write_text(yaml.safe_dump(settings))
+    lines = lines_of([read_run(path) for path in sorted(tmp_path.iterdir())])
+    assert [(line.label, [run.seed for run in line.runs]) for line in lines] == [
+        ("gdpfed_plus, local_steps 9", [0, 1]),
+        ("gdpfed_plus, local_steps 5", [2]),
     ]
 
 
