@@ -62,11 +62,11 @@ def method_configs() -> dict[str, type[MethodConfig]]:
         ConfigError: a method that cannot be imported, that two packages name, or whose ``config_class`` is
             no :class:`~conf.schema.MethodConfig`.
     """
-    return {name: _config_class(name) for name in METHODS.names()}
+    return {name: _config_class(name, method) for name, method in METHODS.items().items()}
 
 
-def _config_class(name: str) -> type[MethodConfig]:
-    config_class = getattr(METHODS.get(name), "config_class", None)
+def _config_class(name: str, method: object) -> type[MethodConfig]:
+    config_class = getattr(method, "config_class", None)
     if not (isinstance(config_class, type) and issubclass(config_class, MethodConfig)):
         raise ConfigError(
             f"method '{name}' has config_class {config_class!r}: make it a dataclass that extends "

@@ -2,7 +2,7 @@
 
 import difflib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from conf.extensions import OWN_DIRECTORY, method_configs, option_directories
 from conf.schema import (
     Config,
     DatasetConfig,
+    MethodConfig,
     PrivacyConfig,
     RunConfig,
     SecAggConfig,
@@ -29,7 +30,7 @@ from conf.schema import (
 from gdpfed.errors import ConfigError
 
 
-def _register_schema() -> None:
+def _register_schema(methods: Mapping[str, type[MethodConfig]]) -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for group, node in (
@@ -41,7 +42,7 @@ def _register_schema() -> None:
         ("simulation", SimulationConfig),
     ):
         store.store(group=group, name="schema", node=node)
-    for name, method in method_configs().items():
+    for name, method in methods.items():
         store.store(group="method", name=f"schema_{name}", node=method)
 
 
@@ -123,23 +124,19 @@ def load(overrides: Sequence[str] = ()) -> Config:
         ConfigError: an unknown key or option, a wrong type, or a value out of range; one line that
             names it and what would be accepted.
     """
-    _register_schema()
+    methods = method_configs()
+    _register_schema(methods)
     _check_form(overrides)
     try:
         config = cast("Config", OmegaConf.to_object(_compose(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(overrides, error)) from None
-    _check_method(config, overrides)
-    config.validate()
-    return config
-
-
-def _check_method(config: Config, overrides: Sequence[str]) -> None:
-    """Refuse a name that was changed apart from the options that belong to it."""
     name = config.method.name
     renamed = any(override.startswith("method.name=") for override in overrides)
-    if renamed or method_configs().get(name) is not type(config.method):
+    if renamed or methods.get(name) is not type(config.method):
         raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
+    config.validate()
+    return config
 
 
 def split(overrides: str) -> list[str]:

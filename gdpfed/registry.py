@@ -57,25 +57,40 @@ class Registry(Generic[T]):
         Raises:
             error: no item of that name, two of them, or an entry point that cannot be imported.
         """
-        declared = self._declared(name)
+        return self._item(name, self._declared())
+
+    def items(self) -> dict[str, T]:
+        """Every item by its name, in alphabetical order; loads them all.
+
+        Raises:
+            error: one of them cannot be had, as in :meth:`get`.
+        """
+        declared = self._declared()
+        return {name: self._item(name, declared) for name in self._names(declared)}
+
+    def names(self) -> list[str]:
+        """All names in alphabetical order; loads nothing."""
+        return self._names(self._declared())
+
+    def _names(self, declared: list[EntryPoint]) -> list[str]:
+        return sorted(self._items.keys() | {point.name for point in declared})
+
+    def _declared(self) -> list[EntryPoint]:
+        """What is built in and every entry point; one that is found twice on the path is one."""
+        return list(dict.fromkeys([*self._built_in, *entry_points(group=self.entry_point_group)]))
+
+    def _item(self, name: str, all_declared: list[EntryPoint]) -> T:
+        declared = [point for point in all_declared if point.name == name]
         if len(declared) + (name in self._items) > 1:
             owners = ", ".join(_owner(point) for point in declared)
             raise self._error(f"{self.kind} '{name}' is there more than once ({owners}): keep one of them")
         if name in self._items:
             return self._items[name]
         if not declared:
-            raise self._error(f"there is no {self.kind} '{name}': choose one of {', '.join(self.names())}")
+            raise self._error(
+                f"there is no {self.kind} '{name}': choose one of {', '.join(self._names(all_declared))}"
+            )
         return self._load(declared[0])
-
-    def names(self) -> list[str]:
-        """All names in alphabetical order; loads nothing."""
-        declared = entry_points(group=self.entry_point_group).names
-        return sorted(self._items.keys() | declared | {point.name for point in self._built_in})
-
-    def _declared(self, name: str) -> list[EntryPoint]:
-        """What is built in or an entry point of that name; one that is found twice on the path is one."""
-        built_in = [point for point in self._built_in if point.name == name]
-        return list(dict.fromkeys([*built_in, *entry_points(group=self.entry_point_group, name=name)]))
 
     def _load(self, point: EntryPoint) -> T:
         try:
