@@ -40,7 +40,13 @@ def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the entry point, as everything else that prints."""
+        raise BrokenPipeError
+
+
 def make_console() -> Console:
     """Standard output, as wide as the terminal, or as a plan's table where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+    console = _Console()
+    return console if console.is_terminal else _Console(width=WIDTH)

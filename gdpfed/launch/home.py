@@ -20,9 +20,8 @@ from typing import Self
 
 import psutil
 
-from gdpfed import CACHE
-
 PROJECT = Path(__file__).resolve().parents[2]
+CACHE = PROJECT / ".flwr" / "cache"
 HOMES_VARIABLE = "GDPFED_FLOWER_HOMES"
 """Names the environment variable that puts Flower's homes elsewhere than under the project."""
 HOMES = Path(os.environ.get(HOMES_VARIABLE, PROJECT / ".flwr")).absolute()

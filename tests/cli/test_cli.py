@@ -1,6 +1,9 @@
 """The command: tables, JSON, comparison, and bad input."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -101,3 +104,14 @@ def test_partition_refuses_in_one_line(capsys, tmp_path):
     assert capsys.readouterr().err.startswith("gdpfed: dataset.partition=natural needs data")
     assert main(["partition", "--output", str(tmp_path / "labels.jpg")]) == 2
     assert "must be a .png file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_that_has_closed_the_pipe_ends_the_command_quietly(options):
+    """As in ``gdpfed plan | head -1``, with the pipe closed before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "gdpfed.cli", "plan", "method=fedavg", *options]
+    ended = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, "")
