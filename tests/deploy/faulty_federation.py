@@ -53,7 +53,9 @@ class FaultyFederation:
         operator, files = self.running.home.path / OPERATOR, self.files(name)
         app = make_faulty_app(self.running.home.path / f"{name}-app")
         config = training_config(
-            training_words(len(FEDERATION.nodes), [*OVERRIDES, *overrides]), directory=files, resuming=False
+            training_words(len(self.running.federation.nodes), [*OVERRIDES, *overrides]),
+            directory=files,
+            resuming=False,
         )
         words = run_command(operator, app, config | {"faults": json.dumps(faults)})
         return FlowerRun(self.running.home, words, folder=OPERATOR, log_directory=files)

@@ -26,10 +26,10 @@ class RuleBreaker(ClientApp):
         data = reply.content.config_records[MASKED].get(DATA) if MASKED in reply.content else None
         if not isinstance(data, bytes):
             return reply
-        before = context.state.get(STATE, ConfigRecord({ROUND: 0, DATA: b""}))
-        round_number = before[ROUND] + 1
+        before = context.state.config_records.get(STATE, ConfigRecord({ROUND: 0, DATA: b""}))
+        round_number = int(str(before[ROUND])) + 1
         context.state[STATE] = ConfigRecord({ROUND: round_number, DATA: data})
-        faults = json.loads(context.run_config["faults"]).get(str(round_number), {})
+        faults = json.loads(str(context.run_config["faults"])).get(str(round_number), {})
         fault = faults.get(str(context.node_config["partition-id"]))
         if fault == "nan":
             del reply.content[MASKED]
