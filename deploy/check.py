@@ -21,6 +21,7 @@ from deploy.credentials import AUTHORITY
 from deploy.placements import CREDENTIALS
 
 DEFAULT_FILE = Path("docker-compose.yml")
+HELP = f"Compose files (default: {DEFAULT_FILE})"
 SCHEMA = "vendor.compose-spec"
 # It gives the files that it makes to the user of the services, and must be root for that.
 ROOT_JOB = "init"
@@ -34,7 +35,7 @@ Tree = dict[str, Any]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print every problem; returns 0 if there is none, else 1."""
     parser = argparse.ArgumentParser(prog="python -m deploy.check", description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, default=[DEFAULT_FILE], metavar="FILE")
+    parser.add_argument("files", nargs="*", type=Path, default=[DEFAULT_FILE], metavar="FILE", help=HELP)
     failed = False
     for file in parser.parse_args(arguments).files:
         found = problems_of(file)

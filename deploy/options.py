@@ -48,4 +48,7 @@ def exit_status(command: Callable[[], None]) -> int:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(word) for word in text.split(","))
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be numbers between commas, as in 1,3,6") from None
