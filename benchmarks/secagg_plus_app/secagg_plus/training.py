@@ -25,4 +25,5 @@ def trained(context: Context, theta: npt.NDArray[np.float32]) -> npt.NDArray[np.
         rng=batch_generator(order, client_id),
         device=torch.device("cpu"),
     )
-    return theta + update.numpy()
+    model: npt.NDArray[np.float32] = theta + update.numpy()
+    return model

@@ -10,9 +10,7 @@ import os
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
-from collections.abc import Callable
 from importlib import import_module
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -30,19 +28,11 @@ from flwr.supercore.primitives.asymmetric import (
     public_key_to_bytes,
 )
 
+from benchmarks.harness import seconds
+
 # The package has a function of the module's name, which an import statement would find instead.
 mod = import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")
 MODULUS = 2**32
-
-
-def seconds(work: Callable[[], object], repeats: int = 1) -> float:
-    """The fastest of some runs."""
-    times = []
-    for _ in range(repeats):
-        began = perf_counter()
-        work()
-        times.append(perf_counter() - began)
-    return min(times)
 
 
 def mask_seconds(dimension: int) -> float:
