@@ -24,7 +24,7 @@ from conf.load import load
 from gdpfed.launch.simulation_backend import Launch
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 from gdpfed.runs.records import read_rounds
 
 ECHO_APP = Path(__file__).parent / "echo_app"

@@ -8,7 +8,7 @@ import numpy as np
 from conf.load import load
 from deploy.topology import DATA, EXAMPLES_FILE, Federation
 from gdpfed.learning.task import Task
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 
 
 def provide_demo_data(root: Path, federation: Federation) -> None:

@@ -69,5 +69,5 @@ class PrivateStrategy(Strategy):
 
 
 def arrays_of(run: OpenRun) -> ArrayRecord:
-    """The run's model as Flower carries it."""
-    return ArrayRecord({THETA_RECORD: Array(run.theta)})
+    """The run's released model as Flower carries it."""
+    return ArrayRecord({THETA_RECORD: Array(run.released)})

@@ -13,6 +13,7 @@ from conf.schema import Config
 from gdpfed.methods import make_method
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.lines import computed_settings
+from gdpfed.runs.formats import versioned
 from gdpfed.runs.records import RoundRecord
 
 DIMENSION = 12
@@ -40,7 +41,7 @@ def begin_run(config: Config) -> None:
     directory.mkdir(parents=True)
     plan = _plan(config)
     (directory / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
-    (directory / "plan.json").write_text(json.dumps(plan.to_dict()), encoding="utf-8")
+    (directory / "plan.json").write_text(json.dumps(versioned(plan.to_dict())), encoding="utf-8")
     (directory / "rounds.jsonl").write_text("", encoding="utf-8")
     (directory / "checkpoint.safetensors").write_bytes(b"")
 

@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.methods import make_method
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ def _train_on_one_core(config: Config, *, observe: Observe | None = None) -> Pat
 def _load(config: Config) -> None:
     """The data, and the modules that would otherwise take every forked process seconds to import."""
     import gdpfed.simulation  # noqa: F401
-    from gdpfed.rounds.task import task_of
+    from gdpfed.rounds.run import task_of
 
     task_of(config).load()
 

@@ -8,7 +8,8 @@ from gdpfed.cli.show_plan import show_plan
 from gdpfed.launch.simulation_backend import Launch
 from gdpfed.methods import make_method
 from gdpfed.report.progress import RunProgress
-from gdpfed.runs.records import read_rounds, run_path
+from gdpfed.runs.formats import check_json_file
+from gdpfed.runs.records import PLAN_FILE, read_rounds, run_path
 
 EXAMPLES = """\
 gdpfed run method=dp_fedavg run.seed=1            train in simulation, with a progress bar
@@ -27,6 +28,7 @@ def _execute(options: argparse.Namespace) -> int:
     resuming = config.run.resume is not None
     chosen = config.run.resume or config.run.directory
     directory = run_path(chosen, config.dataset.name, config.method.name)
+    check_json_file(directory / PLAN_FILE)
     launch = Launch.training(
         options.overrides,
         num_clients=config.dataset.num_clients,

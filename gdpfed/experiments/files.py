@@ -12,8 +12,8 @@ from gdpfed.errors import ExperimentError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.outcomes import Outcome
 from gdpfed.experiments.presentation import Presentation
-from gdpfed.runs.checkpoint import save_whole
 from gdpfed.runs.records import CONFIG_FILE
+from gdpfed.runs.write_whole import save_whole
 
 TABLE_FILE = "table.md"
 FIGURES_FILE = "figures.csv"

@@ -7,7 +7,7 @@ from conf.experiment import Experiment
 from conf.load import options
 from conf.schema import Config
 from gdpfed.errors import ExperimentError
-from gdpfed.report.lines import CARRYING_OUT
+from gdpfed.runs.directory import CARRYING_OUT
 
 CHOSEN_BY_EXPERIMENT = {"dataset": "--datasets", "run.seed": "--seeds", "run.num_rounds": "--rounds"}
 OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round")

@@ -178,6 +178,15 @@ class Method(ABC):
         del group_index
         return total
 
+    def released(self, theta: Theta) -> Theta:
+        """The model that the run releases: it is evaluated, saved and described in the card.
+
+        By default theta itself. A method may release an average of the models so far, for instance. It is
+        made of theta and of what :meth:`state_dict` holds, so of released sums only: post-processing, which
+        costs no privacy. It changes neither, since training goes on from theta; it may be asked for twice.
+        """
+        return theta
+
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
         """What the method carries from round to round, made of released sums only; by default nothing.
 

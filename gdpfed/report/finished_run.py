@@ -11,6 +11,7 @@ import yaml
 from safetensors import SafetensorError, safe_open
 
 from gdpfed.errors import ReportError
+from gdpfed.runs.formats import check_json_file
 from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, read_rounds
 
 SECTIONS = ("dataset", "method", "privacy", "secagg", "run")
@@ -69,7 +70,9 @@ def read_run(path: Path) -> FinishedRun:
 
     Raises:
         ReportError: no run, an unfinished one or a damaged one.
+        RunError: a run of another format.
     """
+    check_json_file(path / PLAN_FILE)
     settings = _read_settings(path)
     plan = _read_plan(path)
     try:

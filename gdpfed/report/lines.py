@@ -8,15 +8,7 @@ from typing import Any
 from gdpfed.errors import ReportError
 from gdpfed.report.finished_run import FinishedRun, Settings
 from gdpfed.report.spread import Spread
-
-# How a run is carried out: results do not follow from these, so they may change when it is resumed.
-CARRYING_OUT = {
-    "run": frozenset(
-        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
-    ),
-    "secagg": frozenset({"keys_ahead"}),
-    "simulation": frozenset({"engine", "workers", "clients_at_once"}),
-}
+from gdpfed.runs.directory import CARRYING_OUT
 
 
 @dataclass(frozen=True, eq=False)

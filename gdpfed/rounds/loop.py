@@ -1,6 +1,6 @@
-"""The round loop: charge, sum, step, evaluate, record, checkpoint."""
+"""The round loop: charge, sum, step, evaluate, tell the observers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
@@ -12,10 +12,9 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import BudgetExhausted
 from gdpfed.learning.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum, Method, Theta
-from gdpfed.report.status import status_line
 from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.state import RunState
-from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.records import RoundRecord, finite
 
@@ -46,7 +45,8 @@ class RoundLoop:
         state: where to begin.
         files: where to write.
         evaluate_model: accuracy and loss of parameters on the test split.
-        announce: is told in one line what happens.
+        observers: are told of every round, in their order.
+        announce: is told in one line where the run begins and why it ends early.
     """
 
     method: Method
@@ -56,12 +56,12 @@ class RoundLoop:
     state: RunState
     files: RunDirectory
     evaluate_model: EvaluateModel
+    observers: Sequence[Observer]
     announce: Announce
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundRecord]]:
         """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each."""
-        first, started = self.state.completed_rounds, perf_counter()
-        budgets = [group.epsilon for group in self.method.plan.groups]
+        first = self.state.completed_rounds
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
         end = min(num_rounds, last_round)
         for index in range(first, end):
@@ -70,9 +70,6 @@ class RoundLoop:
             except BudgetExhausted as error:
                 self.announce(f"training ends before round {index + 1}: {error}")
                 return
-            left = num_rounds - record.round
-            seconds_left = (perf_counter() - started) / (record.round - first) * left
-            self.announce(status_line(record, budgets, num_rounds, seconds_left))
             yield theta, record
 
     def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundRecord]:
@@ -84,13 +81,16 @@ class RoundLoop:
         else:
             theta, outcome = self._train(index, theta, end)
         trained = perf_counter()
-        evaluation = self.evaluate_model(theta)
+        released = self.method.released(theta)
+        evaluation = self.evaluate_model(released)
         seconds = self.fleet.seconds | {
             "evaluate": perf_counter() - trained,
             "total": perf_counter() - started,
         }
         record = self._record(index, evaluation, outcome, seconds)
-        self._keep(index, theta, record)
+        self.state.completed_rounds = index + 1
+        for observer in self.observers:
+            observer.round_ended(RoundEnded(index, theta, released, outcome.sums, record))
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
@@ -133,12 +133,6 @@ class RoundLoop:
         """How many clients of every group are present."""
         groups = [group.clients for group in self.method.plan.groups]
         return [len(group) if present is None else len(present.intersection(group)) for group in groups]
-
-    def _keep(self, index: int, theta: Theta, record: RoundRecord) -> None:
-        self.files.append_round(record)
-        self.state.completed_rounds = index + 1
-        key, method_state = self.state.sampling_key, self.method.state_dict()
-        Checkpoint(theta, index + 1, key, method_state).save(self.files.path)
 
     def _order_for(self, index: int) -> TrainingOrder:
         training = replace(

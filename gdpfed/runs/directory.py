@@ -18,24 +18,28 @@ from gdpfed.learning.models import state_dict_of
 from gdpfed.learning.task import Task
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.lines import CARRYING_OUT
-from gdpfed.report.model_card import CardSubject, model_card
-from gdpfed.report.plots import accuracy_curve, budget_curve
-from gdpfed.runs.checkpoint import CHECKPOINT_FILE, save_whole
+from gdpfed.runs.checkpoint import CHECKPOINT_FILE
+from gdpfed.runs.formats import VERSION_KEY, check_json_file, check_version, versioned
 from gdpfed.runs.records import (
-    ACCURACY_PICTURE,
     ASSIGNMENT_FILE,
-    BUDGET_PICTURE,
     CONFIG_FILE,
     LEDGER_FILE,
-    MODEL_CARD_FILE,
     MODEL_FILE,
     PLAN_FILE,
     ROUNDS_FILE,
     RoundRecord,
     read_rounds,
 )
-from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE
+from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE, save_whole
+
+# How a run is carried out: results do not follow from these, so they may change when it is resumed.
+CARRYING_OUT = {
+    "run": frozenset(
+        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
+    ),
+    "secagg": frozenset({"keys_ahead"}),
+    "simulation": frozenset({"engine", "workers", "clients_at_once"}),
+}
 
 
 class RunDirectory:
@@ -63,7 +67,7 @@ class RunDirectory:
         files = cls(path)
         said = config.privacy.client_budgets is not None
         save_whole(path / CONFIG_FILE, to_yaml(config).encode(), mode=PRIVATE_MODE if said else PUBLIC_MODE)
-        save_whole(path / PLAN_FILE, _json(plan.to_dict()))
+        save_whole(path / PLAN_FILE, _json(versioned(plan.to_dict())))
         save_whole(path / ASSIGNMENT_FILE, _json(_assignment(plan, name)), mode=PRIVATE_MODE)
         save_whole(path / ROUNDS_FILE, b"")
         return files
@@ -73,8 +77,10 @@ class RunDirectory:
         """Open the directory of an unfinished run that had the same configuration.
 
         Raises:
-            RunError: no run, a damaged one, or one of another configuration; names the first difference.
+            RunError: no run, a damaged one, one of another format, or one of another configuration; names
+                the first difference.
         """
+        check_json_file(path / PLAN_FILE)
         try:
             saved = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError) as error:
@@ -88,13 +94,14 @@ class RunDirectory:
         """The run's name, from the assignment of clients to groups.
 
         Raises:
-            RunError: it is missing, damaged, or another assignment than the plan's.
+            RunError: it is missing, damaged, of another format, or another assignment than the plan's.
         """
         path = self.path / ASSIGNMENT_FILE
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
+            check_version(path, saved.get(VERSION_KEY))
             name = saved["run"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, AttributeError) as error:
             raise RunError(
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
             ) from None
@@ -130,7 +137,7 @@ class RunDirectory:
         """The record up to the last checkpoint.
 
         Raises:
-            RunError: rounds are missing in it, or it is damaged.
+            RunError: rounds are missing in it, or it is damaged or of another format.
         """
         try:
             records = [r for r in read_rounds(self.path) if r.round <= completed_rounds]
@@ -161,18 +168,6 @@ class RunDirectory:
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
-    def draw(self, plan: PrivacyPlan, title: str) -> None:
-        """Write the pictures from the record."""
-        records = read_rounds(self.path)
-        budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
-        accuracy_curve(records, title, self.path / ACCURACY_PICTURE)
-        budget_curve(records, budgets, title, self.path / BUDGET_PICTURE)
-
-    def describe(self, config: Config, plan: PrivacyPlan, ledger: Ledger) -> None:
-        """Write the model card, of what the run has come to."""
-        card = model_card(CardSubject(config, plan, ledger, read_rounds(self.path)))
-        save_whole(self.path / MODEL_CARD_FILE, card.encode())
-
     def finish(self, task: Task, theta: npt.NDArray[np.float32]) -> None:
         """Write the final model and forget the checkpoint, and with it the sampling key."""
         tensors = state_dict_of(task.build_model(), theta)
@@ -197,7 +192,7 @@ def saved_client_budgets(path: Path) -> tuple[list[float], float]:
 
 def _assignment(plan: PrivacyPlan, name: str) -> dict[str, Any]:
     """The run's name and the ids of every group, as runs [start, stop)."""
-    return {"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]}
+    return versioned({"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]})
 
 
 def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:

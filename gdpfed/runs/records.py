@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gdpfed.runs.formats import VERSION_KEY, check_version, versioned
+
 CONFIG_FILE = "config.yaml"
 PLAN_FILE = "plan.json"
 ROUNDS_FILE = "rounds.jsonl"
@@ -63,8 +65,8 @@ class RoundRecord:
         return self.seconds["total"] - self.seconds["evaluate"]
 
     def to_json(self) -> str:
-        """One line without a line break."""
-        return json.dumps(asdict(self), allow_nan=False)
+        """One line without a line break, the version of its format first."""
+        return json.dumps(versioned(asdict(self)), allow_nan=False)
 
 
 def read_rounds(directory: Path) -> list[RoundRecord]:
@@ -72,6 +74,7 @@ def read_rounds(directory: Path) -> list[RoundRecord]:
 
     Raises:
         ValueError: a complete line is no record; the message names file and line.
+        RunError: a line is of another format.
     """
     path = directory / ROUNDS_FILE
     if not path.exists():
@@ -80,8 +83,10 @@ def read_rounds(directory: Path) -> list[RoundRecord]:
     records = []
     for number, line in enumerate((each for each in lines if each.endswith("\n")), start=1):
         try:
-            records.append(RoundRecord(**json.loads(line)))
-        except (ValueError, TypeError) as error:
+            values = json.loads(line)
+            check_version(path, values.pop(VERSION_KEY, None))
+            records.append(RoundRecord(**values))
+        except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} line {number} is no record of a round: {error}") from None
     return records
 

@@ -9,8 +9,7 @@ from gdpfed.errors import RunError
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import NoiseAt, SumRequest
-from gdpfed.rounds.run import order_of
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import order_of, task_of
 from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet

@@ -11,7 +11,7 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 from gdpfed.simulation import InProcessFleet
 from gdpfed.simulation.sequential import SequentialEngine
 from server_app.exchange import Exchanger

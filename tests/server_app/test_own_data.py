@@ -6,7 +6,7 @@ import pytest
 from conf.load import load
 from gdpfed.errors import LearningError, RunError
 from gdpfed.learning.datasets.own import ExampleForm, own_split
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import NUM_CLIENTS, final_model, run
 
