@@ -105,7 +105,7 @@ def spoil(runs, name):
     if name == "model":
         (run / "model.safetensors").write_bytes(b"nonsense")
     if name == "plan":
-        (run / "plan.json").write_text(json.dumps({"groups": []}))
+        (run / "plan.json").write_text(json.dumps({"version": 2, "groups": []}))
     if name == "line":
         (run / "rounds.jsonl").write_text("nonsense\n")
     if name == "short":
