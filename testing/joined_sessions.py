@@ -24,7 +24,7 @@ POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
 IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502, *range(1000, 1200))
 IDENTITIES = {i: Identity(sha256(f"identity {i}".encode()).digest()) for i in IDS[:20]}
 ROSTER = {i: identity.public_bytes() for i, identity in IDENTITIES.items()}
-ACTIVE = {"mode": "active", "threshold": 4}
+ACTIVE: dict[str, Any] = {"mode": "active", "threshold": 4}
 
 
 def make_parameters(num_clients: int = 6, **changes: Any) -> RoundParameters:

@@ -13,7 +13,7 @@ from conf.load import load
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.runs.records import RoundRecord, read_rounds
 from server_app.train import train
-from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 
 NUM_CLIENTS = 24
 SMALL = (
@@ -31,7 +31,7 @@ def run(
     """Train with small settings into ``directory`` and return its record."""
     key = "run.resume" if resume else "run.directory"
     config = load([*SMALL, f"{key}='{directory}'", *overrides])
-    train(grid or LocalGrid(NUM_CLIENTS), config, "test run")
+    train(as_grid(grid or LocalGrid(NUM_CLIENTS)), config, "test run")
     return read_rounds(directory)
 
 
@@ -54,7 +54,11 @@ def grid_of_owners(
     folder.mkdir(exist_ok=True)
     for client, epsilon in enumerate(epsilons):
         if epsilon is not None:
-            own = {"epsilon": epsilon, "delta": 1e-3, "ledger": str(folder / f"{client}.json")}
+            own: dict[str, Any] = {
+                "epsilon": epsilon,
+                "delta": 1e-3,
+                "ledger": str(folder / f"{client}.json"),
+            }
             grid.contexts[FIRST_NODE_ID + client].node_config |= own | (more or {})
     return grid
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from client_app.budget import RoundOfRun, begin
+from client_app.budget import begin
 from client_app.ledger_file import locked_ledger
+from client_app.request import RoundOfRun
 from client_app.settings import Budget
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from testing.flower_traces import FlowerTraces
 
 PROJECT = Path(__file__).resolve().parents[2]
-GDPFED = Path(sys.executable).with_name("gdpfed")
+GDPFED = str(Path(sys.executable).with_name("gdpfed"))
 SMALL = [
     "dataset.num_clients=18",
     "run.num_rounds=2",

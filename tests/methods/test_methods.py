@@ -10,6 +10,7 @@ from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, ClientSum, make_method
 from gdpfed.methods.base import NoiseAt
+from gdpfed.methods.gdpfed import GDPFed
 from gdpfed.methods.top_k import keep_largest
 
 FMNIST = ["dataset=fmnist", "privacy.accountant=rdp"]
@@ -121,7 +122,7 @@ def test_a_method_may_ask_for_sums_one_after_the_other():
         starts.append(float(theta[0]))
         return [ClientSum(request.name, np.ones(1), 3) for request in requests]
 
-    class InTurn(type(method)):
+    class InTurn(GDPFed):
         def round(self, theta, cohorts, sum_updates):
             sums = []
             for request in self.requests(cohorts):

@@ -3,7 +3,6 @@ import math
 
 import numpy as np
 import pytest
-from loss_distribution import least_epsilon
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -17,6 +16,7 @@ from gdpfed.privacy.accountants.accountant import (
     participations_quantile,
     pld_epsilon,
 )
+from tests.privacy.loss_distribution import least_epsilon
 
 DELTA = 6000**-1.1
 BUDGETS = (0.5, 1.5, 3.0)

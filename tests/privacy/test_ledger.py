@@ -26,7 +26,7 @@ def test_spending_ends_at_what_the_plan_accounts():
     ledger = Ledger(PLAN)
     assert ledger.spent() == (0.0, 0.0)
     assert ledger.remaining == (1.0, 3.0)
-    before = (0.0, 0.0)
+    before: tuple[float, ...] = (0.0, 0.0)
     for round_index in range(6):
         ledger.charge(round_index, draw_cohorts(PLAN, round_index, KEY))
         assert all(now > then for now, then in zip(ledger.spent(), before, strict=True))

@@ -1,6 +1,7 @@
 import json
 import math
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,8 @@ from gdpfed.privacy.planning.make_plan import group_weights, make_plan, plain_pl
 
 GROUPS = groups_from_shares(6000, (0.5, 1.5, 3.0))
 PAPER_RATES = (0.0069, 0.0189, 0.0342)
-FMNIST = {"groups": GROUPS, "num_rounds": 50, "sampling_rate": 0.02, "clipping_norm": 1.5}
-SMALL = {
+FMNIST: dict[str, Any] = {"groups": GROUPS, "num_rounds": 50, "sampling_rate": 0.02, "clipping_norm": 1.5}
+SMALL: dict[str, Any] = {
     "groups": groups_from_shares(30, (1.0, 3.0)),
     "num_rounds": 5,
     "sampling_rate": 0.2,
@@ -145,7 +146,11 @@ def test_json_form():
 def test_fingerprints_tell_plans_apart():
     plan = make_plan(**SMALL)
     assert plan.fingerprint() == make_plan(**SMALL).fingerprint()
-    others = [{"num_rounds": 6}, {"clipping_norm": 1.1}, {"groups": groups_from_shares(30, (1.0, 3.1))}]
+    others: list[dict[str, Any]] = [
+        {"num_rounds": 6},
+        {"clipping_norm": 1.1},
+        {"groups": groups_from_shares(30, (1.0, 3.1))},
+    ]
     others.append({"groups": (Group(1.0, [*range(14), 29]), Group(3.0, range(14, 29)))})
     assert plan.fingerprint() not in {make_plan(**{**SMALL, **other}).fingerprint() for other in others}
 

@@ -1,5 +1,7 @@
 """One noise for groups with different budgets, against dp-accounting used on its own."""
 
+from typing import Any
+
 import dp_accounting as dp
 import pytest
 
@@ -11,7 +13,7 @@ from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms, shared_n
 
 GROUPS = groups_from_shares(600, (1.0, 3.0, 6.0), (0.5, 0.3, 0.2))
 SIZES = [group.size for group in GROUPS]
-TERMS = {"num_rounds": 20, "delta": 1e-3}
+TERMS: dict[str, Any] = {"num_rounds": 20, "delta": 1e-3}
 
 
 def independent_epsilon(accountant, rate, sigma):
@@ -51,8 +53,8 @@ def test_at_the_rates_one_noise_meets_every_budget(accountant):
     found = rates(accountant, 0.1)
     assert mean_over_clients(found) == pytest.approx(0.1, rel=1e-12)
     assert list(found) == sorted(found)
-    terms = {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.0, "accountant": accountant}
-    plan = make_plan(**terms, **TERMS, group_sampling_rates=found, one_sum=True)
+    terms = TERMS | {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.0, "accountant": accountant}
+    plan = make_plan(**terms, group_sampling_rates=found, one_sum=True)
     (sigma,) = {group.noise_multiplier for group in plan.groups}
     for rate, group in zip(found, GROUPS, strict=True):
         assert independent_epsilon(accountant, rate, sigma) == pytest.approx(group.epsilon, rel=0.01)
@@ -89,7 +91,7 @@ def test_fixed_size_sampling_is_refused():
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 @pytest.mark.parametrize("noise", ["gaussian", "discrete_gaussian"])
 def test_one_sum_has_one_noise_that_keeps_every_budget(accountant, noise):
-    terms = {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.5, "noise": noise, **TERMS}
+    terms = TERMS | {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.5, "noise": noise}
     apart = make_plan(**terms, accountant=accountant)
     norms = scaled_clipping_norms([group.noise_multiplier for group in apart.groups], SIZES, 1.5)
     plan = make_plan(**terms, accountant=accountant, group_clipping_norms=norms, one_sum=True)
@@ -124,6 +126,6 @@ def test_one_noise_is_the_largest_that_a_group_needs():
     ],
 )
 def test_what_one_sum_cannot_do_is_refused(change, message):
-    terms = {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.0, "accountant": "rdp", **TERMS}
+    terms = TERMS | {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.0, "accountant": "rdp"}
     with pytest.raises(PrivacyError, match=message):
         make_plan(**terms, one_sum=True, **change)

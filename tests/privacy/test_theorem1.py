@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -11,7 +12,7 @@ from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_varianc
 
 DELTA = 6000**-1.1
 # A setting in which both conditions hold: many clients, few of them drawn, many rounds.
-HOLDS = {"sampling_rate": 1e-3, "num_rounds": 400_000, "delta": 1e-5}
+HOLDS: dict[str, Any] = {"sampling_rate": 1e-3, "num_rounds": 400_000, "delta": 1e-5}
 
 
 def calibrate(epsilon, *, sampling_rate, num_rounds, delta, clipping_norm=1.0):

@@ -13,7 +13,7 @@ class ThingError(ValueError):
 
 @pytest.fixture
 def things():
-    registry = Registry("thing", GROUP, error=ThingError)
+    registry: Registry[int] = Registry("thing", GROUP, error=ThingError)
     registry.register("one", 1)
     return registry
 

@@ -41,7 +41,7 @@ def test_runs_that_differ_in_the_seed_are_one_line(runs):
     ]
     percent = [100 * final for final in FINAL]
     final = lines[2].final_accuracy
-    assert (final.mean, final.stddev) == (pytest.approx(mean(percent)), pytest.approx(stdev(percent)))
+    assert [final.mean, final.stddev] == pytest.approx([mean(percent), stdev(percent)])
     assert [spread.mean for spread in lines[2].accuracies()] == pytest.approx([10, 31, mean(percent)])
     assert lines[0].final_accuracy.stddev is None
 

@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from math import inf
+from typing import Any
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
@@ -94,8 +95,19 @@ def test_a_process_that_resumes_in_the_same_second_keeps_the_first_ones_events(t
     assert {step for _, step in scalars_in(tmp_path / EVENTS_FOLDER)} == {1, 2}
 
 
+class TrackingServer(HTTPServer):
+    """Notes what it is sent, and refuses the calls that a test names."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Tracker)
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.refused: set[str] = set()
+
+
 class Tracker(BaseHTTPRequestHandler):
     """As much of MLflow's REST interface as a run needs."""
+
+    server: TrackingServer
 
     def do_GET(self):
         if "runs/get" in self.path:
@@ -128,8 +140,7 @@ class Tracker(BaseHTTPRequestHandler):
 
 @contextmanager
 def tracker():
-    server = HTTPServer(("127.0.0.1", 0), Tracker)
-    server.calls, server.refused = [], set()
+    server = TrackingServer()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -154,7 +165,7 @@ def test_mlflow_is_sent_every_figure_and_the_end():
 
 
 def test_a_tracker_that_fails_later_is_left_behind():
-    said = []
+    said: list[str] = []
     with tracker() as (server, uri):
         sink = MlflowRun(uri, "name", {}, said.append)
         server.refused.add("runs/log-metric")

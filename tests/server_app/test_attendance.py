@@ -64,10 +64,12 @@ def test_a_node_that_joins_later_has_spent_less(tmp_path):
     assert audit_run(tmp_path / "run").passed
 
 
-def test_a_node_that_leaves_for_good_is_neither_asked_nor_charged_any_more(tmp_path):
+def test_a_node_that_leaves_for_good_is_neither_asked_nor_charged_any_more(tmp_path, monkeypatch):
     grid = LocalGrid(NUM_CLIENTS)
     everybody = grid.get_node_ids
-    grid.get_node_ids = lambda: [n for n in everybody() if n != FIRST_NODE_ID + 7 or vectors(grid) < 2]
+    monkeypatch.setattr(
+        grid, "get_node_ids", lambda: [n for n in everybody() if n != FIRST_NODE_ID + 7 or vectors(grid) < 2]
+    )
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
     assert [record.failures for record in records] == [{}, {}, {}]
     assert [record.survivors for record in records] == [[24], [24], [23]]
@@ -108,7 +110,7 @@ def move(grid, client):
 
 def moving(client):
     """A grid on which a node is started anew once round 1 has been unmasked."""
-    moved = []
+    moved: list[int] = []
 
     def meddle(kind, asked, content):
         if kind == "unmask" and asked == NUM_CLIENTS - 1 and not moved:
@@ -139,7 +141,7 @@ def test_in_active_mode_nobody_comes_under_another_key(tmp_path, caplog):
     ("partition", "words"),
     [(3, "two SuperNodes say they are client 3"), (99, "client 99: partition-id must be from 0 to 23")],
 )
-def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, partition, words):
+def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, monkeypatch, partition, words):
     grid = LocalGrid(NUM_CLIENTS)
     everybody = grid.get_node_ids
     grid.contexts[NEW_NODE_ID] = Context(
@@ -149,7 +151,9 @@ def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, partition, word
         state=RecordDict(),
         run_config={},
     )
-    grid.get_node_ids = lambda: [n for n in everybody() if n != NEW_NODE_ID or vectors(grid)]
+    monkeypatch.setattr(
+        grid, "get_node_ids", lambda: [n for n in everybody() if n != NEW_NODE_ID or vectors(grid)]
+    )
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
     assert [record.survivors for record in records] == [[24], [24], [24]]
     assert caplog.text.count(words) == 1

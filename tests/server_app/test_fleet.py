@@ -14,7 +14,7 @@ from gdpfed.rounds.task import task_of
 from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
-from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 
 NUM_CLIENTS = 12
 
@@ -28,7 +28,7 @@ def small_fleet(*overrides):
     grid = LocalGrid(NUM_CLIENTS)
     nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
     task = task_of(config)
-    fleet = GridFleet(Exchanger(grid, nodes, 60.0), config.secagg, "test")
+    fleet = GridFleet(Exchanger(as_grid(grid), nodes, 60.0), config.secagg, "test")
     return fleet, grid, order_of(config, task), flatten(task.build_model())
 
 

@@ -117,7 +117,7 @@ def test_a_node_that_restarts_is_missing_until_it_has_agreed_again(tmp_path):
 
 @pytest.mark.parametrize("stage", ["masked", "unmask", "share"])
 def test_a_record_of_an_earlier_round_is_refused_and_harms_no_other_round(tmp_path, stage):
-    earlier = {}
+    earlier: dict[str, ConfigRecord] = {}
 
     def replay(kind, client, content):
         if kind != stage or client != 4:
@@ -154,7 +154,7 @@ def test_a_round_is_not_unmasked_twice(tmp_path):
 
 def test_keys_that_were_agreed_ahead_and_not_used_cost_a_node_nothing(tmp_path):
     """A node's own ledger has an update for every masked vector, and none for keys alone."""
-    seen = {}
+    seen: dict[str, int] = {}
 
     def gone(kind, client):
         seen[kind] = seen.get(kind, 0) + (client == 5)
@@ -174,7 +174,7 @@ def test_keys_that_were_agreed_ahead_and_not_used_cost_a_node_nothing(tmp_path):
 
 
 def test_a_node_keeps_two_sessions_at_most_and_none_in_the_end(tmp_path):
-    kept = set()
+    kept: set[tuple[str, ...]] = set()
 
     def look(kind, client, content):
         kept.update(tuple(sorted(context.state)) for context in grid.contexts.values())
@@ -189,7 +189,7 @@ def test_a_node_keeps_two_sessions_at_most_and_none_in_the_end(tmp_path):
 
 def test_what_was_masked_and_never_unmasked_is_erased_by_the_next_message(tmp_path):
     """8 of 24 refuse to mask in round 1, so nobody is asked to unmask it; the others share for round 2."""
-    held = {"share": set(), "masked": set()}
+    held: dict[str, set[tuple[str, ...]]] = {"share": set(), "masked": set()}
 
     def meddle(kind, client, content):
         if kind in held and client >= 8 and content[kind]["round"] == 1:

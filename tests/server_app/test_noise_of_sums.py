@@ -16,7 +16,7 @@ from gdpfed.simulation import InProcessFleet
 from gdpfed.simulation.sequential import SequentialEngine
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
-from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 
 NUM_CLIENTS = 36
 REPEATS = 6
@@ -26,7 +26,8 @@ SIGMAS = 5.0
 
 def grid_fleet(secagg, vanishes=lambda kind, client: False):
     nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
-    return GridFleet(Exchanger(LocalGrid(NUM_CLIENTS, vanishes=vanishes), nodes, 60.0), secagg, "noise")
+    grid = LocalGrid(NUM_CLIENTS, vanishes=vanishes)
+    return GridFleet(Exchanger(as_grid(grid), nodes, 60.0), secagg, "noise")
 
 
 def in_process_fleet(secagg):
@@ -115,7 +116,7 @@ class AgreedAhead:
     def __init__(self, lost, secagg):
         nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
         self.grid = LocalGrid(NUM_CLIENTS, vanishes=self.vanishes)
-        self.fleet = GridFleet(Exchanger(self.grid, nodes, 60.0), secagg, "noise")
+        self.fleet = GridFleet(Exchanger(as_grid(self.grid), nodes, 60.0), secagg, "noise")
         self.lost = lost
 
     def vanishes(self, kind, client):

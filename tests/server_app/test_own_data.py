@@ -103,7 +103,7 @@ def test_examples_of_another_form_are_refused(tmp_path, arrays, words):
 def test_examples_are_taken_as_they_are(tmp_path):
     np.savez(tmp_path / "own.npz", x_train=X + 0.5, y_train=Y.astype(np.uint8))
     split = own_split(tmp_path / "own.npz", FORM)
-    assert (split.x.dtype, split.y.dtype, len(split)) == (np.float32, np.int64, 4)
+    assert (split.x.dtype, split.y.dtype, len(split)) == (np.dtype(np.float32), np.dtype(np.int64), 4)
     assert (split.x == 0.5).all()
 
 

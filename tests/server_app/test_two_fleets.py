@@ -1,6 +1,7 @@
 """Over Flower or in one process: the same cohorts, the same model, the same noise."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_both_fleets_train_the_same_model(tmp_path, quiet, method, secagg):
 
 def test_both_fleets_draw_the_same_cohorts(tmp_path, monkeypatch):
     monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
-    drawn = {}
+    drawn: dict[str, list[Any]] = {}
     cohorts = Method.cohorts
     for name, train in (("flower", run), ("process", simulated)):
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.chunk_size import CPU_BYTES, clients_at_once, kept_bytes
 from gdpfed.simulation.examples import Batches, DeviceExamples
 from gdpfed.simulation.sequential import SequentialEngine
+from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 CPU = torch.device("cpu")
 

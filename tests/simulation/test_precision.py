@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from small_cohorts import order_of, theta_of
 
 from conf.schema import SecAggConfig
 from gdpfed.rounds.parameters import round_parameters
 from gdpfed.simulation import batched, fleet, sum_noise
 from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.examples import Batches
 from gdpfed.simulation.fleet import InProcessFleet
+from tests.simulation.small_cohorts import order_of, theta_of
 
 CLIENTS = list(range(7, 27))
 
@@ -31,7 +32,8 @@ def watched(monkeypatch, module, name, seen):
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precision):
-    order, seen = order_of(), []
+    order = order_of()
+    seen: list[tuple[str, tuple[bool, str], list[torch.dtype]]] = []
     theta = theta_of(order)
     watched(monkeypatch, batched, "clipped_steps", seen)
     watched(monkeypatch, sum_noise, "gaussian_noise", seen)
@@ -61,7 +63,7 @@ def test_parameters_stay_in_float32_between_steps(precision):
     """A step far below what bf16 can add to a parameter is not lost."""
     order = order_of(learning_rate=1e-4)
     engine = BatchedEngine(order.task, torch.device("cpu"), precision=precision)
-    batches = batched.Batches.draw(order, CLIENTS)
+    batches = Batches.draw(order, CLIENTS)
     theta = theta_of(order)
     updates = engine._training.updates(theta, order.training, engine._examples, batches).numpy()
     moved = np.abs(updates).max(axis=1)
