@@ -1,7 +1,7 @@
 """Small real runs on a :class:`LocalGrid`."""
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -41,16 +41,22 @@ def run(
 ) -> list[RoundRecord]:
     """Train with small settings into ``directory`` and return its record.
 
-    Without ``pictures`` their files are empty: to draw them takes as long as a third of a small run.
+    Without ``pictures`` nothing is drawn: their files are empty.
     """
+    config = small_config(directory, overrides, resume=resume)
+    with nullcontext() if pictures else nothing_drawn():
+        train(as_grid(grid or LocalGrid(NUM_CLIENTS)), config, "test run")
+    return read_rounds(directory)
+
+
+def small_config(directory: Path, overrides: Sequence[str] = (), *, resume: bool = False) -> Config:
+    """The configuration of a small run that begins in ``directory``, or that continues there."""
     config = deepcopy(_loaded((*SMALL, *overrides)))
     if resume:
         config.run.resume = str(directory)
     else:
         config.run.directory = str(directory)
-    with nullcontext() if pictures else patch.object(Figure, "savefig", _save_nothing):
-        train(as_grid(grid or LocalGrid(NUM_CLIENTS)), config, "test run")
-    return read_rounds(directory)
+    return config
 
 
 @lru_cache(maxsize=512)
@@ -59,8 +65,11 @@ def _loaded(overrides: tuple[str, ...]) -> Config:
     return load(overrides)
 
 
-def _save_nothing(figure: Figure, path: Path, **options: Any) -> None:
-    path.touch()
+@contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """Leave the files of pictures empty."""
+    with patch.object(Figure, "savefig", lambda figure, path, **options: path.touch()):
+        yield
 
 
 def files_in(directory: Path) -> dict[Path, bytes]:

@@ -6,19 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conf.load import load
 from gdpfed.methods import METHODS
 from gdpfed.methods.base import Method
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
-from testing.small_runs import SMALL, final_model, run
+from testing.small_runs import final_model, nothing_drawn, run, small_config
 
 
 def simulated(directory, overrides=(), *, resume=False, observe=None):
     """As ``small_runs.run``, in process."""
-    key = "run.resume" if resume else "run.directory"
-    assert simulate(load([*SMALL, f"{key}='{directory}'", *overrides]), observe=observe) == directory
+    with nothing_drawn():
+        assert simulate(small_config(directory, overrides, resume=resume), observe=observe) == directory
     return read_rounds(directory)
 
 
