@@ -5,12 +5,14 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS ?= never
 
-.PHONY: help venv demo test lint types imports check test-faults test-defences bench bench-secagg bench-simulation bench-load bench-exchanges compose-check deploy-local fuzz clean
+.PHONY: help venv demo test lint types imports check test-faults test-defences bench pfl-environment compose-check deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
 	@echo "make test    linters, types, import contracts and all tests, one real flwr run included"
-	@echo "make bench   secure aggregation on, off, and Flower's echo, side by side"
+	@echo "make bench   the same as make bench-overhead: secure aggregation on, off, and Flower's echo, side by side"
+	@echo "make bench-NAME     one benchmark, python -m benchmarks.NAME; OPTIONS=\"--write DOC\" puts its table into DOC"
+	@echo "make bench-methods  final accuracy of every method on the digits"
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
 	@echo "make bench-exchanges   seconds a round of six nodes: keys agreed ahead, four exchanges, Flower's SecAgg+"
 	@echo "make bench-simulation   gdpfed simulate against flwr run, apple's pfl, a loop and the machine"
@@ -48,31 +50,25 @@ imports: venv
 
 check: lint types imports
 
-# Two processes of one thread; tests/conftest.py says what comes first and what stays together.
+# Two processes of one thread, each with whole files; tests/conftest.py says which come first.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy
 
 test-defences: venv
-	$(BIN)/python tests/deploy/defences.py
+	$(BIN)/python -m tests.deploy.defences
 
-bench: venv
-	$(BIN)/python benchmarks/secagg_overhead.py
+bench: bench-overhead
 
-bench-secagg: venv
-	$(BIN)/python benchmarks/secagg_bench.py
+bench-%: venv
+	$(BIN)/python -m benchmarks.$* $(OPTIONS)
 
-bench-exchanges: venv
-	$(BIN)/python benchmarks/exchanges.py
+bench-simulation: pfl-environment
 
-bench-simulation: venv
+pfl-environment: venv
 	$(UV) sync --frozen --quiet --project benchmarks/simulation/pfl_environment
-	$(BIN)/python -m benchmarks.simulation $(OPTIONS)
-
-bench-load: venv
-	$(BIN)/python benchmarks/load.py
 
 deploy-local: venv
 	$(BIN)/python -m deploy.local $(OVERRIDES)

@@ -4,36 +4,35 @@ All nodes run in this process: the real ServerApp code exchanges real messages w
 node with a context and a ledger of its own; only the network between them is missing. Every sum is compared
 with what the nodes that are in it had put under their masks, to the last bit.
 
-    python benchmarks/load.py [--nodes 100] [--rounds 20] [--dropouts 0.1] [--seed 0]
+    python -m benchmarks.load [--nodes 100] [--rounds 20] [--dropouts 0.1] [--seed 0] [OVERRIDE ...]
 """
 
 import argparse
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
 from statistics import mean, median
+from typing import cast
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 import psutil
 from flwr.app import Context
-from rich.console import Console
-from rich.table import Table
+from flwr.serverapp import Grid
 
+from benchmarks.harness import publish, read_options
 from conf.load import load
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import BEGIN, JOIN, OFFER
+from gdpfed.report.table import Table
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.records import RoundRecord, read_rounds
 from secagg import ClientSession, MaskedSum, ServerSession
 from server_app.train import train
-
-# The grid that the tests exchange messages on.
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from testing.local_grid import LocalGrid
 from testing.small_runs import grid_of_owners
 
@@ -62,29 +61,31 @@ class Watch:
     resident_bytes: list[int] = field(default_factory=list)
     node_bytes: list[int] = field(default_factory=list)
 
-    def install(self) -> None:
-        """Have every session and every round say what it does."""
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Within, every session and every round says what it does."""
         mask, result, append = ClientSession.mask, ServerSession.result, RunDirectory.append_round
 
-        @wraps(mask)
         def mask_and_note(session: ClientSession, residues: npt.NDArray[np.uint32], *context: bytes) -> bytes:
             self.put_in[session.client_id] = residues.copy()
             return mask(session, residues, *context)
 
-        @wraps(result)
         def result_and_compare(session: ServerSession) -> MaskedSum:
             summed = result(session)
             self.compare(summed.survivors, summed.total, session.parameters.modulus_bits)
             return summed
 
-        @wraps(append)
         def append_and_weigh(files: RunDirectory, record: RoundRecord) -> None:
             append(files, record)
             self.put_in.clear()
             self.weigh()
 
-        ClientSession.mask, ServerSession.result = mask_and_note, result_and_compare
-        RunDirectory.append_round = append_and_weigh
+        with (
+            patch.object(ClientSession, "mask", mask_and_note),
+            patch.object(ServerSession, "result", result_and_compare),
+            patch.object(RunDirectory, "append_round", append_and_weigh),
+        ):
+            yield
 
     def compare(self, survivors: Sequence[int], total: npt.NDArray[np.uint32], bits: int) -> None:
         """Count a sum as right or wrong, modulo 2**bits."""
@@ -127,7 +128,6 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[Roun
     vanishes = vanishing(options.dropouts, options.seed)
     grid = grid_of_owners(folder / "ledgers", [BUDGET] * options.nodes, vanishes=vanishes)
     watch = Watch(grid)
-    watch.install()
     overrides = (
         f"dataset.num_clients={options.nodes}",
         "method=dp_fedavg",
@@ -137,58 +137,53 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[Roun
         "secagg.dropout_tolerance=0.2",
         f"run.num_rounds={options.rounds}",
         f"run.directory='{folder / 'run'}'",
+        *options.overrides,
     )
-    train(grid, load(overrides), "load")
+    with watch.installed():
+        train(cast("Grid", grid), load(overrides), "load")
     broken = sum(not audit_node_ledger(path).passed for path in (folder / "ledgers").glob("*.json"))
     return watch, read_rounds(folder / "run"), broken + (not audit_run(folder / "run").passed)
 
 
-def table(options: argparse.Namespace, watch: Watch, records: list[RoundRecord], broken: int) -> Table:
+def figures(options: argparse.Namespace, watch: Watch, records: list[RoundRecord], broken: int) -> Table:
     """The figures, one a row."""
-    made = Table(title=f"{options.nodes} nodes, {options.rounds} rounds, {options.dropouts:.0%} dropouts")
-    made.add_column("figure")
-    made.add_column("value", justify="right")
     survivors = [each.survivors[0] for each in records if not each.failures]
+    seconds = [each.training_seconds for each in records]
     # The median of each third of what follows the warm-up: one round's garbage is no growth.
     resident = watch.resident_bytes[WARM_UP_ROUNDS:]
     third = len(resident) // 3
     growth = median(resident[-third:]) - median(resident[:third])
-    for figure, value in (
+    rows = (
         ("rounds completed", f"{len(survivors)} of {options.rounds}"),
         ("nodes in a sum, mean (least)", f"{mean(survivors):.1f} ({min(survivors)})"),
-        ("sums compared bit by bit, wrong ones", f"{watch.right + watch.wrong}, {watch.wrong}"),
-        ("seconds a round, median (most)", seconds_of(records)),
-        ("memory of server and nodes, MiB", f"{median(resident) / MIB:.0f}"),
-        (f"its growth after {WARM_UP_ROUNDS} rounds, MiB", f"{growth / MIB:+.1f}"),
-        ("most that a node keeps after a round, bytes", f"{max(watch.node_bytes)}"),
-        ("the same in the last round", f"{watch.node_bytes[-1]}"),
-        ("audits of run and node ledgers that failed", str(broken)),
-    ):
-        made.add_row(figure, value)
-    return made
-
-
-def seconds_of(records: list[RoundRecord]) -> str:
-    """Median and largest time of a round, without evaluation."""
-    seconds = [each.training_seconds for each in records]
-    return f"{median(seconds):.2f} ({max(seconds):.2f})"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the figures; returns 0 if every sum was right and every budget held."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        ("sums compared, wrong ones", f"{watch.right + watch.wrong}, {watch.wrong}"),
+        ("seconds a round, median (most)", f"{median(seconds):.2f} ({max(seconds):.2f})"),
+        ("memory of server and nodes together", f"{median(resident) / MIB:.0f} MiB"),
+        (
+            f"its growth after {WARM_UP_ROUNDS} rounds "
+            f"(median of the last {third} rounds less that of the first {third})",
+            f"{growth / MIB:+.1f} MiB",
+        ),
+        (
+            "most that a node keeps between rounds, in any round and in the last",
+            f"{max(watch.node_bytes)}, {watch.node_bytes[-1]} bytes",
+        ),
+        ("audits of the run and of the nodes' ledgers that failed", str(broken)),
     )
-    parser.add_argument("--nodes", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--dropouts", type=float, default=0.1)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(arguments)
+    title = f"{options.nodes} nodes, {options.rounds} rounds, {options.dropouts:.0%} dropouts"
+    return Table(title, ("figure", "value"), rows)
+
+
+def main() -> int:
+    """Show the figures; returns 0 if every sum was right and every budget held."""
+    options = read_options(__doc__, overrides=True, nodes=100, rounds=20, dropouts=0.1, seed=0)
     if options.rounds < WARM_UP_ROUNDS + 3:
-        parser.error(f"--rounds {options.rounds}: growth shows after {WARM_UP_ROUNDS} rounds, take 8 or more")
+        raise SystemExit(
+            f"--rounds {options.rounds}: growth shows after {WARM_UP_ROUNDS} rounds, take 8 or more"
+        )
     with tempfile.TemporaryDirectory() as folder:
         watch, records, broken = measure(options, Path(folder))
-    Console(width=100).print(table(options, watch, records, broken))
+    publish([figures(options, watch, records, broken)], options.write)
     return int(watch.wrong > 0 or broken > 0)
 
 

@@ -1,4 +1,4 @@
-"""ClientApp: what a message asks is answered, or refused where that fails; nothing is ever raised.
+"""ClientApp: every message is answered, with a refusal where something fails; nothing is raised.
 
 An exception that left a handler would lose the erasure of the session, and its text, which may tell of
 the data, would travel to the server in clear.
@@ -60,7 +60,7 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
 
 
 def _refused(what: str, error: Exception) -> str:
-    """What the server may read of an error; of one that might depend on data only the kind is told."""
+    """Return what the server may read of an error: only its kind if its text might tell of the data."""
     log(ERROR, "refused %s: %s", what, error)
     if isinstance(error, PUBLIC_ERRORS):
         return str(error)

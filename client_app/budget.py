@@ -1,4 +1,4 @@
-"""The client's own check of what a run would cost it, and of the server's word in every round.
+"""The client checks what a run would cost it, and in every round whether the server keeps the terms.
 
 The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
 once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,
@@ -17,7 +17,7 @@ from gdpfed.clients.messages import TERMS_RECORD
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
-from secagg import RoundParameters
+from secagg import SumParameters
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
@@ -30,7 +30,7 @@ ROUNDING = 1e-9
 
 
 class BudgetRefusedError(PrivacyError):
-    """What the server asks would break the client's budget or the terms; public, it tells of no data."""
+    """A request of the server would break the client's budget or the terms. Its text tells of no data."""
 
 
 def terms_in(content: RecordDict) -> Terms:
@@ -68,14 +68,14 @@ def begin(budget: Budget, terms: Terms) -> None:
         file.save()
 
 
-def check_sum(budget: Budget, round_of_run: RoundOfRun, parameters: RoundParameters) -> None:
+def check_sum(budget: Budget, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
     """Refuse a sum that breaks the terms of its run or this client's limit against the server."""
     with locked_ledger(budget.ledger) as file:
         _check_sum(budget, file.ledger, round_of_run, parameters)
 
 
 def charge(
-    budget: Budget, round_of_run: RoundOfRun, parameters: RoundParameters, order: "TrainingOrder"
+    budget: Budget, round_of_run: RoundOfRun, parameters: SumParameters, order: "TrainingOrder"
 ) -> None:
     """Write down that an update is about to be sent, on the disk before this returns.
 
@@ -85,41 +85,56 @@ def charge(
     """
     with locked_ledger(budget.ledger) as file:
         terms = _check_sum(budget, file.ledger, round_of_run, parameters)
+        event = terms.event(round_of_run.index)
         norm = min(order.clipping_norm, parameters.clipping_norm)
-        if norm > terms.clipping_norm * (1 + ROUNDING):
+        if norm > event.clipping_norm * (1 + ROUNDING):
             raise BudgetRefusedError(
-                f"clipping norm {norm:.6g} is above the {terms.clipping_norm:.6g} of the terms"
+                f"clipping norm {norm:.6g} is above the {event.clipping_norm:.6g} of the terms"
             )
-        if order.noise != terms.noise:
-            raise BudgetRefusedError(f"{order.noise} noise was ordered where the terms say {terms.noise}")
+        if order.noise != event.noise:
+            raise BudgetRefusedError(f"{order.noise} noise was ordered where the terms say {event.noise}")
+        if order.work != "update":
+            raise BudgetRefusedError(f"{order.work} was ordered, which the terms do not charge")
         file.ledger.charge(round_of_run.run, round_of_run.index)
         file.save()
 
 
 def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
+    if terms.unit != "client":
+        raise BudgetRefusedError(
+            f"the terms are about a {terms.unit}, and this node has a budget for a client only"
+        )
     if not terms.sums_hidden:
         raise BudgetRefusedError(VISIBLE_UPDATES)
     alone = ledger.epsilon(budget.delta)
     epsilon = ledger.epsilon(budget.delta, also=terms)
     if epsilon > budget.epsilon:
         raise BudgetRefusedError(
-            f"{terms.charge.num_rounds} rounds at rate {terms.sampling_rate:.4g} with noise multiplier "
-            f"{terms.mechanism.noise_multiplier:.4g} would take this client from epsilon {alone:.4g} to "
+            f"{_in_words(terms)} would take this client from epsilon {alone:.4g} to "
             f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {budget.epsilon:g} "
             f"(the plan's delta is {terms.delta:.3g})"
         )
 
 
+def _in_words(terms: Terms) -> str:
+    """Describe in words what the terms charge, for an error."""
+    event = terms.event(terms.first_round)
+    return (
+        f"{terms.num_rounds - terms.first_round} rounds at rate {event.sampling_rate:.4g} with noise "
+        f"multiplier {event.noise_multiplier:.4g}"
+    )
+
+
 def _check_sum(
-    budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun, parameters: RoundParameters
+    budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun, parameters: SumParameters
 ) -> Terms:
     terms = ledger.check_round(round_of_run.run, round_of_run.index)
-    broken = _broken_term(terms, parameters)
+    broken = _broken_term(terms, round_of_run.index, parameters)
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
     if isinf(budget.max_epsilon_against_server):
         return terms
-    figure = ledger.epsilon_against_server(budget.delta, one_more_in=terms.run)
+    figure = ledger.epsilon_against_server(budget.delta, one_more_in=(round_of_run.run, round_of_run.index))
     if figure > budget.max_epsilon_against_server:
         raise BudgetRefusedError(
             f"one more update would take this client to epsilon {figure:.4g} against the server, above its "
@@ -128,13 +143,14 @@ def _check_sum(
     return terms
 
 
-def _broken_term(terms: Terms, parameters: RoundParameters) -> str:
-    """How a sum breaks the terms, in words; nothing where it keeps them."""
+def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> str:
+    """Say how a sum breaks the terms; an empty string if it keeps them."""
     stddev = parameters.noise_multiplier * parameters.clipping_norm
+    least = terms.event(round_index).noise_stddev
     dropouts = ceil(terms.dropout_tolerance * parameters.num_clients)
     corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
-    if stddev < terms.noise_stddev * (1 - ROUNDING):
-        return f"noise of standard deviation {stddev:.6g} is below {terms.noise_stddev:.6g}"
+    if stddev < least * (1 - ROUNDING):
+        return f"noise of standard deviation {stddev:.6g} is below {least:.6g}"
     if parameters.dropout_tolerance > dropouts:
         return f"a tolerance of {parameters.dropout_tolerance} dropouts is above {dropouts}"
     if parameters.corrupt_tolerance < corrupt:

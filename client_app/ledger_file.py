@@ -1,4 +1,4 @@
-"""A client's ledger on its own disk: whole at any time, and in the hands of one process at a time."""
+"""A client's ledger on its own disk: never half written, and used by one process at a time."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""What a message asks of a client in one stage of a sum."""
+"""The request of one stage of a sum, as a message holds it."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from secagg import RemoteProtocolError
 
 @dataclass(frozen=True)
 class RoundOfRun:
-    """Which round of which run something belongs to."""
+    """One round of one run."""
 
     run: str
     index: int
@@ -18,7 +18,7 @@ class RoundOfRun:
 
 @dataclass(frozen=True)
 class StageRequest:
-    """One stage.
+    """The request of one stage.
 
     Attributes:
         data: the bytes for the session.

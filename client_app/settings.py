@@ -1,4 +1,4 @@
-"""What a node is told at its own start, by ``--node-config`` or by the simulation."""
+"""The settings of a node, given at its start by ``--node-config`` or by the simulation."""
 
 import math
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class NodeConfigError(InputError):
 
 @dataclass(frozen=True)
 class Budget:
-    """What this client allows all runs together to cost it.
+    """The budget of this client for all runs together.
 
     Attributes:
         epsilon, delta: against everybody who does not know in which rounds it took part.
@@ -43,7 +43,7 @@ class Budget:
 
 
 def client_id_of(context: Context) -> int:
-    """Which client of the plan this node is.
+    """Return the number of the client that this node is.
 
     Raises:
         NodeConfigError: the node was started without ``partition-id``.

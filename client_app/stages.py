@@ -1,4 +1,4 @@
-"""What a client does in each stage of a sum."""
+"""The client's answer to each stage of a sum."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,8 @@ from client_app.request import StageRequest
 from client_app.session import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
 from client_app.settings import budget_of, client_id_of, data_of, policy_of
 from client_app.update import encoded_update, order_and_model
-from gdpfed.clients.messages import ADVERTISE, CHECK, MASKED, PLAIN, SHARE, UNMASK
-from secagg import RoundParameters
+from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK
+from secagg import SumParameters
 
 
 def advertise(request: StageRequest, context: Context) -> bytes:
@@ -35,7 +35,7 @@ def share(request: StageRequest, context: Context) -> bytes:
         return session.share(request.data)
 
 
-def masked(request: StageRequest, context: Context) -> bytes:
+def mask(request: StageRequest, context: Context) -> bytes:
     """Stage 3: train, clip, add noise, encode, and answer with the masked vector."""
     with stored_session(context, AGREEING, request.round_of_run, then=MASKED_SLOT) as session:
         num_contributors = session.accept_shares(request.data)
@@ -71,7 +71,7 @@ def plain(request: StageRequest, context: Context) -> bytes:
     """Secure aggregation switched off: the same update, without masks."""
     if budget_of(context) is not None:
         raise budget.BudgetRefusedError(budget.VISIBLE_UPDATES)
-    parameters = RoundParameters.from_bytes(request.data)
+    parameters = SumParameters.from_bytes(request.data)
     policy_of(context).check(parameters)
     order, theta = order_and_model(request.content, parameters)
     residues = encoded_update(
@@ -90,7 +90,7 @@ Handler = Callable[[StageRequest, Context], bytes]
 HANDLERS: dict[str, Handler] = {
     ADVERTISE: advertise,
     SHARE: share,
-    MASKED: masked,
+    MASK: mask,
     CHECK: check,
     UNMASK: unmask,
     PLAIN: plain,

@@ -1,4 +1,4 @@
-"""What a message orders: the model and the training, checked against what the client agreed to.
+"""The order and the model of a message, checked against what the client agreed to.
 
 Torch is imported here and only where a message orders a training: each message of a deployment starts a
 fresh process, and loading torch takes longer than what the other messages ask for.
@@ -13,14 +13,14 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.late_import import loaded_for_good
-from secagg import ClientSession, RoundParameters
+from secagg import ClientSession, SumParameters
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
 
 
 def order_and_model(
-    content: RecordDict, parameters: RoundParameters
+    content: RecordDict, parameters: SumParameters
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
     """The order and the model of a message.
 
@@ -45,7 +45,7 @@ def order_and_model(
 def encoded_update(
     order: "TrainingOrder",
     theta: npt.NDArray[np.float32],
-    parameters: RoundParameters,
+    parameters: SumParameters,
     num_contributors: int,
     client_id: int,
     session: ClientSession | None = None,

@@ -14,7 +14,8 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from conf.schema import METHODS, require
+from conf.extensions import METHODS
+from conf.schema import require
 from gdpfed.errors import ConfigError
 
 EXPERIMENT_DIRECTORY = Path(__file__).resolve().parent / "experiment"
@@ -112,8 +113,8 @@ class Experiment:
         for choice in (*self.rows.values(), *self.columns.values()):
             method = choice.effective_step_of
             require(
-                method is None or method in METHODS,
-                f"{self.name}: effective_step_of={method} is none of {', '.join(METHODS)}",
+                method is None or method in METHODS.names(),
+                f"{self.name}: effective_step_of={method} is none of {', '.join(METHODS.names())}",
             )
         published = self.published
         for row in (*published.accuracy, *published.variances, *published.magnitude):

@@ -1,22 +1,38 @@
-"""What installed packages add to the configuration: option files, and the options of their methods.
+"""The methods by name, and the option files: the project's own and those of installed packages.
 
 A package declares them as entry points, as docs/extending.md shows: ``gdpfed.conf`` names a package whose
 directory holds option files (``method/*.yaml``, ``dataset/*.yaml``), ``gdpfed.methods`` a method, whose
-``config_class`` is the dataclass behind its option file.
+``config_class`` is the dataclass behind its option file. The project's own methods are named here in the
+same way, and loaded when they are asked for: nothing of them is imported here.
 """
 
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from conf.schema import METHODS, MethodConfig
+from conf.schema import MethodConfig
 from gdpfed.errors import ConfigError
 from gdpfed.registry import Registry
 
 OWN_DIRECTORY = Path(__file__).resolve().parent
 
 _option_packages: Registry[ModuleType] = Registry("option package", "gdpfed.conf", error=ConfigError)
-_methods: Registry[Any] = Registry("method", "gdpfed.methods", error=ConfigError)
+METHODS: Registry[Any] = Registry(
+    "method",
+    "gdpfed.methods",
+    built_in={
+        "dp_fedavg": "gdpfed.methods.dp_fedavg:DPFedAvg",
+        "fedavg": "gdpfed.methods.fedavg:FedAvg",
+        "gdpfed": "gdpfed.methods.gdpfed:GDPFed",
+        "gdpfed_op": "gdpfed.methods.gdpfed:GDPFedOp",
+        "gdpfed_plus": "gdpfed.methods.gdpfed:GDPFedPlus",
+        "idp_fedavg_sample": "gdpfed.methods.idp_fedavg_sample:IDPFedAvgSample",
+        "idp_fedavg_scale": "gdpfed.methods.idp_fedavg_scale:IDPFedAvgScale",
+        "pfa": "gdpfed.methods.pfa:PFA",
+    },
+    error=ConfigError,
+)
+"""Every method that can be chosen: subclasses of :class:`gdpfed.methods.base.Method`."""
 
 
 def option_directories() -> list[Path]:
@@ -43,16 +59,14 @@ def method_configs() -> dict[str, type[MethodConfig]]:
     """The dataclass behind the options of every method, by the method's name.
 
     Raises:
-        ConfigError: an installed method that cannot be imported, or whose ``config_class`` is no
-            :class:`~conf.schema.MethodConfig`.
+        ConfigError: a method that cannot be imported, that two packages name, or whose ``config_class`` is
+            no :class:`~conf.schema.MethodConfig`.
     """
-    return METHODS | {name: _config_class(name) for name in _methods.names()}
+    return {name: _config_class(name, method) for name, method in METHODS.items().items()}
 
 
-def _config_class(name: str) -> type[MethodConfig]:
-    if name in METHODS:
-        raise ConfigError(f"an installed package names a method '{name}' as well: uninstall or rename it")
-    config_class = getattr(_methods.get(name), "config_class", None)
+def _config_class(name: str, method: object) -> type[MethodConfig]:
+    config_class = getattr(method, "config_class", None)
     if not (isinstance(config_class, type) and issubclass(config_class, MethodConfig)):
         raise ConfigError(
             f"method '{name}' has config_class {config_class!r}: make it a dataclass that extends "

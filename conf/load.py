@@ -2,12 +2,13 @@
 
 import difflib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -16,22 +17,32 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from conf.extensions import OWN_DIRECTORY, method_configs, option_directories
-from conf.schema import Config, DatasetConfig, PrivacyConfig, RunConfig, SecAggConfig, SimulationConfig
+from conf.schema import (
+    Config,
+    DatasetConfig,
+    MethodConfig,
+    PrivacyConfig,
+    RunConfig,
+    SecAggConfig,
+    SimulationConfig,
+    TrainingConfig,
+)
 from gdpfed.errors import ConfigError
 
 
-def _register_schema() -> None:
+def _register_schema(methods: Mapping[str, type[MethodConfig]]) -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for group, node in (
         ("dataset", DatasetConfig),
+        ("training", TrainingConfig),
         ("privacy", PrivacyConfig),
         ("secagg", SecAggConfig),
         ("run", RunConfig),
         ("simulation", SimulationConfig),
     ):
         store.store(group=group, name="schema", node=node)
-    for name, method in method_configs().items():
+    for name, method in methods.items():
         store.store(group="method", name=f"schema_{name}", node=method)
 
 
@@ -113,22 +124,19 @@ def load(overrides: Sequence[str] = ()) -> Config:
         ConfigError: an unknown key or option, a wrong type, or a value out of range; one line that
             names it and what would be accepted.
     """
-    _register_schema()
+    methods = method_configs()
+    _register_schema(methods)
     _check_form(overrides)
     try:
         config = cast("Config", OmegaConf.to_object(_compose(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(overrides, error)) from None
-    _check_method(config)
+    name = config.method.name
+    renamed = any(override.startswith("method.name=") for override in overrides)
+    if renamed or methods.get(name) is not type(config.method):
+        raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
     config.validate()
     return config
-
-
-def _check_method(config: Config) -> None:
-    """Refuse a name that was changed apart from the options that belong to it."""
-    name = config.method.name
-    if method_configs().get(name) is not type(config.method):
-        raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
 
 
 def split(overrides: str) -> list[str]:
@@ -142,3 +150,18 @@ def split(overrides: str) -> list[str]:
 def to_yaml(config: Config) -> str:
     """The resolved configuration as YAML, readable and complete."""
     return OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
+
+
+def from_yaml(text: str) -> Any:
+    """What :func:`to_yaml` wrote, as plain data; of a run that older code has saved as well.
+
+    Before there was the group training, clients trained with what stood with the data set.
+
+    Raises:
+        yaml.YAMLError: the text is no YAML.
+    """
+    settings = yaml.safe_load(text)
+    if isinstance(settings, dict) and isinstance(settings.get("dataset"), dict):
+        recommended = {key: settings["dataset"].get(key) for key in TrainingConfig.__dataclass_fields__}
+        settings.setdefault("training", recommended)
+    return settings

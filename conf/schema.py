@@ -6,7 +6,7 @@ mathematics forbids is refused by :mod:`gdpfed.privacy`, what only a configurati
 here, in ``validate``, which :func:`conf.load.load` calls.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from omegaconf import MISSING
@@ -43,7 +43,7 @@ def _as_floats(value: Any) -> Any:
 
 @dataclass
 class DatasetConfig:
-    """One data set with the evaluation setting that belongs to it (the privacy group refers to it).
+    """One data set with the settings recommended for it, from which run, privacy and training start.
 
     From ``image_size`` to ``test_stride``, what is null does not belong to the data set or has its default
     (:class:`gdpfed.learning.datasets.DataSource` says what each is).
@@ -74,17 +74,14 @@ class DatasetConfig:
     momentum: float = 0.0
 
     def validate(self) -> None:
-        for key in ("num_clients", "num_rounds", "local_steps", "batch_size"):
+        for key in ("num_clients", "num_rounds"):
             value = getattr(self, key)
             require(value >= 1, f"dataset.{key}={value} must be at least 1")
-        for key, low, high in (("learning_rate", 0, 1e6), ("learning_rate_decay", 0, 1)):
-            value = getattr(self, key)
-            require(low < value <= high, f"dataset.{key}={value} must be in ({low}, {high:g}]")
+        _require_training("dataset", self)
         require(
             self.partition in PARTITIONS,
             f"dataset.partition={self.partition} is none of {', '.join(PARTITIONS)}",
         )
-        require(0 <= self.momentum < 1, f"dataset.momentum={self.momentum} must be in [0, 1)")
         self._validate_partition()
         self._validate_source()
         self._validate_model_options()
@@ -125,8 +122,34 @@ class DatasetConfig:
 
 
 @dataclass
+class TrainingConfig:
+    """How a client trains in a round."""
+
+    local_steps: int = MISSING
+    batch_size: int = MISSING
+    learning_rate: float = MISSING
+    learning_rate_decay: float = MISSING
+    momentum: float = MISSING
+
+    def validate(self) -> None:
+        _require_training("training", self)
+
+
+def _require_training(group: str, settings: DatasetConfig | TrainingConfig) -> None:
+    """Check the settings of local training, as recommended or as chosen."""
+    for key in ("local_steps", "batch_size"):
+        value = getattr(settings, key)
+        require(value >= 1, f"{group}.{key}={value} must be at least 1")
+    for key, high in (("learning_rate", 1e6), ("learning_rate_decay", 1)):
+        value = getattr(settings, key)
+        require(0 < value <= high, f"{group}.{key}={value} must be in (0, {high:g}]")
+    momentum = settings.momentum
+    require(0 <= momentum < 1, f"{group}.momentum={momentum} must be in [0, 1)")
+
+
+@dataclass
 class MethodConfig:
-    """What every method has; a method's own options are in a class of its own."""
+    """What every method has; a method with options of its own extends it beside its class."""
 
     name: str = MISSING
     server_learning_rate: float = 1.0
@@ -140,66 +163,6 @@ class MethodConfig:
         require(
             self.server_learning_rate > 0,
             f"method.server_learning_rate={self.server_learning_rate} must be positive",
-        )
-
-
-@dataclass
-class FedAvgConfig(MethodConfig):
-    """No clipping, no noise: the upper bound."""
-
-
-@dataclass
-class DPFedAvgConfig(MethodConfig):
-    """One group at the strictest budget."""
-
-
-@dataclass
-class GDPFedConfig(MethodConfig):
-    """Groups with their own noise at one common rate."""
-
-    reweighting: str = "uniform"
-
-
-@dataclass
-class GDPFedOpConfig(MethodConfig):
-    """Groups with their own noise at the rates that solve Problem 1."""
-
-    reweighting: str = "squared_participation"
-
-
-@dataclass
-class GDPFedPlusConfig(MethodConfig):
-    """As gdpfed_op, and only the largest entries of every group's sum are kept."""
-
-    reweighting: str = "squared_participation"
-    keep_fraction: list[float] = MISSING
-
-
-@dataclass
-class IDPFedAvgScaleConfig(MethodConfig):
-    """One noise for all, clipping norms by group."""
-
-
-@dataclass
-class IDPFedAvgSampleConfig(MethodConfig):
-    """One noise and one clipping norm for all, rates by group."""
-
-
-@dataclass
-class PFAConfig(MethodConfig):
-    """As gdpfed, and the smallest budget's sum is projected on the largest budget's."""
-
-    reweighting: str = "squared_participation"
-    history: int = MISSING
-    subspace_dimension: int = MISSING
-
-    def validate(self) -> None:
-        super().validate()
-        require(self.history >= 1, f"method.history={self.history} must be at least 1")
-        require(
-            1 <= self.subspace_dimension <= self.history,
-            f"method.subspace_dimension={self.subspace_dimension} must be from 1 to method.history="
-            f"{self.history}: so many sums span no more directions",
         )
 
 
@@ -373,6 +336,7 @@ class Config:
     """The whole configuration of a run."""
 
     dataset: DatasetConfig = MISSING
+    training: TrainingConfig = MISSING
     method: Any = MISSING
     privacy: PrivacyConfig = MISSING
     secagg: SecAggConfig = MISSING
@@ -385,23 +349,10 @@ class Config:
         Raises:
             ConfigError: one line that names the value and the remedy.
         """
-        for section in (self.dataset, self.method, self.privacy, self.secagg, self.run, self.simulation):
-            section.validate()
+        for section in fields(self):
+            getattr(self, section.name).validate()
         require(
             self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",
             f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "
             "added as: use privacy.noise=discrete_gaussian",
         )
-
-
-METHODS: dict[str, type[MethodConfig]] = {
-    "fedavg": FedAvgConfig,
-    "dp_fedavg": DPFedAvgConfig,
-    "gdpfed": GDPFedConfig,
-    "gdpfed_op": GDPFedOpConfig,
-    "gdpfed_plus": GDPFedPlusConfig,
-    "idp_fedavg_scale": IDPFedAvgScaleConfig,
-    "idp_fedavg_sample": IDPFedAvgSampleConfig,
-    "pfa": PFAConfig,
-}
-"""The options of the project's own methods; those of others are found by :mod:`conf.extensions`."""

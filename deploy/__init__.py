@@ -1,1 +1,1 @@
-"""A federation of separate parties: one description, from which containers and loopback processes derive."""
+"""Describe a federation of separate parties once, and run it as containers or as processes."""

@@ -1,4 +1,4 @@
-"""``python -m deploy``: write the Compose file of a federation, or of one party's host.
+"""``python -m deploy``: print the Compose file of a federation, or of the host of one party.
 
 python -m deploy                                          docker-compose.yml: six nodes on one host
 python -m deploy --nodes 12 > federation.yml              twelve; docker compose -f federation.yml up
@@ -22,21 +22,21 @@ Change deploy/topology.py or the words above, not this file. How to use it: docs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the file; returns the exit status: 0 done, 2 bad input."""
+    """Print the file; return the exit status: 0 done, 2 bad input."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
     return exit_status(lambda: print(text_of(options, words), end=""))
 
 
 def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
-    """The file that the options describe."""
+    """Return the Compose file that the options describe."""
     place = Containers(options.superlink, options.port)
     tree = compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
     return to_text(tree, HEADER.format(words="".join(f" {word}" for word in words)))
 
 
 def default_text() -> str:
-    """What ``docker-compose.yml`` holds."""
+    """Return the text of ``docker-compose.yml``: the file for no options."""
     return text_of(_parser().parse_args([]), [])
 
 
@@ -45,9 +45,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m deploy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_federation(parser)
-    parser.add_argument("--party", help="only the services of server or node-<i>")
-    parser.add_argument("--superlink", default=SUPERLINK, metavar="HOST", help="where nodes find it")
-    parser.add_argument("--port", type=int, default=SUPERLINK_PORT, help="of the SuperLink")
+    parser.add_argument("--party", help="print the services of this party only: server or node-<i>")
+    parser.add_argument(
+        "--superlink", default=SUPERLINK, metavar="HOST", help="host name of the SuperLink, for the nodes"
+    )
+    parser.add_argument("--port", type=int, default=SUPERLINK_PORT, help="port of the SuperLink")
     parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")
     return parser
 

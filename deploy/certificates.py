@@ -1,4 +1,4 @@
-"""A certificate authority of one's own and the server certificates that it issues: X.509 v3, ECDSA P-256."""
+"""Make a certificate authority and the server certificates that it signs: X.509 v3, ECDSA P-256."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,22 +16,29 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from gdpfed.errors import FailedError
+
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
+REMEDY = "see 'Rotating keys' in docs/deployment.md"
 # Clocks of different machines differ; a certificate is valid from a little before it is made.
 _CLOCK_SKEW = timedelta(hours=1)
 
 
+class CredentialsError(FailedError):
+    """Credentials that cannot be made; the message names the value at fault and the remedy."""
+
+
 @dataclass(frozen=True)
 class Authority:
-    """What signs server certificates; whoever holds the key can pose as any server of the federation."""
+    """A certificate authority: whoever holds its key can pose as any server of the federation."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
     @classmethod
     def create(cls, name: str) -> "Authority":
-        """A self-signed authority that may issue server certificates only, and no further authority."""
+        """Create a self-signed authority that may issue server certificates only, no other authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(name, name, key.public_key(), AUTHORITY_DAYS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -40,15 +47,18 @@ class Authority:
 
     @classmethod
     def from_pem(cls, key: bytes, certificate: bytes) -> "Authority":
-        """Inverse of :attr:`key_pem` and :attr:`certificate_pem`.
+        """Read an authority; inverse of :attr:`key_pem` and :attr:`certificate_pem`.
 
         Raises:
-            ValueError: the two do not belong together, or are not PEM.
+            CredentialsError: the two do not belong together, or are not PEM.
         """
-        private = load_pem_private_key(key, password=None)
-        public = x509.load_pem_x509_certificate(certificate)
+        try:
+            private = load_pem_private_key(key, password=None)
+            public = x509.load_pem_x509_certificate(certificate)
+        except ValueError as error:
+            raise CredentialsError(f"the authority's files are not PEM ({error}): {REMEDY}") from None
         if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != public.public_key():
-            raise ValueError("the key of the authority does not belong to its certificate")
+            raise CredentialsError(f"the key of the authority does not belong to its certificate: {REMEDY}")
         return cls(private, public)
 
     @property
@@ -62,13 +72,13 @@ class Authority:
         return self.certificate.public_bytes(Encoding.PEM)
 
     def issue(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:
-        """Certificate and key (PEM) of a server that is reached under these names and addresses.
+        """Issue the certificate and key (PEM) of a server with these names and addresses.
 
         Raises:
-            ValueError: no host.
+            CredentialsError: no host.
         """
         if not hosts:
-            raise ValueError("a server certificate needs at least one host name or address")
+            raise CredentialsError("a server certificate needs at least one host name or address")
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         builder = _builder(hosts[0], str(issuer), key.public_key(), SERVER_DAYS)
@@ -85,7 +95,7 @@ class Authority:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """PKCS#8 in PEM, not encrypted."""
+    """Return a private key as PKCS#8 in PEM, not encrypted."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 

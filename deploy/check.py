@@ -1,37 +1,41 @@
-"""``python -m deploy.check [FILE ...]``: what must hold for a Compose file of this project.
+"""``python -m deploy.check [FILE ...]``: check Compose files, above all those that a person has changed.
 
-Without an engine: the schema of the Compose Specification, and this project's own promises. Where ``docker``
-is installed, ``docker compose config`` has a word as well.
+A file must fit the schema of the Compose Specification and keep this project's promises: a container may do
+nothing but its work, no two services see one folder, every node has a budget and a ledger that is kept.
 """
 
 import argparse
-import shutil
+import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
 
-from deploy import init
-from deploy.checks.budgets import budget_problems
-from deploy.checks.commands import command_problems
-from deploy.checks.confinement import confinement_problems
-from deploy.checks.interpolation import at_defaults
-from deploy.checks.schema import schema_problems
-from deploy.checks.secrets import file_problems, secret_problems
-from deploy.credentials import PUBLIC
-from deploy.topology import SERVER, SUPERLINK_CA_FILE
+from client_app.settings import DATA_KEY, EPSILON_KEY, LEDGER_KEY
+from deploy.credentials import AUTHORITY
+from deploy.placements import CREDENTIALS
 
 DEFAULT_FILE = Path("docker-compose.yml")
+HELP = f"Compose files (default: {DEFAULT_FILE})"
+SCHEMA = "vendor.compose-spec"
+# It gives the files that it makes to the user of the services, and must be root for that.
+ROOT_JOB = "init"
+ROOT_CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "FOWNER"}
+NODE_CONFIG = "--node-config"
+_INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*))?\}")
+
+Tree = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print every problem; returns 0 if there is none, else 1."""
     parser = argparse.ArgumentParser(prog="python -m deploy.check", description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, default=[DEFAULT_FILE], metavar="FILE")
+    parser.add_argument("files", nargs="*", type=Path, default=[DEFAULT_FILE], metavar="FILE", help=HELP)
     failed = False
     for file in parser.parse_args(arguments).files:
         found = problems_of(file)
@@ -44,50 +48,152 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def problems_of(file: Path) -> list[str]:
-    """Everything that is wrong with a Compose file, in words."""
+    """List everything that is wrong with a Compose file, in words."""
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        return [f"cannot be read: {' '.join(str(error).split())}"]
-    return tree_problems(tree) or engine_problems(file)
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return [f"cannot be read: {error}"]
+    return schema_problems(file) or list(broken_promises(yaml.safe_load(at_defaults(text))))
 
 
-def tree_problems(tree: Any) -> list[str]:
-    """What is wrong with the contents of a Compose file."""
-    found = list(schema_problems(tree))
-    if found:
-        return found
-    tree = at_defaults(tree)
-    found = [*command_problems(tree), *confinement_problems(tree), *budget_problems(tree)]
-    if found:
-        return found
-    with TemporaryDirectory() as directory:
-        root = Path(directory)
-        make_credentials(tree, root)
-        return [*file_problems(tree, root), *secret_problems(tree, root)]
+def schema_problems(*files: Path) -> list[str]:
+    """List where files differ from the Compose Specification, as check-jsonschema says it."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMA, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a library
+    return [] if done.returncode == 0 else (done.stdout or done.stderr).strip().splitlines()
 
 
-def make_credentials(tree: dict[str, Any], root: Path) -> None:
-    """Do what the file's init job does, into ``root`` and for oneself."""
-    options = init.parser().parse_args(tree["services"]["init"]["entrypoint"][3:])
-    options.directory, options.owner = root, None
-    if options.party and SERVER not in options.party:
-        (root / PUBLIC).mkdir()
-        (root / PUBLIC / SUPERLINK_CA_FILE).write_text("the server's operator sends this\n")
-    init.provide(options)
+def at_defaults(text: str) -> str:
+    """Replace every variable, ``${NAME:-default}``, by its default, or by nothing where it has none."""
+    while (replaced := _INNERMOST_VARIABLE.sub(lambda match: match[1] or "", text)) != text:
+        text = replaced
+    return text
 
 
-def engine_problems(file: Path) -> list[str]:
-    """What ``docker compose config`` says, where there is a ``docker`` with Compose."""
-    if shutil.which("docker") is None or _docker_compose("version").returncode != 0:
-        return []
-    done = _docker_compose("--file", str(file), "config", "--quiet")
-    return [] if done.returncode == 0 else [done.stderr.strip()]
+def broken_promises(tree: Tree) -> Iterator[str]:
+    """List the promises that a file of the right schema, with its variables at their defaults, breaks."""
+    services: Tree = tree.get("services", {})
+    for name, service in services.items():
+        problems = [*_rights(name, service), *_other_version(service)]
+        if service.get("restart") != "no":
+            problems += _of_long_running(service, tree.get("networks", {}))
+        if "flower-supernode" in _words(service, "entrypoint"):
+            problems += _of_node(_node_config(service), _volumes_of_app(services, service))
+        yield from (f"{name}: {problem}" for problem in problems)
+    yield from _shared_folders(services)
 
 
-def _docker_compose(*words: str) -> subprocess.CompletedProcess[str]:
-    command = ["docker", "compose", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the engine's own
+def _rights(name: str, service: Tree) -> Iterator[str]:
+    """What a container may do beyond its work, and which limits it lacks."""
+    root = str(service.get("user", "0")).partition(":")[0] in ("0", "root")
+    if root and name != ROOT_JOB:
+        yield "runs as root"
+    if root and service.get("network_mode") != "none":
+        yield "is root and has a network"
+    if service.get("cap_drop") != ["ALL"]:
+        yield "keeps capabilities: cap_drop must be ALL"
+    extra = set(service.get("cap_add", [])) - (ROOT_CAPABILITIES if name == ROOT_JOB else set())
+    if extra:
+        yield f"adds capabilities {', '.join(sorted(extra))}"
+    if service.get("privileged"):
+        yield "is privileged"
+    if not service.get("read_only"):
+        yield "can write to its image"
+    if "no-new-privileges:true" not in service.get("security_opt", []):
+        yield "can gain privileges"
+    limits = service.get("deploy", {}).get("resources", {}).get("limits", {})
+    missing = {"cpus", "memory", "pids"} - limits.keys()
+    if missing:
+        yield f"has no limit of {', '.join(sorted(missing))}"
+
+
+def _other_version(service: Tree) -> Iterator[str]:
+    """All parts of a federation must be of one version of Flower."""
+    flower, image = version("flwr"), str(service.get("image", ""))
+    if image.startswith("flwr/") and not image.endswith(f":{flower}"):
+        yield f"image {image} is not of Flower {flower}"
+
+
+def _of_long_running(service: Tree, networks: Tree) -> Iterator[str]:
+    """The app's code is sent by whoever may submit runs: it must reach nothing but its own Flower program."""
+    if not service.get("healthcheck", {}).get("test"):
+        yield "has no health check"
+    if not _volumes(service).get(CREDENTIALS, {}).get("read_only", True):
+        yield "can change its credentials"
+    if not _runs_app(service):
+        return
+    for network in service.get("networks", ["default"]):
+        if not (networks.get(network) or {}).get("internal"):
+            yield f"runs the app and is on network {network}, which leads outside"
+    if service.get("ports"):
+        yield "runs the app and publishes a port"
+
+
+def _of_node(config: dict[str, str], volumes: dict[str, Tree]) -> Iterator[str]:
+    """Every node has a budget, a ledger that outlives its containers, and data that it cannot change."""
+    if not config.get(EPSILON_KEY):
+        yield f"{NODE_CONFIG} has no {EPSILON_KEY}: a node needs a budget"
+    for key, writable in ((LEDGER_KEY, True), (DATA_KEY, False)):
+        volume = volumes.get(str(PurePosixPath(config.get(key, "")).parent))
+        if volume is None:
+            yield f"{key}={config.get(key)} lies on no volume of the SuperExec that runs the node's app"
+        elif writable == bool(volume.get("read_only")):
+            yield f"{key}={config[key]} lies on a volume that is {'read-only' if writable else 'writable'}"
+
+
+def _shared_folders(services: Tree) -> Iterator[str]:
+    """No folder, nor a part of it, is seen by two services, and the authority's by none."""
+    seen = [(PurePosixPath("federation", AUTHORITY), "the authority")]
+    for name, service in services.items():
+        if service.get("restart") == "no":
+            continue
+        mine = [
+            PurePosixPath(volume["source"]) for volume in _volumes(service).values() if "source" in volume
+        ]
+        for path in mine:
+            for other, owner in seen:
+                if path.is_relative_to(other) or other.is_relative_to(path):
+                    yield f"{path} is seen by {name} and by {owner}"
+        seen += [(path, name) for path in mine]
+
+
+def _node_config(service: Tree) -> dict[str, str]:
+    words = _words(service, "command")
+    text = words[words.index(NODE_CONFIG) + 1 :][:1] if NODE_CONFIG in words else []
+    return dict(word.partition("=")[::2] for word in shlex.split("".join(text)))
+
+
+def _volumes_of_app(services: Tree, supernode: Tree) -> dict[str, Tree]:
+    """By target: the volumes of the SuperExec on the SuperNode's own network."""
+    return {
+        target: volume
+        for service in services.values()
+        if _runs_app(service) and set(service.get("networks", [])) & set(supernode.get("networks", []))
+        for target, volume in _volumes(service).items()
+    }
+
+
+def _runs_app(service: Tree) -> bool:
+    return "flower-superexec" in _words(service, "entrypoint")
+
+
+def _words(service: Tree, key: str) -> list[str]:
+    """A command, which Compose takes as a list or as one string."""
+    words: str | list[str] = service.get(key) or []
+    return shlex.split(words) if isinstance(words, str) else words
+
+
+def _volumes(service: Tree) -> dict[str, Tree]:
+    """By target: the volumes of a service, also those in the short form ``source:target:ro``."""
+    found: dict[str, Tree] = {}
+    for volume in service.get("volumes", []):
+        if isinstance(volume, str):
+            source, _, rest = volume.partition(":")
+            target, _, mode = rest.partition(":")
+            found[target or source] = {"source": source, "read_only": "ro" in mode.split(",")}
+        else:
+            found[volume["target"]] = volume
+    return found
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The topology as a Compose file: one container a service, each with nothing but what it needs.
+"""Turn the topology into a Compose file: one container for each service, with only what it needs.
 
 On one host all parties' files lie side by side under ``$FEDERATION_DIR``; a host of one party holds that
 party's services only, and finds the SuperLink under its public name.
@@ -24,8 +24,8 @@ from deploy.topology import (
     Federation,
     Folder,
     Service,
-    TopologyError,
     services,
+    services_of,
 )
 
 FLOWER_VERSION = version("flwr")
@@ -63,16 +63,14 @@ def compose_file(
     place: Containers | None = None,
     cuda: bool = False,
 ) -> Tree:
-    """The Compose file of all parties, or of one party's host.
+    """Return the Compose file of all parties, or of the host of one party.
 
     Raises:
         TopologyError: no such party.
     """
     place = place or Containers()
     every = services(federation, place)
-    mine = [service for service in every if party in (None, service.party)]
-    if not mine:
-        raise TopologyError(f"--party {party} is none of {', '.join(sorted({s.party for s in every}))}")
+    mine = services_of(every, [] if party is None else [party])
     image = app_image(cuda)
     jobs = {INIT: init_job(federation, party, image)}
     if party in (None, SERVER):
@@ -89,13 +87,13 @@ def compose_file(
 
 
 def to_text(tree: Tree, header: str) -> str:
-    """YAML without references, so that every service can be read by itself."""
+    """Write YAML without references, so that every service can be read by itself."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     return comment + yaml.dump(tree, Dumper=_Plain, sort_keys=False, width=110)
 
 
 def container(service: Service, mine: Sequence[Service], jobs: Tree, *, cuda: bool) -> Tree:
-    """One service, with its own credentials and folders and nobody else's."""
+    """Return the container of a service, with its own credentials and folders and no others."""
     here = {each.name for each in mine}
     after = {INIT: STOPPED} | {name: HEALTHY for name in service.needs if name in here}
     if service.party != SERVER and REGISTER in jobs:
@@ -119,7 +117,7 @@ def container(service: Service, mine: Sequence[Service], jobs: Tree, *, cuda: bo
 
 
 def confined(program: str, *, gpus: bool = False) -> Tree:
-    """What every container is denied: root, privileges, a writable image, and more than its share."""
+    """Return the settings that confine a container: no root, no privileges, no writing, limits."""
     resources: Tree = {"limits": LIMITS[program]}
     if gpus:
         resources["reservations"] = GPUS
@@ -137,7 +135,7 @@ def confined(program: str, *, gpus: bool = False) -> Tree:
 
 
 def app_image(cuda: bool) -> Tree:
-    """The image that holds what the app needs, built from this checkout."""
+    """Return the image that holds the packages of the app; it is built from this checkout."""
     kind = "cuda" if cuda else "cpu"
     build = {
         "context": ".",
@@ -148,9 +146,9 @@ def app_image(cuda: bool) -> Tree:
 
 
 def init_job(federation: Federation, party: str | None, image: Tree) -> Tree:
-    """Makes the credentials. The only container that is root: it hands each file to the user who needs it.
+    """Return the job that makes the credentials; it runs as root, to give each file to its user.
 
-    It has no network, and of root's capabilities only those to write, to change owners and modes.
+    No other container is root. It has no network, and may only write and change owners and modes.
     """
     words = [
         "deploy.init",
@@ -174,7 +172,7 @@ def init_job(federation: Federation, party: str | None, image: Tree) -> Tree:
 
 
 def register_job(place: Containers, image: Tree) -> Tree:
-    """Makes the nodes known to the SuperLink; it sees public keys only."""
+    """Return the job that registers the nodes at the SuperLink; it sees public keys only."""
     return job(image, ["deploy.control", "register", *_superlink(place), "--public", PUBLIC_PATH]) | {
         "depends_on": {SUPERLINK: HEALTHY},
         "networks": [SERVER],
@@ -183,7 +181,7 @@ def register_job(place: Containers, image: Tree) -> Tree:
 
 
 def train_job(federation: Federation, place: Containers, image: Tree) -> Tree:
-    """Starts one training; only when it is asked for, with the overrides that are given."""
+    """Return the job that runs one training, when a person asks for it, with that person's overrides."""
     nodes = str(len(federation.nodes))
     words = ["deploy.control", "train", *_superlink(place), "--nodes", nodes, "--runs", f"/{RUNS}"]
     words += ["--", group_word(federation)]
@@ -197,18 +195,18 @@ def train_job(federation: Federation, place: Containers, image: Tree) -> Tree:
 
 
 def job(image: Tree, words: Sequence[str]) -> Tree:
-    """A container that ends when its work is done."""
+    """Return a container that ends when its work is done."""
     return {**image, **confined("python"), "entrypoint": ["python", "-m", *words], "restart": "no"}
 
 
 def bind(source: str, target: str, *, writable: bool = False) -> Tree:
-    """A directory of the host; init fills it after the containers were created."""
+    """Mount a directory of the host; init fills it after the containers were created."""
     volume: Tree = {"type": "bind", "source": source, "target": target}
     return volume | ({} if writable else {"read_only": True}) | {"bind": {"create_host_path": True}}
 
 
 def folder_volume(service: Service, folder: Folder) -> Tree:
-    """A folder of a service; where a node's data is, its operator says: ``NODE_0_DATA`` and so on."""
+    """Mount a folder of a service; ``NODE_0_DATA`` and so on say where the data of a node is."""
     source = f"{ROOT}/{service.name}/{folder.name}"
     if folder.name == DATA:
         source = f"${{{variable(service.party, 'DATA')}:-{source}}}"
@@ -216,12 +214,12 @@ def folder_volume(service: Service, folder: Folder) -> Tree:
 
 
 def networks_of(service: Service) -> list[str]:
-    """Programs that run the app reach their own SuperLink or SuperNode, and nothing else anywhere."""
+    """Return the networks of a service; one that runs the app reaches its own SuperLink or SuperNode only."""
     return [service.party] if service.runs_app else [FEDERATION_NETWORK, service.party]
 
 
 def networks(mine: Sequence[Service]) -> Tree:
-    """One network a party, cut off from the outside, and one between SuperNodes and SuperLink."""
+    """Return one network for each party, without a way out, and one between SuperNodes and SuperLink."""
     parties = {service.party: {"internal": True} for service in mine}
     return {FEDERATION_NETWORK: {"internal": False}, **parties}
 
@@ -232,7 +230,7 @@ def _superlink(place: Containers) -> tuple[str, ...]:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes a value again instead of referring to where it stood before."""
+    """A YAML writer that repeats a value instead of referring to its first place."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

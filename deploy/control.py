@@ -1,7 +1,6 @@
-"""What the operator of the server does: register nodes, wait for them, train.
+"""``python -m deploy.control``: register nodes, wait for nodes, train.
 
-``python -m deploy.control register|wait|train`` speaks to the SuperLink as ``flwr`` does, with a connection
-that it writes into ``FLWR_HOME``.
+The operator of the server runs it. It calls ``flwr``, with a connection that it writes into ``FLWR_HOME``.
 """
 
 import argparse
@@ -20,7 +19,7 @@ from pathlib import Path
 from conf.schema import CLIENTS
 from deploy.options import exit_status
 from deploy.topology import Federation
-from gdpfed.errors import FailedError, LaunchError
+from gdpfed.errors import FailedError
 from gdpfed.launch.flower_run import CONNECTION, run_command, training_config, write_connection
 from gdpfed.launch.home import PROJECT
 from gdpfed.runs.records import run_path
@@ -44,12 +43,12 @@ FEW_NODES = (
 
 
 class ControlError(FailedError):
-    """What the SuperLink refused or did not answer; one line."""
+    """The SuperLink refused something, or did not answer."""
 
 
 @dataclass(frozen=True)
 class Control:
-    """The SuperLink's control API under one Flower home.
+    """A client of the SuperLink's control API, with its files in one Flower home.
 
     Attributes:
         flower_home: where the connection is written; made if it is missing.
@@ -82,7 +81,7 @@ class Control:
         return [key.stem for key, new in zip(keys, fresh, strict=True) if new]
 
     def _register(self, key: Path) -> bool:
-        """Whether the key is new to the SuperLink."""
+        """Register a key; return whether it is new to the SuperLink."""
         try:
             self._flwr("supernode", "register", str(key), CONNECTION, "--name", key.stem)
         except ControlError as error:
@@ -107,14 +106,15 @@ class Control:
             time.sleep(POLL_SECONDS)
 
     def online(self) -> int:
-        """How many nodes are online."""
+        """Return how many nodes are online."""
         listing = json.loads(self._flwr("supernode", "list", CONNECTION, "--format", "json"))
         return sum(node["status"] == "online" for node in listing["nodes"])
 
     def follow(self, command: Sequence[str]) -> None:
-        """Submit a run, show its log, and see how it ended: the log of a killed ServerApp just stops.
+        """Submit a run, print its log, and ask the SuperLink how the run ended.
 
-        If the SuperLink goes while the run is under way, its log is taken up again once it is back.
+        The log of a killed ServerApp just stops. If the SuperLink is restarted during the run, the
+        log goes on where it stopped.
 
         Raises:
             ControlError: it was refused, or ended otherwise than by itself.
@@ -138,7 +138,7 @@ class Control:
             )
 
     def _run(self, run_id: str) -> dict[str, str]:
-        """What the SuperLink knows of a run, once it answers.
+        """Ask the SuperLink for the status of a run until it answers.
 
         Raises:
             ControlError: it does not answer in time.
@@ -159,7 +159,7 @@ class Control:
                 return run
 
     def _lines(self, *words: str) -> Iterator[str]:
-        """What one ``flwr`` command prints, line by line while it does."""
+        """Yield what one ``flwr`` command prints, line by line."""
         with subprocess.Popen(  # noqa: S603 - our own program
             [str(FLWR), *words], env=self._environment(), stdout=subprocess.PIPE, text=True
         ) as process:
@@ -169,7 +169,7 @@ class Control:
         return os.environ | {"FLWR_HOME": str(self.flower_home)}
 
     def _flwr(self, *words: str) -> str:
-        """What one ``flwr`` command prints."""
+        """Return what one ``flwr`` command prints."""
         done = subprocess.run(  # noqa: S603 - our own program
             [str(FLWR), *words],
             env=self._environment(),
@@ -183,9 +183,9 @@ class Control:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 done, 2 bad input, a refusal, or a run that failed."""
+    """Run the command; return the exit status: 0 done, 2 bad input, a refusal, or a run that failed."""
     options = parser().parse_args(arguments)
-    return exit_status(lambda: _execute(options), ControlError, LaunchError)
+    return exit_status(lambda: _execute(options))
 
 
 def _execute(options: argparse.Namespace) -> None:
@@ -201,18 +201,18 @@ def _execute(options: argparse.Namespace) -> None:
 
 
 def group_word(federation: Federation) -> str:
-    """The override that makes one group of the nodes of each budget."""
+    """Return the override that makes one group for each budget."""
     return f"privacy.num_groups={len(federation.budgets)}"
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
-    """The overrides of a training on few nodes; what is given goes before what is set here."""
+    """Return the overrides of a training on few nodes; given overrides replace those that are set here."""
     words = (f"dataset.num_clients={num_nodes}", *FEW_NODES, *overrides)
     return list({word.partition("=")[0]: word for word in words}.values())
 
 
 def train_command(control: Control, runs: Path, words: Sequence[str]) -> list[str]:
-    """The command that submits a training with these overrides, its files below ``runs`` on the server.
+    """Return the command that submits a training; its files are below ``runs`` on the server.
 
     ``run.resume=NAME`` and ``run.directory=NAME`` name a directory there.
     """
@@ -235,17 +235,19 @@ def parser() -> argparse.ArgumentParser:
     """The options of this command."""
     made = argparse.ArgumentParser(prog="python -m deploy.control", description=__doc__)
     commands = made.add_subparsers(required=True, dest="command", metavar="COMMAND")
-    register = commands.add_parser("register", help="tell the SuperLink the nodes' public keys")
-    register.add_argument("--public", type=Path, required=True, help="directory of the nodes' *.pub")
-    wait = commands.add_parser("wait", help="until all nodes are online")
+    register = commands.add_parser("register", help="register the public keys of the nodes at the SuperLink")
+    register.add_argument("--public", type=Path, required=True, help="directory with the public keys, *.pub")
+    wait = commands.add_parser("wait", help="wait until all nodes are online")
     train = commands.add_parser("train", help="wait for the nodes and run one training")
-    train.add_argument("--runs", type=Path, required=True, help="where the server keeps its runs")
+    train.add_argument("--runs", type=Path, required=True, help="directory of the runs on the server")
     train.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance method=gdpfed")
     for command in (wait, train):
         command.add_argument("--nodes", type=int, required=True, help="how many nodes to wait for")
     for command in (register, wait, train):
         command.add_argument("--superlink", required=True, help="host and port of the SuperLink")
-        command.add_argument("--ca", type=Path, required=True, help="the certificate to trust it by")
+        command.add_argument(
+            "--ca", type=Path, required=True, help="file with the certificate authority of the SuperLink"
+        )
     return made
 
 

@@ -1,4 +1,4 @@
-"""What every service needs to prove who it is: made once, kept where it is, readable by its service only.
+"""Make the keys, certificates and secrets of every service, once; each file is for one service only.
 
     <root>/authority/            key and certificate of this host's authority; no service sees the key
     <root>/public/               what others may have: superlink-ca.crt, node-<i>.pub
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from deploy.certificates import Authority
+from deploy.certificates import Authority, CredentialsError
 from deploy.placements import LOOPBACK, credentials_of
 from deploy.topology import (
     CA_FILE,
@@ -36,7 +36,6 @@ from deploy.topology import (
     TLS_KEY_FILE,
     Service,
 )
-from gdpfed.errors import FailedError
 
 AUTHORITY, PUBLIC = "authority", "public"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE
@@ -44,13 +43,9 @@ SECRETS = (IDENTITY_FILE, SECRET_FILE, TLS_KEY_FILE)
 SECRET_BYTES = 32
 
 
-class CredentialsError(FailedError):
-    """Credentials that cannot be made; the message names the file and the remedy."""
-
-
 @dataclass(frozen=True)
 class Store:
-    """The directory of one host's credentials.
+    """A directory with the credentials of one host.
 
     Attributes:
         root: where they lie.
@@ -61,7 +56,7 @@ class Store:
     owner: int | None = None
 
     def provide(self, services: Sequence[Service], superlink_hosts: Sequence[str] = ()) -> None:
-        """Make what is missing for ``services``; what is there stays.
+        """Make the missing credentials of ``services``; existing files stay.
 
         Args:
             services: of one or more parties that this host operates.
@@ -117,7 +112,7 @@ class Store:
         return authority
 
     def _secret(self, services: Iterable[Service], party: str) -> bytes:
-        """The secret that a party's SuperExec shares with its SuperLink or SuperNode."""
+        """Return the secret that a party's SuperExec shares with its SuperLink or SuperNode."""
         for service in services:
             path = credentials_of(self.root, service.name) / SECRET_FILE
             if service.party == party and path.exists():
@@ -132,7 +127,7 @@ class Store:
         self._write(files / TLS_KEY_FILE, key)
 
     def _identity(self, files: Path, party: str) -> None:
-        """The key by which the SuperLink knows a node: ECDSA P-384 in OpenSSH's format, as Flower wants."""
+        """Make the key of a node: ECDSA P-384 in OpenSSH's format, as Flower wants it."""
         if (files / IDENTITY_FILE).exists():
             return
         key = ec.generate_private_key(ec.SECP384R1())
@@ -150,7 +145,7 @@ class Store:
         return path.read_bytes()
 
     def _directory(self, path: Path, mode: int = 0o700) -> None:
-        """A directory of the services' user, also where the engine has made it before, as root."""
+        """Make a directory for the services' user, even if Docker has made it as root before."""
         path.mkdir(exist_ok=True)
         path.chmod(mode)
         self._own(path)
@@ -166,7 +161,7 @@ class Store:
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Write a file that is not there yet, under its mode from the first byte on."""
+    """Write a new file, which has its mode from the first byte on."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""``python -m deploy.local``: the topology on loopback, one training, its audit; nothing is left of it."""
+"""``python -m deploy.local``: start a federation on this machine, train once, audit, and remove all of it."""
 
 import argparse
 import shutil
@@ -11,15 +11,14 @@ from rich.console import Console
 from client_app.settings import DEFAULT_DELTA
 from conf.load import load
 from conf.schema import CLIENTS
-from deploy.control import ControlError, group_word, training_words
-from deploy.credentials import CredentialsError
+from deploy.control import group_word, training_words
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.processes import LoopbackFederation
 from deploy.topology import Federation
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
-from gdpfed.errors import AuditError, ConfigError, LaunchError, PrivacyError
+from gdpfed.errors import AuditError
 from gdpfed.launch.flower_run import require_unused
 from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
@@ -27,14 +26,12 @@ from gdpfed.report.plan_table import plan_table
 from gdpfed.report.progress import RunProgress
 from gdpfed.runs.records import read_rounds, run_path
 
-EXPECTED = (ConfigError, PrivacyError, LaunchError, ControlError, CredentialsError, AuditError)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0 done, 2 bad input or a run that failed, 130 interrupted."""
+    """Run the command; return the exit status: 0 done, 2 bad input or a failed run, 130 interrupted."""
     options = _parser().parse_args(arguments)
     try:
-        return exit_status(lambda: train(options, make_console()), *EXPECTED)
+        return exit_status(lambda: train(options, make_console()))
     except KeyboardInterrupt:
         print("deploy: interrupted", file=sys.stderr)
         return 130
@@ -45,11 +42,11 @@ def train(options: argparse.Namespace, console: Console) -> None:
     federation = federation_of(options)
     overrides = training_words(len(federation.nodes), [group_word(federation), *options.overrides])
     config = load([*overrides, *said_budgets(federation, overrides)])
-    plan = make_method(config).plan
-    console.print(plan_table(plan, config.method.name))
+    method = make_method(config)
+    console.print(plan_table(method))
     kept = run_path(config.run.directory, config.dataset.name, config.method.name)
     require_unused(kept)
-    budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
+    budgets = method.plan.budgets
     console.print(f"starting the server and {len(federation.nodes)} nodes ...")
     with LoopbackFederation(federation) as running:
         console.print("every node is online, over TLS and under its own key")
@@ -63,7 +60,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
 
 
 def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """What the nodes are going to say of their budgets, so that the plan is known before they are there."""
+    """Return the budgets that the nodes will declare, so that the plan is known before the nodes start."""
     if f"privacy.budgets={CLIENTS}" not in overrides:
         return []
     budgets = ",".join(repr(node.epsilon) for node in federation.nodes)
@@ -73,7 +70,7 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def audit_nodes(running: LoopbackFederation, console: Console) -> None:
-    """Say of every node what its own ledger holds.
+    """Audit the ledger of every node, and print what it holds.
 
     Raises:
         AuditError: a ledger that cannot be read, or whose budget did not hold.

@@ -1,4 +1,4 @@
-"""Where services are: each in a container of its own, or all as processes on this machine's loopback."""
+"""Say where services are: each in its own container, or all as processes on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ CREDENTIALS = "/federation"
 
 @dataclass(frozen=True)
 class Containers:
-    """One container a service, its credentials mounted at ``/federation``, its folders at ``/<name>``.
+    """Each service is in its own container: credentials at ``/federation``, folders at ``/<name>``.
 
     Attributes:
         superlink_host: where nodes find the SuperLink.
@@ -48,7 +48,7 @@ class Containers:
 
 @dataclass(frozen=True)
 class Loopback:
-    """Everything on 127.0.0.1, each service on a port and in a directory of its own.
+    """Every service is on 127.0.0.1, on its own port and in its own directory.
 
     Attributes:
         root: holds one directory a service.
@@ -62,7 +62,7 @@ class Loopback:
 
     @classmethod
     def on_free_ports(cls, root: Path, federation: Federation) -> "Loopback":
-        """Ports that nothing listens on at the moment."""
+        """Take ports that no program listens on at the moment."""
         names = [service.name for service in services(federation, Containers())]
         return cls(root, dict(zip(names, free_ports(len(names)), strict=True)))
 
@@ -83,10 +83,10 @@ class Loopback:
 
 
 def variable(party: str, setting: str) -> str:
-    """The environment variable by which an operator sets something of a party: ``NODE_0_DATA``."""
+    """Return the environment variable that sets something of a party, such as ``NODE_0_DATA``."""
     return f"{party.replace('-', '_').upper()}_{setting}"
 
 
 def credentials_of(root: Path, service: str) -> Path:
-    """Where the credentials of a service lie on the machine that made them."""
+    """Return the directory of a service's credentials on the machine that made them."""
     return root / service / "credentials"

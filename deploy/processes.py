@@ -1,4 +1,4 @@
-"""The topology as processes on loopback: the very commands of the containers, each in a home of its own."""
+"""Run the topology as processes on this machine, with the commands of the containers."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ OPERATOR = "operator"
 
 
 class LoopbackFederation:
-    """A running federation under ``with``; left, however, nothing of it runs or lies about any more.
+    """A federation that runs during a ``with`` block; afterwards no process and no file of it is left.
 
     Attributes:
         home: holds everything, logs included, while it runs.
@@ -73,30 +73,30 @@ class LoopbackFederation:
         )
 
     def kill(self, name: str) -> None:
-        """End a service and all that it started, without a chance to tidy up."""
+        """Kill a service and all processes that it started."""
         self.home.kill(f"{name}/home")
 
     def healthy(self, name: str) -> bool:
-        """Whether the service's own probe succeeds."""
-        return self.spawn_probe(name).wait() == 0
+        """Run the probe of a service; return whether it succeeds."""
+        _, *arguments = self.services[name].probe
+        done = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        return done.returncode == 0
 
     def wait_until_healthy(self, name: str) -> None:
-        """Raises LaunchError if the service ends or stays unhealthy."""
+        """Return once a service is healthy; raises LaunchError if it ends or stays unhealthy."""
         deadline = time.monotonic() + START_SECONDS
         while not self.healthy(name):
             if self.processes[name].poll() is not None or time.monotonic() > deadline:
                 raise LaunchError(f"{name} did not start: {last_line(self.log(name))}")
             time.sleep(POLL_SECONDS)
 
-    def spawn_probe(self, name: str) -> subprocess.Popen[bytes]:
-        """The service's probe as a process."""
-        _, *arguments = self.services[name].probe
-        return subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-
     def log(self, name: str) -> str:
-        """What a service has printed."""
+        """Return what a service has printed."""
         return self.home.read(f"{name}.log")
 
     def control(self, command: str, *words: str) -> None:
@@ -110,12 +110,12 @@ class LoopbackFederation:
             raise LaunchError(last_line(self.home.read(CONTROL_LOG)))
 
     def control_client(self) -> Control:
-        """The SuperLink's control API for this federation."""
+        """Return a client of the control API of this federation's SuperLink."""
         address = f"{self.place.host(SUPERLINK)}:{self.place.port(SUPERLINK)}"
         return Control(self.home.path / OPERATOR, address, self.home.path / PUBLIC / SUPERLINK_CA_FILE)
 
     def control_words(self, command: str, *words: str) -> list[str]:
-        """The command line of ``deploy.control`` for this federation."""
+        """Return the command line of ``deploy.control`` for this federation."""
         return [
             *("python", "-m", "deploy.control", command),
             *("--superlink", f"{self.place.host(SUPERLINK)}:{self.place.port(SUPERLINK)}"),
@@ -137,16 +137,16 @@ class LoopbackFederation:
         self.control("wait", "--nodes", str(len(self.federation.nodes)))
 
     def ledger_of(self, node: Node) -> Path:
-        """The ledger that a node keeps of its own budget."""
+        """Return the file in which a node keeps the ledger of its budget."""
         return Path(self.place.folder(node.superexec, LEDGER)) / LEDGER_FILE
 
     @property
     def runs(self) -> Path:
-        """Where the server keeps the files of its runs."""
+        """The directory of the server's runs."""
         return Path(self.place.folder(SERVER_SUPEREXEC, RUNS))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
-        """Submit a training with its files in ``runs / name``, to go on there if it is a run already."""
+        """Submit a training with its files in ``runs / name``; a run that is there already is continued."""
         resuming = (self.runs / name / CONFIG_FILE).exists()
         nodes = str(len(self.federation.nodes))
         where = f"{'run.resume' if resuming else 'run.directory'}={name}"

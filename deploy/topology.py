@@ -1,4 +1,4 @@
-"""The one description of a federation: which programs run, with which arguments, files and ports.
+"""Describe a federation: which programs run, with which arguments, files and ports.
 
 Containers and processes on loopback derive from it and differ only in the :class:`Placement`: where a
 program listens, and under which path it finds its files.
@@ -8,8 +8,8 @@ program listens, and under which path it finds its files.
     node i    supernode-i          speaks for the node; holds the key that the node is known by
               node-i-superexec     runs the ClientApp: the only place where the node's data and ledger are
 
-A program sees only the files that are named in its service. In particular the two that run the app, which
-the operator sends, see neither a TLS key nor the key of a node.
+A program sees only the files that are named in its service. In particular the two that run the app see
+neither a TLS key nor the key of a node: whoever submits a run sends the app's code.
 """
 
 from collections.abc import Sequence
@@ -48,12 +48,12 @@ ENVIRONMENT = {
 
 
 class TopologyError(InputError):
-    """A federation that cannot be built; the message names the value and the remedy."""
+    """A federation cannot be built like this; the message names the value and the remedy."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One client: its number in every plan, and the budget it declares for itself."""
+    """One client of the federation: its number in every plan, and its own budget."""
 
     client_id: int
     epsilon: float
@@ -73,14 +73,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Federation:
-    """The nodes, and the smallest sum that each of them agrees to be in."""
+    """All nodes, and the smallest sum that each of them agrees to take part in."""
 
     nodes: tuple[Node, ...]
     minimum_cohort: int = MINIMUM_COHORT
 
     @classmethod
     def of(cls, num_nodes: int = DEFAULT_NODES, budgets: Sequence[float] = DEFAULT_BUDGETS) -> "Federation":
-        """Nodes in groups of equal size, the strictest budget first.
+        """Put nodes in groups of equal size, the strictest budget first.
 
         Raises:
             TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
@@ -100,12 +100,12 @@ class Federation:
 
     @property
     def budgets(self) -> tuple[float, ...]:
-        """The epsilons that there are, each once, ascending."""
+        """The different epsilons of the nodes, ascending."""
         return tuple(sorted({node.epsilon for node in self.nodes}))
 
 
 class Placement(Protocol):
-    """Where a service is and where it finds its files."""
+    """A Placement says where a service is and where it finds its files."""
 
     @property
     def bind_host(self) -> str:
@@ -133,7 +133,7 @@ class Placement(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory that a service sees besides its credentials."""
+    """A directory that a service sees beside its credentials."""
 
     name: str
     writable: bool
@@ -165,13 +165,26 @@ class Service:
 
 
 def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
-    """Every service of the federation, in an order in which they can be started."""
+    """Return every service of the federation, in an order in which they can be started."""
     nodes = [
         service
         for node in federation.nodes
         for service in (supernode(federation, node, place), node_superexec(node, place))
     ]
     return (superlink(place), server_superexec(place), *nodes)
+
+
+def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Service]:
+    """Return the services of these parties, or of all parties if none is named.
+
+    Raises:
+        TopologyError: no such party.
+    """
+    known = sorted({service.party for service in every})
+    for party in parties:
+        if party not in known:
+            raise TopologyError(f"--party {party} is none of {', '.join(known)}")
+    return [service for service in every if service.party in (parties or known)]
 
 
 def superlink(place: Placement) -> Service:
@@ -192,7 +205,7 @@ def superlink(place: Placement) -> Service:
 
 
 def server_superexec(place: Placement) -> Service:
-    """Runs the ServerApp beside its test data, and keeps what it writes."""
+    """The SuperExec of the server: it runs the ServerApp, which reads test data and writes runs."""
     return Service(
         name=SERVER_SUPEREXEC,
         party=SERVER,
@@ -206,7 +219,7 @@ def server_superexec(place: Placement) -> Service:
 
 
 def supernode(federation: Federation, node: Node, place: Placement) -> Service:
-    """A node's SuperNode: the SuperLink knows it by its key, and it offers its own SuperExec an API."""
+    """The SuperNode of a node: it proves its key to the SuperLink, and offers its own SuperExec an API."""
     return Service(
         name=node.supernode,
         party=node.name,
@@ -228,7 +241,7 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
 
 
 def node_superexec(node: Node, place: Placement) -> Service:
-    """Runs the node's ClientApp, beside its data, the ledger of its budget, and nothing else."""
+    """The SuperExec of a node: it runs the ClientApp, and sees the data and the ledger of the node only."""
     return Service(
         name=node.superexec,
         party=node.name,
@@ -242,7 +255,7 @@ def node_superexec(node: Node, place: Placement) -> Service:
 
 
 def node_config(federation: Federation, node: Node, place: Placement) -> str:
-    """What the node's own operator decides: its number, budget, ledger, data, and smallest sum.
+    """Return what the operator of the node decides: number, budget, ledger, data, and smallest sum.
 
     The paths are those of the node's SuperExec, which runs the app that reads them.
     """

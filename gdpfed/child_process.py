@@ -1,4 +1,4 @@
-"""What every process that is forked to compute does first."""
+"""Child processes: whether they can be forked, and what each one does first."""
 
 import ctypes
 import os
@@ -9,12 +9,12 @@ _PARENT_DEATH_SIGNAL = 1
 
 
 def can_fork() -> bool:
-    """Whether processes can be forked here, with what this one has loaded."""
+    """Say whether this process can be forked, with the modules that it has loaded."""
     return sys.platform == "linux"
 
 
 def serve_only(parent: int) -> None:
-    """Leave interrupts to the parent, and end when it ends, however that happens.
+    """Leave interrupts to the parent process, and end when the parent ends.
 
     Args:
         parent: its process id, as the parent itself knows it.

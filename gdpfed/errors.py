@@ -1,4 +1,4 @@
-"""What can go wrong, under one base: bad input, a run that failed, a budget that is spent.
+"""Errors under one base class: bad input, a run that failed, a budget that is spent.
 
 Each error's text is one line that names the value at fault and the remedy. `secagg` has errors of its own,
 since it knows nothing of this project.
@@ -38,7 +38,7 @@ class ExperimentError(InputError):
 
 
 class FailedError(GDPFedError, RuntimeError):
-    """Work that was asked for rightly and failed on the way."""
+    """Work that failed although its input was right."""
 
 
 class RunError(FailedError):
@@ -50,4 +50,4 @@ class AuditError(FailedError, ValueError):
 
 
 class LaunchError(FailedError):
-    """Flower's processes that do not start, or end before their time."""
+    """Flower's processes do not start, or end too early."""

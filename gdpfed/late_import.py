@@ -1,4 +1,4 @@
-"""Modules that are loaded when something of them is first used.
+"""Modules that are imported when one of their attributes is first used.
 
 In a deployment every message starts a fresh process, and most messages neither train nor account.
 """
@@ -38,7 +38,7 @@ def late_import(name: str) -> Any:
 
 @contextmanager
 def loaded_for_good(name: str) -> Iterator[None]:
-    """Load the module of this name within, and what comes with it, out of the garbage collector's sight.
+    """Exclude from garbage collection what a ``with`` block imports; nothing if the module is loaded.
 
     What a large module makes lives as long as the process, and the collector would look through it again and
     again, at the end of the process too: a third of the processor time of one that loads torch for a

@@ -1,5 +1,6 @@
-"""What can be chosen by name in the configuration, and the door through which other packages add to it."""
+"""Registries of what the configuration chooses by name; other packages can add to them."""
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
@@ -18,14 +19,26 @@ class Registry(Generic[T]):
     Args:
         kind: what an item is called in an error, as in "data set".
         entry_point_group: the group whose entry points belong here, as in "gdpfed.datasets".
+        built_in: the project's own items that are loaded as entry points are, as in
+            ``{"mine": "my_package.my_module:load"}``.
         error: the exception that a name that cannot be used is answered with.
     """
 
-    def __init__(self, kind: str, entry_point_group: str, *, error: type[Exception] = ValueError) -> None:
+    def __init__(
+        self,
+        kind: str,
+        entry_point_group: str,
+        *,
+        built_in: Mapping[str, str] | None = None,
+        error: type[Exception] = ValueError,
+    ) -> None:
         self.kind = kind
         self.entry_point_group = entry_point_group
         self._error = error
         self._items: dict[str, T] = {}
+        self._built_in = [
+            EntryPoint(name, value, entry_point_group) for name, value in (built_in or {}).items()
+        ]
 
     def register(self, name: str, item: T) -> T:
         """Add an item under a name that is free; returns the item.
@@ -39,29 +52,45 @@ class Registry(Generic[T]):
         return item
 
     def get(self, name: str) -> T:
-        """The item of that name; an entry point is loaded when it is asked for.
+        """The item of that name; one that is built in or an entry point is loaded when it is asked for.
 
         Raises:
             error: no item of that name, two of them, or an entry point that cannot be imported.
         """
-        declared = self._declared(name)
+        return self._item(name, self._declared())
+
+    def items(self) -> dict[str, T]:
+        """Every item by its name, in alphabetical order; loads them all.
+
+        Raises:
+            error: one of them cannot be had, as in :meth:`get`.
+        """
+        declared = self._declared()
+        return {name: self._item(name, declared) for name in self._names(declared)}
+
+    def names(self) -> list[str]:
+        """All names in alphabetical order; loads nothing."""
+        return self._names(self._declared())
+
+    def _names(self, declared: list[EntryPoint]) -> list[str]:
+        return sorted(self._items.keys() | {point.name for point in declared})
+
+    def _declared(self) -> list[EntryPoint]:
+        """Return the built-in items and all entry points; one that is found twice on the path counts once."""
+        return list(dict.fromkeys([*self._built_in, *entry_points(group=self.entry_point_group)]))
+
+    def _item(self, name: str, all_declared: list[EntryPoint]) -> T:
+        declared = [point for point in all_declared if point.name == name]
         if len(declared) + (name in self._items) > 1:
             owners = ", ".join(_owner(point) for point in declared)
             raise self._error(f"{self.kind} '{name}' is there more than once ({owners}): keep one of them")
         if name in self._items:
             return self._items[name]
         if not declared:
-            raise self._error(f"there is no {self.kind} '{name}': choose one of {', '.join(self.names())}")
+            raise self._error(
+                f"there is no {self.kind} '{name}': choose one of {', '.join(self._names(all_declared))}"
+            )
         return self._load(declared[0])
-
-    def names(self) -> list[str]:
-        """All names in alphabetical order; loads nothing."""
-        declared = entry_points(group=self.entry_point_group).names
-        return sorted(self._items.keys() | declared)
-
-    def _declared(self, name: str) -> list[EntryPoint]:
-        """The entry points of that name; one that is found twice on the path is one."""
-        return list(dict.fromkeys(entry_points(group=self.entry_point_group, name=name)))
 
     def _load(self, point: EntryPoint) -> T:
         try:
@@ -75,4 +104,4 @@ class Registry(Generic[T]):
 
 
 def _owner(point: EntryPoint) -> str:
-    return "an unnamed package" if point.dist is None else f"package {point.dist.name}"
+    return "gdpfed itself" if point.dist is None else f"package {point.dist.name}"

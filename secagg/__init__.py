@@ -25,7 +25,7 @@ from secagg.graph import COMPLETE_BELOW, sparse_degree
 from secagg.identity import Identity
 from secagg.modulus import modulus_bits_for
 from secagg.noise_levels import NoiseLevels
-from secagg.parameters import RoundParameters, threshold_for
+from secagg.parameters import SumParameters, threshold_for
 from secagg.policy import ClientPolicy
 from secagg.prg import add_masks, keystream
 from secagg.server import MaskedSum, ServerSession
@@ -44,10 +44,10 @@ __all__ = [
     "MaskedSum",
     "NoiseLevels",
     "RemoteProtocolError",
-    "RoundParameters",
     "SecAggError",
     "ServerSession",
     "Stage",
+    "SumParameters",
     "ThresholdNotMet",
     "add_masks",
     "keystream",

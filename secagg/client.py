@@ -45,7 +45,7 @@ from secagg.messages import (
     UnmaskRequest,
     hash_parameters,
 )
-from secagg.parameters import ACTIVE, RoundParameters
+from secagg.parameters import ACTIVE, SumParameters
 from secagg.policy import ClientPolicy
 from secagg.prg import add_masks
 from secagg.stages import ClientStage, Stage
@@ -116,7 +116,7 @@ class ClientSession:
         return self._state.stage
 
     @property
-    def parameters(self) -> RoundParameters:
+    def parameters(self) -> SumParameters:
         """The sum's public numbers; LocalProtocolError before `advertise`."""
         return self._state.sum_parameters
 

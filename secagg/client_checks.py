@@ -1,4 +1,4 @@
-"""What a client verifies about the server's requests before it answers."""
+"""Checks of the server's requests, which a client makes before it answers."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a client computes with its secrets: public keys, sealed shares, mask keys."""
+"""Computations with a client's secrets: public keys, sealed shares, mask keys."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from secagg.stages import Stage
 
 
 def own_public_keys(state: ClientState) -> PublicKeys:
-    """What this client publishes about its secrets."""
+    """Return the keys that this client publishes."""
     return PublicKeys(
         PrivateKey(state.mask_private_key).public_bytes(),
         PrivateKey(state.seal_private_key).public_bytes(),
@@ -55,7 +55,7 @@ def seal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> dic
 
 
 def own_noise_commitment(state: ClientState) -> bytes:
-    """What the server checks recovered noise seeds against; empty without noise levels."""
+    """Return the hash that recovered noise seeds are checked against; empty without noise levels."""
     levels = state.sum_parameters.noise_levels
     return noise_commitment(state.noise_seed, levels) if levels else b""
 
@@ -93,7 +93,7 @@ def open_shares(state: ClientState, sealed: dict[int, bytes]) -> dict[int, bytes
 
 
 def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
-    """Of each neighbour in U2 what the (checked) request asks for, never both secrets of one."""
+    """Return the shares that the (checked) request asks for, never of both secrets of one neighbour."""
     held, parameters = state.held_shares, state.sum_parameters
     near = [j for j in request.survivors if j in held]
     noise = parameters.noise_share_at(len(state.contributors), len(request.dropped))

@@ -1,11 +1,11 @@
-"""What a client keeps between two messages, and its form at rest."""
+"""The state that a client keeps between two messages, and its form in bytes."""
 
 from dataclasses import dataclass, field
 
 from secagg.errors import DecodeError, LocalProtocolError
 from secagg.graph import Graph, graph_of
 from secagg.messages import PUBLIC_KEYS_BYTES, held_bytes
-from secagg.parameters import RoundParameters
+from secagg.parameters import SumParameters
 from secagg.stages import ClientStage
 from secagg.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
 
@@ -41,7 +41,7 @@ class ClientState:
 
     client_id: int
     stage: ClientStage = ClientStage.NEW
-    parameters: RoundParameters | None = None
+    parameters: SumParameters | None = None
     mask_private_key: bytes = b""
     seal_private_key: bytes = b""
     self_seed: bytes = b""
@@ -54,14 +54,14 @@ class ClientState:
     survivors: tuple[int, ...] = ()
 
     @property
-    def sum_parameters(self) -> RoundParameters:
+    def sum_parameters(self) -> SumParameters:
         """The sum's public numbers; LocalProtocolError before they are known."""
         if self.parameters is None:
             raise LocalProtocolError("the parameters are unknown: call advertise first")
         return self.parameters
 
     def graph(self) -> Graph:
-        """Who is whose neighbour among the members."""
+        """The graph of neighbours among the members."""
         return graph_of(self.sid, frozenset(self.members), self.sum_parameters.num_neighbours)
 
     def erase_own_secrets(self) -> None:
@@ -100,7 +100,7 @@ class ClientState:
             raise DecodeError(f"stage number {stage} is unknown")
         parameters = reader.fixed(reader.integer("I"))
         state = cls(client_id, _STAGES[stage])
-        state.parameters = RoundParameters.from_bytes(parameters) if parameters else None
+        state.parameters = SumParameters.from_bytes(parameters) if parameters else None
         for name in _SHORT_FIELDS:
             setattr(state, name, reader.short())
         state.members = read_table(reader, PUBLIC_KEYS_BYTES)

@@ -1,4 +1,4 @@
-"""What can go wrong, split by who is at fault.
+"""Errors, split by the side that is at fault.
 
 The split follows h11: a `LocalProtocolError` is a mistake of the code that calls this package,
 a `RemoteProtocolError` a mistake (or an attack) of the other side, and `ThresholdNotMet` is

@@ -1,4 +1,4 @@
-"""Who shares masks with whom: everybody with everybody, or a random ring of k neighbours each.
+"""Graphs of clients that share masks: complete, or a random ring of k neighbours each.
 
 The sparse graph is that of Bell, Bonawitz, Gascon, Lepoint and Raykova (CCS 2020): a Harary graph,
 in which each node is linked to the k/2 nodes on either side of it on a ring, with the members in

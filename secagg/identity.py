@@ -1,4 +1,4 @@
-"""Long-lived identities: who a client is, for sums with a server that may lie.
+"""Long-lived identities of clients, for sums with a server that may lie.
 
 Ed25519 (RFC 8032). Each client's public key is registered once a run; the roster of all, client id
 to public key, reaches the clients by a way the server cannot alter.
@@ -31,7 +31,7 @@ class Identity:
         return f"<Identity {self.public_bytes().hex()[:16]}>"
 
     def public_bytes(self) -> bytes:
-        """What is registered: 32 bytes."""
+        """Return the public key that is registered: 32 bytes."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
@@ -51,12 +51,12 @@ def is_signed(public_key: bytes | None, signature: bytes, statement: bytes) -> b
 
 
 def keys_statement(parameters_hash: bytes, client_id: int, keys: bytes) -> bytes:
-    """What a client signs in the first stage: these keys are mine, for this sum."""
+    """Return the statement that a client signs in the first stage: these keys are mine, for this sum."""
     return _KEYS_PURPOSE + parameters_hash + struct.pack(">Q", client_id) + keys
 
 
 def survivors_statement(sid: bytes, contributors: tuple[int, ...], survivors: tuple[int, ...]) -> bytes:
-    """What a client signs in the check stage: I was told U2 and U3, and answer for these only."""
+    """Return the statement of the check stage: I was told U2 and U3, and answer for these only."""
     digest = sha256(_SURVIVORS_PURPOSE + sid)
     for ids in (contributors, survivors):
         digest.update(struct.pack(f">I{len(ids)}Q", len(ids), *ids))

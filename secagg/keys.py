@@ -112,7 +112,7 @@ def self_mask_key(suite: str, sid: bytes, seed: bytes, client_id: int) -> bytes:
 
 
 def graph_key(sid: bytes) -> bytes:
-    """What the order of the members on the ring follows from: public, 32 bytes."""
+    """Return the key, known to everybody, that orders the members on the ring: 32 bytes."""
     return hkdf_sha256(sid, _GRAPH_PURPOSE, 32)
 
 
@@ -133,7 +133,7 @@ def noise_seeds(first: bytes, count: int) -> list[bytes]:
 
 
 def noise_commitment(first: bytes, count: int) -> bytes:
-    """What a client commits to: the hash of the last seed, which each of them leads to."""
+    """Return a client's commitment to its noise seeds: the hash of the last one."""
     return commitment(noise_seeds(first, count)[-1])
 
 

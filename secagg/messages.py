@@ -15,7 +15,7 @@ from secagg.errors import DecodeError
 from secagg.identity import SIGNATURE_BYTES
 from secagg.keys import CONTEXT_BYTES, SEAL_OVERHEAD_BYTES, SECRET_BYTES
 from secagg.packing import pack, packed_bytes, unpack
-from secagg.parameters import RoundParameters
+from secagg.parameters import SumParameters
 from secagg.shamir import share_bytes
 from secagg.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
 
@@ -43,7 +43,7 @@ def read_signature(reader: Reader) -> bytes:
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What a client publishes: two X25519 keys and the SHA-256 of its self-mask seed."""
+    """The public keys of a client: two X25519 keys and the SHA-256 of its self-mask seed."""
 
     mask_key: bytes
     seal_key: bytes
@@ -62,7 +62,7 @@ class PublicKeys:
 class AdvertiseRequest:
     """Stage 1, server to client: the parameters of the sum."""
 
-    parameters: RoundParameters
+    parameters: SumParameters
 
     def encode(self) -> bytes:
         body = self.parameters.to_bytes()
@@ -71,7 +71,7 @@ class AdvertiseRequest:
     @classmethod
     def decode(cls, data: bytes) -> "AdvertiseRequest":
         reader = Reader(data, 1)
-        return reader.finish(cls(RoundParameters.from_bytes(reader.fixed(reader.integer("I")))))
+        return reader.finish(cls(SumParameters.from_bytes(reader.fixed(reader.integer("I")))))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class AdvertiseReply:
         return reader.finish(cls(sender, parameters_hash, keys, read_signature(reader)))
 
 
-def hash_parameters(parameters: RoundParameters) -> bytes:
+def hash_parameters(parameters: SumParameters) -> bytes:
     """SHA-256 of the canonical parameters: 32 bytes."""
     return hashlib.sha256(parameters.to_bytes()).digest()
 

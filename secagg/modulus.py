@@ -1,4 +1,4 @@
-"""How fine the noise and how many bits a residue: no sum may wrap, no bit is sent in vain."""
+"""The fineness of the noise and the bits of a residue, chosen so that no sum can wrap."""
 
 import math
 
@@ -39,7 +39,7 @@ def fitting_levels(
 
 
 def _reach(num_contributors: int, steps_per_s: float, levels: NoiseLevels) -> float:
-    """What the sum's magnitude stays below in a coordinate, in steps, but for 2**-183."""
+    """Return a bound on the sum's magnitude in a coordinate, in steps; it fails with chance < 2**-183."""
     signal = num_contributors * (steps_per_s * math.sqrt(levels.variance(0)) + 0.5)
     return signal + NOISE_TAIL * levels.stddev * math.sqrt(num_contributors)
 

@@ -1,4 +1,4 @@
-"""Noise in removable parts, so that it is neither short nor in excess whoever drops out.
+"""Noise in removable parts, so that dropouts leave neither too little noise nor too much.
 
 XNoise (Jiang et al., Dordis, EuroSys 2024): each client adds a part that always stays, and L parts
 that the server takes out again when fewer clients dropped than the part stands ready for.
@@ -52,13 +52,13 @@ class NoiseLevels:
         raise ValueError(f"{num_dropped} dropped, at most {self.bounds[-1]} are tolerated")
 
     def variance(self, level: int) -> int:
-        """What a client's parts 0..level have together, in steps**2; exact."""
+        """Return the variance of a client's parts 0..level together, in steps**2; exact."""
         fine = NAMED_VARIANCES[FINE_STDDEV]
         return NAMED_VARIANCES[self.base_stddev] + sum(fine * m**2 for m in self.multipliers[:level])
 
     @property
     def stddev(self) -> float:
-        """Of all parts together, in steps."""
+        """The standard deviation of all parts together, in steps."""
         return sqrt(self.variance(len(self.multipliers)))
 
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:
@@ -70,7 +70,7 @@ class NoiseLevels:
         return drawn
 
     def parts_above(self, level: int) -> Iterator[int]:
-        """What is taken out of the sum when `level` is enough."""
+        """Return the numbers of the parts that are taken out of the sum when `level` is enough."""
         return iter(range(level + 1, len(self.multipliers) + 1))
 
 

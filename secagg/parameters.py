@@ -50,7 +50,7 @@ def threshold_for(num_clients: int, fraction: float, *, active_corrupt: int | No
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundParameters:
+class SumParameters:
     """Everything public that fixes one sum; it is hashed into each key that the sum derives.
 
     Attributes:
@@ -260,7 +260,7 @@ class RoundParameters:
         return writer.short(self.mode.encode()).frame()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "RoundParameters":
+    def from_bytes(cls, data: bytes) -> "SumParameters":
         """Read `to_bytes`.
 
         Raises:

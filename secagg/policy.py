@@ -1,18 +1,18 @@
-"""What a client demands of a sum before it takes part, whatever the server asks."""
+"""The limits that a client sets to sums before it takes part."""
 
 from dataclasses import dataclass
 from math import ceil
 
 from secagg.errors import RemoteProtocolError
 from secagg.graph import PRIVACY_BITS, is_private
-from secagg.parameters import CURIOUS, MODES, RoundParameters
+from secagg.parameters import CURIOUS, MODES, SumParameters
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
     """A client's own limits, checked against the parameters in the first stage.
 
-    That more than half of the neighbours must help to unmask is no option: `RoundParameters`
+    That more than half of the neighbours must help to unmask is no option: `SumParameters`
     cannot be made otherwise, so at least num_clients / 2 members share every sum.
 
     Attributes:
@@ -46,7 +46,7 @@ class ClientPolicy:
                 f"{', '.join(MODES)}, and 0 to below 1"
             )
 
-    def check(self, parameters: RoundParameters) -> None:
+    def check(self, parameters: SumParameters) -> None:
         """Raise RemoteProtocolError (stage "advertise", from the server) if a limit is broken."""
         allowed = self.maximum_dropout_fraction * parameters.num_clients
         broken = ""
@@ -68,7 +68,7 @@ class ClientPolicy:
         if broken:
             raise RemoteProtocolError("advertise", None, f"{broken}, this client's own limit")
 
-    def _is_private(self, parameters: RoundParameters) -> bool:
+    def _is_private(self, parameters: SumParameters) -> bool:
         corrupt = max(parameters.corrupt_tolerance, ceil(self.corrupt_fraction * parameters.num_clients))
         return is_private(
             parameters.num_clients,

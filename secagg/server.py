@@ -1,4 +1,4 @@
-"""The server's side of one sum: who is asked what, who stays, and the sum itself."""
+"""The server's side of one sum: requests, replies, survivors, and the sum itself."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from secagg.errors import (
 from secagg.keys import CONTEXT_BYTES
 from secagg.messages import AdvertiseRequest, CheckRequest, MaskRequest, ShareRequest, UnmaskRequest
 from secagg.noise_removal import remove_noise
-from secagg.parameters import ACTIVE, RoundParameters
+from secagg.parameters import ACTIVE, SumParameters
 from secagg.recovery import ShareRecovery
 from secagg.server_intake import take_reply
 from secagg.server_state import ServerState
@@ -36,7 +36,7 @@ _NEXT_ACTIVE_STAGE = {**_NEXT_STAGE, Stage.MASK: Stage.CHECK, Stage.CHECK: Stage
 
 @dataclass(frozen=True, eq=False)
 class MaskedSum:
-    """What the server learns.
+    """The result of a sum, which is all that the server learns.
 
     Attributes:
         total: uint32[d], the sum of the survivors' residues modulo 2**b, less the noise beyond the
@@ -75,7 +75,7 @@ class ServerSession:
 
     def __init__(
         self,
-        parameters: RoundParameters,
+        parameters: SumParameters,
         client_ids: Iterable[int],
         roster: Mapping[int, bytes] | None = None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""What a server verifies about the clients' replies before it takes them."""
+"""Checks of the clients' replies, which the server makes before it takes them."""
 
 from collections.abc import Collection
 from typing import NoReturn

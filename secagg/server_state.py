@@ -1,4 +1,4 @@
-"""What a server knows of one sum while it runs."""
+"""The server's state of one sum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from secagg.graph import Graph, graph_of
 from secagg.keys import NO_CONTEXT, session_id
 from secagg.messages import UnmaskReply
-from secagg.parameters import RoundParameters
+from secagg.parameters import SumParameters
 
 
 @dataclass(repr=False, eq=False)
@@ -32,7 +32,7 @@ class ServerState:
         total: uint32[d], the sum of the masked vectors so far.
     """
 
-    parameters: RoundParameters
+    parameters: SumParameters
     roster: Mapping[int, bytes]
     members: dict[int, bytes] = field(default_factory=dict)
     signatures: dict[int, bytes] = field(default_factory=dict)

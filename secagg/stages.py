@@ -19,7 +19,7 @@ class Stage(StrEnum):
 
 
 class ClientStage(StrEnum):
-    """What a client's session has done last."""
+    """The last step that a client's session has made."""
 
     NEW = "new"
     ADVERTISED = "advertised"

@@ -1,4 +1,4 @@
-"""The last step of a sum: recover the secrets behind the masks that did not cancel, remove them.
+"""The last step of a sum: recover the masks that did not cancel, and remove them.
 
 The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair
 masks with those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4).
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from secagg.graph import Graph
 from secagg.keys import PrivateKey, commitment, pair_mask_key, self_mask_key
 from secagg.messages import PublicKeys, UnmaskReply
-from secagg.parameters import RoundParameters
+from secagg.parameters import SumParameters
 from secagg.prg import add_masks
 from secagg.recovery import ShareRecovery
 
 
 @dataclass(frozen=True)
 class MaskedRound:
-    """What is known of a sum when the masks are removed.
+    """The server's knowledge of a sum when the masks are removed.
 
     Attributes:
         parameters: the sum's public numbers.
@@ -34,7 +34,7 @@ class MaskedRound:
         context: names what the members' vectors were made from.
     """
 
-    parameters: RoundParameters
+    parameters: SumParameters
     sid: bytes
     members: dict[int, bytes]
     survivors: tuple[int, ...]

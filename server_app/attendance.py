@@ -1,4 +1,4 @@
-"""Nodes that leave and nodes that come while a run is going on: looked after between two rounds."""
+"""Attendance: before each round it finds the nodes that have left or come."""
 
 from collections.abc import Callable, Collection, Mapping
 from logging import INFO, WARNING
@@ -14,7 +14,7 @@ from server_app.join import Joined, ask_which_clients
 
 
 class Attendance:
-    """Which clients can be reached.
+    """Knows which clients can be reached.
 
     A node that is no longer online has left. One that comes, for the first time or again, is asked which
     client it is, once, and takes part from the next round on if no other is and if it agrees to the terms of
@@ -72,7 +72,7 @@ class Attendance:
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
     def _checked(self, reply: Message) -> Joined:
-        """What one node says, if it may come as that client."""
+        """Return one node's answer if the node may take part as that client."""
         late = Joined()
         late.add(reply)
         client_id = next(iter(late.nodes), -1)

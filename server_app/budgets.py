@@ -1,7 +1,7 @@
-"""Budgets that belong to the clients: the plan is made of what they say, and they agree to its terms."""
+"""Budgets of the clients' own: the plan is made of them, and the clients agree to its terms."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -96,7 +96,9 @@ def _ask(
         return
     messages = {
         client: Message(
-            RecordDict({TERMS_RECORD: ConfigRecord(asdict(each))}), joined.nodes[client], f"query.{question}"
+            RecordDict({TERMS_RECORD: ConfigRecord(dict(each.to_scalars()))}),
+            joined.nodes[client],
+            f"query.{question}",
         )
         for client, each in terms.items()
     }

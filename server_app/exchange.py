@@ -1,4 +1,4 @@
-"""One exchange: the server sends, the clients answer, and who does not is known."""
+"""One exchange: the server sends messages, and the clients answer or are left out."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ def leading_stage(asked: Container[str]) -> str:
 
 
 def failure_of(reply: Message) -> str | None:
-    """Why a reply is no answer, in one line; None if it is one."""
+    """Say in one line why a reply is no answer; None if it is one."""
     if reply.has_error():
         return " ".join(str(reply.error.reason).split())
     refusal = reply.content.get(REFUSAL_RECORD)

@@ -1,21 +1,17 @@
-"""GridFleet: the jobs of a wave become exchanges with clients and come back as sums.
+"""GridFleet: the sums of a wave become exchanges with clients.
 
-All jobs of a wave share their exchanges, so a round costs four of them however many groups there are, and
+All sums of a wave share their exchanges, so a round costs four of them however many groups there are, and
 two where its keys were agreed during the round before.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from itertools import chain
-from math import inf
+from collections.abc import Mapping, Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.schema import SecAggConfig
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
-from gdpfed.clients.order import TrainingOrder
-from gdpfed.methods.base import ClientSum, Theta
-from gdpfed.rounds.fleet import Fleet, Jobs
+from gdpfed.methods.base import ClientSum
+from gdpfed.rounds.fleet import Fleet, PreparedSum
 from gdpfed.rounds.pairwise import PairwiseSums
 from server_app.attendance import Attendance
 from server_app.exchange import Exchanger
@@ -61,35 +57,28 @@ class GridFleet(Fleet):
         self._sums.forget(gone)
         return present
 
-    def sum_jobs(
-        self,
-        order: TrainingOrder,
-        theta: Theta,
-        jobs: Jobs,
-        clipping_norms: Mapping[int, float],
-        upcoming: Jobs,
-    ) -> dict[str, ClientSum]:
-        """Exchange the messages of all jobs, with masks or without."""
-        clients = chain(*(client_ids for _, client_ids in jobs.values()))
-        norms = {client_id: clipping_norms.get(client_id, inf) for client_id in clients}
-        training = training_contents(order, theta, norms)
+    @property
+    def prepares_ahead(self) -> bool:
+        """Whether keys are agreed a round ahead: where there are keys, unless that is switched off."""
+        return self.secagg.mode != "off" and self.secagg.keys_ahead
+
+    def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
+        """Exchange the messages of all sums, with masks or without."""
+        training = training_contents(sums)
         if self.secagg.mode == "off":
-            return sum_plain(self.exchanger, jobs, training, self.run_name, order.round_index)
+            return sum_plain(self.exchanger, sums, training, self.run_name)
         exchange = StageExchange(self.exchanger, self.run_name, training, self.roster)
-        ahead = upcoming if self.secagg.keys_ahead else {}
-        return self._sums.sum(exchange, jobs, order.context(theta), order.round_index, ahead)
+        return self._sums.sum(exchange, sums, upcoming)
 
 
-def training_contents(
-    order: TrainingOrder, theta: Theta, clipping_norms: Mapping[int, float]
-) -> dict[int, RecordDict]:
-    """Order and model as records for every client; all share the model's, those of one norm the order's."""
-    model = ArrayRecord({THETA_RECORD: Array(theta)})
-    orders = {
-        norm: ConfigRecord(dict(replace(order, clipping_norm=norm).to_scalars()))
-        for norm in set(clipping_norms.values())
-    }
-    return {
-        client_id: RecordDict({ORDER_RECORD: orders[norm], THETA_RECORD: model})
-        for client_id, norm in clipping_norms.items()
-    }
+def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
+    """Order and model as records for every client; sums that start from one model share its record."""
+    models = {id(each.start): ArrayRecord({THETA_RECORD: Array(each.start)}) for each in sums}
+    contents: dict[int, RecordDict] = {}
+    for each in sums:
+        parts = {part: each.order.for_part(part) for part in {each.part(client) for client in each.clients}}
+        orders = {part: ConfigRecord(dict(order.to_scalars())) for part, order in parts.items()}
+        for client_id in each.clients:
+            order = orders[each.part(client_id)]
+            contents[client_id] = RecordDict({ORDER_RECORD: order, THETA_RECORD: models[id(each.start)]})
+    return contents

@@ -1,4 +1,4 @@
-"""Which node is which client, and what budget it has of its own: asked once, before anything is charged."""
+"""Joining: each node says which client it is and what budget it has, before anything is charged."""
 
 import time
 from collections.abc import Collection
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class OwnBudget:
-    """What a client says it may cost, and keeps a ledger of itself."""
+    """A client's own budget, as the client states it."""
 
     epsilon: float
     delta: float
@@ -92,7 +92,7 @@ def join_clients(
 def ask_which_clients(
     grid: Grid, node_ids: Collection[int], mode: str, timeout_seconds: float
 ) -> list[Message]:
-    """What nodes answer to that question; one that could not be reached counts as missing."""
+    """Ask nodes which clients they are; a node that could not be reached counts as missing."""
     log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
     question = RecordDict({CLIENT_RECORD: ConfigRecord({"mode": mode})})
     messages = [Message(question, node_id, f"query.{JOIN}") for node_id in node_ids]

@@ -5,19 +5,11 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
 
-from gdpfed.clients.messages import ADVERTISE, CHECK, MASKED, ROSTER_RECORD, SHARE, UNMASK
+from gdpfed.clients.messages import ROSTER_RECORD
 from gdpfed.rounds.pairwise import StageRequests
 from secagg import Stage
 from server_app.exchange import Exchanger
 from server_app.stage_records import answered_bytes, stage_record
-
-RECORDS = {
-    Stage.ADVERTISE: ADVERTISE,
-    Stage.SHARE: SHARE,
-    Stage.MASK: MASKED,
-    Stage.CHECK: CHECK,
-    Stage.UNMASK: UNMASK,
-}
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class StageExchange:
         for each in asked:
             for client_id, data in each.requests.items():
                 content = contents.setdefault(client_id, RecordDict())
-                content[RECORDS[each.stage]] = stage_record(data, self.run_name, each.round_index)
+                content[str(each.stage)] = stage_record(data, self.run_name, each.round_index)
                 content.update(self._extra(each.stage, client_id))
         answers = self.exchanger.exchange(contents)
         return [_answers_to(each, answers) for each in asked]
@@ -54,7 +46,7 @@ class StageExchange:
 
 def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict[int, bytes]:
     own = {client_id: answers[client_id] for client_id in asked.requests if client_id in answers}
-    return answered_bytes(own, RECORDS[asked.stage])
+    return answered_bytes(own, str(asked.stage))
 
 
 def roster_content(roster: Mapping[int, bytes]) -> RecordDict:

@@ -1,4 +1,4 @@
-"""Messages to clients, and what comes back in time."""
+"""Send messages to clients, and collect the replies that come in time."""
 
 import time
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Records of stages: what is asked of a client, and the bytes that it answers."""
+"""Records of stages: the request to a client, and the bytes of its answer."""
 
 from collections.abc import Mapping
 from logging import WARNING
@@ -10,7 +10,7 @@ from gdpfed.clients.messages import DATA, REFUSAL, ROUND, RUN
 
 
 def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
-    """What a stage asks: its bytes, and which round of which run it is of, for the client's own books."""
+    """Return a stage's request: its bytes, its run and its round, for the client's own ledger."""
     return ConfigRecord({DATA: data, RUN: run_name, ROUND: round_index})
 
 

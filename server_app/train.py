@@ -8,6 +8,7 @@ from flwr.serverapp import Grid
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
+from gdpfed.report.observers import default_observers
 from gdpfed.rounds.run import PreparedRun
 from server_app.attendance import Attendance
 from server_app.budgets import (
@@ -20,7 +21,6 @@ from server_app.budgets import (
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 from server_app.join import join_clients
-from server_app.strategy import PrivateStrategy, arrays_of
 
 
 def train(grid: Grid, config: Config, run_label: str) -> None:
@@ -49,10 +49,11 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         run_name=prepared.name,
         attendance=Attendance(grid, joined, partial(terms_of_clients, prepared), num_clients, mode, waits),
     )
-    run = prepared.open(fleet, partial(log, INFO, "%s"))
-    begin_terms(grid, joined, terms, waits)
-    PrivateStrategy(run).start(grid, arrays_of(run), num_rounds=config.run.num_rounds)
-    run.conclude()
+    with prepared.open(fleet, default_observers, partial(log, INFO, "%s")) as run:
+        begin_terms(grid, joined, terms, waits)
+        for _ in run.rounds():
+            pass  # its observers take every round
+        run.conclude()
 
 
 def _refuse_simulated_precision(config: Config) -> None:

@@ -12,9 +12,9 @@ from secagg import (
     ClientSession,
     Identity,
     MaskedSum,
-    RoundParameters,
     ServerSession,
     Stage,
+    SumParameters,
     keystream,
     threshold_for,
 )
@@ -24,10 +24,10 @@ POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
 IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502, *range(1000, 1200))
 IDENTITIES = {i: Identity(sha256(f"identity {i}".encode()).digest()) for i in IDS[:20]}
 ROSTER = {i: identity.public_bytes() for i, identity in IDENTITIES.items()}
-ACTIVE = {"mode": "active", "threshold": 4}
+ACTIVE: dict[str, Any] = {"mode": "active", "threshold": 4}
 
 
-def make_parameters(num_clients: int = 6, **changes: Any) -> RoundParameters:
+def make_parameters(num_clients: int = 6, **changes: Any) -> SumParameters:
     values: dict[str, Any] = {
         "label": "run/round 1/group 0",
         "num_clients": num_clients,
@@ -37,7 +37,7 @@ def make_parameters(num_clients: int = 6, **changes: Any) -> RoundParameters:
         "clipping_norm": 1.0,
         "noise_multiplier": 1.0,
     }
-    return RoundParameters(**(values | changes))
+    return SumParameters(**(values | changes))
 
 
 class Joined:
@@ -46,7 +46,7 @@ class Joined:
     With noise levels each adds its own noise, whose parts are noted in `noise_parts`.
     """
 
-    def __init__(self, parameters: RoundParameters, *, seed: int = 0, serialise: bool = False) -> None:
+    def __init__(self, parameters: SumParameters, *, seed: int = 0, serialise: bool = False) -> None:
         ids = IDS[: parameters.num_clients]
         self.parameters = parameters
         self.server = ServerSession(parameters, ids, ROSTER)

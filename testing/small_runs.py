@@ -1,19 +1,25 @@
 """Small real runs on a :class:`LocalGrid`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
 from client_app.ledger_file import locked_ledger
 from conf.load import load
+from conf.schema import Config
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.runs.records import RoundRecord, read_rounds
 from server_app.train import train
-from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 
 NUM_CLIENTS = 24
 SMALL = (
@@ -26,13 +32,45 @@ SMALL = (
 
 
 def run(
-    directory: Path, overrides: Sequence[str] = (), *, grid: LocalGrid | None = None, resume: bool = False
+    directory: Path,
+    overrides: Sequence[str] = (),
+    *,
+    grid: LocalGrid | None = None,
+    resume: bool = False,
+    pictures: bool = False,
 ) -> list[RoundRecord]:
-    """Train with small settings into ``directory`` and return its record."""
-    key = "run.resume" if resume else "run.directory"
-    config = load([*SMALL, f"{key}='{directory}'", *overrides])
-    train(grid or LocalGrid(NUM_CLIENTS), config, "test run")
+    """Train with small settings into ``directory`` and return its record.
+
+    Without ``pictures`` nothing is drawn: their files are empty.
+    """
+    config = small_config(directory, overrides, resume=resume)
+    with nullcontext() if pictures else nothing_drawn():
+        train(as_grid(grid or LocalGrid(NUM_CLIENTS)), config, "test run")
     return read_rounds(directory)
+
+
+def small_config(directory: Path, overrides: Sequence[str] = (), *, resume: bool = False) -> Config:
+    """The configuration of a small run that begins in ``directory``, or that continues there."""
+    config = deepcopy(_loaded((*SMALL, *overrides)))
+    if resume:
+        config.run.resume = str(directory)
+    else:
+        config.run.directory = str(directory)
+    config.validate()
+    return config
+
+
+@lru_cache(maxsize=512)
+def _loaded(overrides: tuple[str, ...]) -> Config:
+    """The configuration of these overrides, composed once in a process."""
+    return load(overrides)
+
+
+@contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """Leave the files of pictures empty."""
+    with patch.object(Figure, "savefig", lambda figure, path, **options: path.touch()):
+        yield
 
 
 def files_in(directory: Path) -> dict[Path, bytes]:
@@ -54,7 +92,11 @@ def grid_of_owners(
     folder.mkdir(exist_ok=True)
     for client, epsilon in enumerate(epsilons):
         if epsilon is not None:
-            own = {"epsilon": epsilon, "delta": 1e-3, "ledger": str(folder / f"{client}.json")}
+            own: dict[str, Any] = {
+                "epsilon": epsilon,
+                "delta": 1e-3,
+                "ledger": str(folder / f"{client}.json"),
+            }
             grid.contexts[FIRST_NODE_ID + client].node_config |= own | (more or {})
     return grid
 

@@ -11,12 +11,13 @@ from safetensors.numpy import save_file
 from conf.load import load, to_yaml
 from conf.schema import Config
 from gdpfed.methods import make_method
-from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.methods.base import Method
 from gdpfed.report.lines import computed_settings
+from gdpfed.runs.formats import versioned
 from gdpfed.runs.records import RoundRecord
 
 DIMENSION = 12
-_PLANS: dict[str, PrivacyPlan] = {}
+_METHODS: dict[str, Method] = {}
 
 
 def write_run(
@@ -37,10 +38,10 @@ def write_run(
 def begin_run(config: Config) -> None:
     """Configuration, plan and ledger, and no round yet."""
     directory = Path(config.run.directory or "")
-    directory.mkdir(parents=True)
-    plan = _plan(config)
+    directory.mkdir(parents=True, exist_ok=True)
+    method = _method(config)
     (directory / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
-    (directory / "plan.json").write_text(json.dumps(plan.to_dict()), encoding="utf-8")
+    (directory / "plan.json").write_text(json.dumps(versioned(method.describe())), encoding="utf-8")
     (directory / "rounds.jsonl").write_text("", encoding="utf-8")
     (directory / "checkpoint.safetensors").write_bytes(b"")
 
@@ -55,7 +56,7 @@ def append_record(
     """One more round; group m has spent (m + 1) / 4 more, and a client has sent 2 bytes a coordinate."""
     path = Path(config.run.resume or config.run.directory or "") / "rounds.jsonl"
     number = len(path.read_text(encoding="utf-8").splitlines()) + 1
-    plan = _plan(config)
+    plan = _method(config).plan
     groups = len(plan.groups)
     spent: list[float | None] = [(index + 1) * number / 4 for index in range(groups)]
     record = RoundRecord(
@@ -84,10 +85,10 @@ def finish_run(config: Config) -> Path:
     return directory
 
 
-def _plan(config: Config) -> PrivacyPlan:
-    """The configured plan, made once for all seeds and directories."""
+def _method(config: Config) -> Method:
+    """The configured method with its plan, made once for all seeds and directories."""
     settings = computed_settings(asdict(config))
     key = json.dumps(settings, sort_keys=True)
-    if key not in _PLANS:
-        _PLANS[key] = make_method(config).plan
-    return _PLANS[key]
+    if key not in _METHODS:
+        _METHODS[key] = make_method(config)
+    return _METHODS[key]

@@ -1,8 +1,7 @@
-"""Settings of the whole suite: what hypothesis draws, which files come first, and which stay together."""
+"""Settings of the whole suite: what hypothesis draws, and which files come first."""
 
 import os
 
-import pytest
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -14,10 +13,8 @@ LONGEST = ("deploy", "launch", "server_app", "experiments")
 
 
 def pytest_collection_modifyitems(items):
-    """A file runs in one process, and so do all federations of separate nodes: two at once are too slow."""
+    """The longest files come first; make test keeps each file in one process."""
     items.sort(key=_place)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("deploy" if _place(item) == 0 else item.path.stem))
 
 
 def _place(item):

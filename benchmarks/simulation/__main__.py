@@ -8,81 +8,113 @@ of the growth with cohort and population go to docs/.
     python -m benchmarks.simulation [--parts race limit growth] [--against pfl loop flower] [--rounds 10]
 """
 
-import argparse
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.console import Console
 
-from benchmarks.simulation import drawn_pictures, growth, tables
+from benchmarks.growth_picture import draw_growth
+from benchmarks.harness import CONSOLE, PROJECT, comparison, measure, publish, read_options
 from benchmarks.simulation.contenders import flower, pfl, plain_loop, simulate
-from benchmarks.simulation.work import PROJECT, Measured, Work, run_alone
+from benchmarks.simulation.drawn_pictures import draw_pictures
+from benchmarks.simulation.work import Work, run_alone
+from gdpfed.report.table import Table
 
 PARTS = ("race", "limit", "growth")
 OTHERS = ("pfl", "loop", "flower")
-RESNET = {"model": "resnet18", "num_clients": 600, "cohort": 60}
+COHORTS = (30, 100, 300, 1000, 3000)
+POPULATIONS = (6_000, 60_000, 1_000_000)
+GROWTH_ROUNDS = 3
 
 
-def race(work: Work, others: Sequence[str], console: Console) -> list[Measured]:
+def race(work: Work, others: Sequence[str]) -> Table:
     """``gdpfed simulate`` and the others; on a CPU pfl and the loop both ways that use all cores."""
     cores = len(os.sched_getaffinity(0)) if work.device == "cpu" else 1
     spread = cores > 1
     ways = {
-        "pfl": [partial(pfl, work, 1, cores), *[partial(pfl, work, cores, 1)] * spread],
+        "pfl": [*[partial(pfl, work, cores, 1)] * spread, partial(pfl, work, 1, cores)],
         "loop": [partial(plain_loop, work, cores), *[partial(plain_loop, work, 1)] * spread],
         "flower": [partial(flower, work)] * (work.model == "cnn2"),
     }
-    measured = []
-    for way in [partial(simulate, work), *(way for name in others for way in ways[name])]:
-        with console.status("measuring ..."):
-            measured.append(way())
-        each = measured[-1]
-        console.print(f"{each.name}: {each.median:.3f} s a round, load average {os.getloadavg()[0]:.1f}")
-    return measured
+    measured = measure([partial(simulate, work), *(way for name in others for way in ways[name])])
+    title = f"{work.model}, {work.num_clients:,} clients, {work.cohort} a round, on {_named(work.device)}"
+    headings = ("rounds", "seconds a round: median (least, most)", "times `gdpfed simulate`")
+    return comparison(title, measured, lambda _: measured[0], *headings)
 
 
-def grow(work: Work, console: Console) -> None:
-    """Measure and draw both curves."""
+def growth(size_name: str, works: Mapping[int, Work], picture: Path) -> Table:
+    """Seconds a round and peak memory over a size, as a table and as a picture."""
+    measured = measure(partial(simulate, work, watched=True) for work in works.values())
+    points = list(zip(works, measured, strict=True))
+    seconds = [(float(size), each.median) for size, each in points]
+    memory = [(float(size), each.peak_mb) for size, each in points]
+    draw_growth(picture, size_name, {"seconds a round": {"": seconds}, "peak memory, MB": {"": memory}})
+    rows = [(f"{size:,}", f"{each.median:.3f}", f"{each.peak_mb:,.0f}") for size, each in points]
+    return Table("Growth", (size_name, "seconds a round", "peak memory, MB"), rows)
+
+
+def growths(work: Work) -> list[Table]:
+    """Cohorts of 30 to 3,000 out of 6,000 clients, and populations of which as many as ever are drawn."""
+    work = replace(work, rounds=GROWTH_ROUNDS)
+    cohorts = {size: replace(work, cohort=size) for size in COHORTS}
+    populations = {size: replace(work, num_clients=size) for size in POPULATIONS}
     docs = PROJECT / "docs"
-    with console.status("measuring growth ..."):
-        cohorts, populations = growth.over_cohorts(work), growth.over_populations(work)
-    console.print(tables.growth_table("clients a round, of 6,000", cohorts))
-    console.print(tables.growth_table("population, 120 clients a round", populations))
-    growth.draw(cohorts, "clients a round", docs / "simulation_cohort.png")
-    growth.draw(populations, "population", docs / "simulation_population.png")
+    return [
+        growth("clients a round, of 6,000", cohorts, docs / "simulation_cohort.png"),
+        growth("population, 120 clients a round", populations, docs / "simulation_population.png"),
+    ]
+
+
+def limit(result: Mapping[str, Any], device: str) -> Table:
+    """The step beside the least time that its products, and its bytes, would take by themselves."""
+    rates, steps = result["rates"], result["client_steps"]
+    ms = 1e3 * result["seconds"] / steps
+    mflop, mbytes = (result[key] / steps / 1e6 for key in ("flops", "bytes"))
+    rows = [("the step as measured", "", "", f"{ms:.3f}", "100 %")]
+    for name, amount, unit, rate_name in (
+        ("its products", mflop, "MFLOP", "GFLOP/s"),
+        ("its tensors, read and written in cache", mbytes, "MB", "GB/s in cache"),
+        ("its tensors, read and written in memory", mbytes, "MB", "GB/s in memory"),
+    ):
+        least = amount / rates[rate_name]
+        rate = f"{rates[rate_name]:.0f} {rate_name.split()[0]}"
+        rows.append((name, f"{amount:.1f} {unit}", rate, f"{least:.3f}", f"{100 * least / ms:.0f} %"))
+    shares = sorted(result["shares"].items(), key=lambda pair: -pair[1])
+    note = f"Where the time goes: {', '.join(f'{name} {100 * share:.0f} %' for name, share in shares)}."
+    title = f"One step of one client, one core or GPU of {_named(device)}"
+    return Table(title, ("", "amount", "the core's rate", "ms", "of the step"), rows, note)
+
+
+def _named(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else f"{os.cpu_count()} CPU cores"
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--against", nargs="+", choices=OTHERS, default=OTHERS, help="whom to race")
-    parser.add_argument("--rounds", type=int, default=10, help="measured rounds of each contender")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cpu, and cuda where there is one")
-    options = parser.parse_args()
+    """Measure and show the tables."""
+    options = read_options(__doc__, overrides=False, parts=PARTS, against=OTHERS, rounds=10, device="")
     devices = [options.device] if options.device else ["cpu", *["cuda"] * torch.cuda.is_available()]
-    console = Console()
+    tables: list[Table] = []
     with tempfile.TemporaryDirectory() as directory:
-        drawn_pictures.draw(Path(directory))
+        draw_pictures(Path(directory))
         for device in devices:
             work = Work(directory, rounds=options.rounds, device=device)
-            console.rule(torch.cuda.get_device_name() if device == "cuda" else f"{os.cpu_count()} CPU cores")
             if "race" in options.parts:
-                console.print(tables.race_table(race(work, options.against, console), work))
+                tables.append(race(work, options.against))
             if "race" in options.parts and device == "cuda":
-                resnet = replace(work, **RESNET)
-                console.print(tables.race_table(race(resnet, options.against, console), resnet))
+                resnet = replace(work, model="resnet18", num_clients=600, cohort=60)
+                tables.append(race(resnet, options.against))
             if "limit" in options.parts:
-                console.print(tables.limit_table(run_alone("limits", vars(work))))
+                tables.append(limit(run_alone("limits", vars(work)), device))
             if "growth" in options.parts:
-                grow(work, console)
+                tables += growths(work)
+    publish(tables, options.write)
     if "cuda" not in devices:
-        console.print("No GPU was at hand: nothing was measured on one.")
+        CONSOLE.print("No GPU was at hand: nothing was measured on one.")
 
 
 if __name__ == "__main__":

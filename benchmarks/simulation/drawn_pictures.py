@@ -11,7 +11,7 @@ SIZES = {"train": 60_000, "t10k": 10_000}
 EDGE, NUM_CLASSES = 28, 10
 
 
-def draw(directory: Path) -> None:
+def draw_pictures(directory: Path) -> None:
     """Write the four files that ``dataset=fmnist dataset.path=<directory>`` reads."""
     generator = np.random.default_rng(0)
     for name in FILES:

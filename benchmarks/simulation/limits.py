@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter, process_time
 from typing import Any
 
@@ -15,8 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.learning.models import flatten
-from gdpfed.rounds.run import order_of
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import order_of, task_of
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
 from gdpfed.simulation.examples import Batches, DeviceExamples
@@ -28,16 +28,16 @@ GROUPS = {
     "products": ("aten::bmm", "aten::mm", "aten::addmm", "aten::baddbmm"),
     "copies (patches, layouts)": ("aten::copy_", "aten::cat", "aten::_to_copy", "aten::index", "Patches"),
     "pooling": ("aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward"),
-    "adding patches' gradients": ("aten::add_", "PatchesBackward"),
+    "adding the patches' gradients": ("aten::add_", "PatchesBackward"),
     "ReLU": ("aten::clamp_min", "aten::relu", "aten::threshold_backward"),
 }
 
 
-class BytesMoved(TorchDispatchMode):
+class BytesMoved(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of all tensors that operations read or write; views read nothing."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
 
     def __torch_dispatch__(
@@ -70,7 +70,7 @@ def device_rates(device: torch.device) -> dict[str, float]:
     for where, size in COPY_BYTES.items():
         source = torch.randn(size // 4, device=device)
         target = torch.empty_like(source)
-        seconds = best_seconds(lambda t=target, s=source: t.copy_(s), device)
+        seconds = best_seconds(partial(target.copy_, source), device)
         rates[f"GB/s {where}"] = 2 * size / seconds / 1e9
     return rates
 

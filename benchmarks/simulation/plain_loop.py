@@ -2,17 +2,19 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from time import perf_counter
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
+from conf.schema import DatasetConfig
 from gdpfed.methods import make_method
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 
 
 def main() -> None:
@@ -33,7 +35,7 @@ def main() -> None:
         started = perf_counter()
         total = torch.zeros_like(theta)
         for client in torch.randperm(work.num_clients)[: work.cohort].tolist():
-            total += clipped_update(model, theta, *clients[client], config.dataset, plan.clipping_norm)
+            total += clipped_update(model, theta, clients[client], config.dataset, plan.clipping_norm)
         theta += (total + plan.groups[0].noise_stddev * torch.randn_like(total)) / work.cohort
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -42,19 +44,21 @@ def main() -> None:
 
 
 def clipped_update(
-    model: nn.Module, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, settings, clipping_norm: float
-) -> torch.Tensor:
+    model: nn.Module, theta: Tensor, data: Sequence[Tensor], settings: DatasetConfig, clipping_norm: float
+) -> Tensor:
     """Delta_i min(1, C / ||Delta_i||) of one client, whose batch is all that it has."""
+    x, y = data
     vector_to_parameters(theta, model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
     for _ in range(settings.local_steps):
         batch = torch.randperm(len(x), device=x.device)[: settings.batch_size]
         optimizer.zero_grad()
-        cross_entropy(model(x[batch]), y[batch]).backward()
+        cross_entropy(model(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     with torch.no_grad():
         update = parameters_to_vector(model.parameters()) - theta
-        return update * (clipping_norm / update.norm()).clamp(max=1.0)
+        clipped: Tensor = update * (clipping_norm / update.norm()).clamp(max=1.0)
+    return clipped
 
 
 if __name__ == "__main__":

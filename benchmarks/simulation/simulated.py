@@ -43,7 +43,8 @@ def main() -> None:
     """Simulate the work that the first argument describes; ``watched`` measures memory, which costs time."""
     settings = json.loads(sys.argv[1])
     watched, more = settings.pop("watched"), settings.pop("more")
-    work, said = Work(**settings), []
+    work = Work(**settings)
+    said: list[str] = []
     watch = MemoryWatch()
     with tempfile.TemporaryDirectory() as parent:
         run = Path(parent) / "run"
@@ -53,8 +54,7 @@ def main() -> None:
         simulate_prepared(prepared, announce=said.append)
         if watched:
             watch.end()
-        records = read_rounds(run)[1:]
-    seconds = [record.training_seconds for record in records]
+        seconds = [record.training_seconds for record in read_rounds(run)[1:]]
     engine = next(line for line in said if line.startswith("training "))
     print_result({"seconds": seconds, "peak_mb": watch.peak_bytes / 1e6, "engine": engine})
 

@@ -1,13 +1,13 @@
-"""The work that is measured: rounds of one setting on one device, and what a run of them took."""
+"""The work that is measured: rounds of one setting on one device, in processes of their own."""
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 PFL_PYTHON = PROJECT / "benchmarks/simulation/pfl_environment/.venv/bin/python"
@@ -50,21 +50,6 @@ class Work:
         ]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Seconds of every measured round without evaluation, and the most memory in MB of all processes."""
-
-    name: str
-    seconds: list[float]
-    peak_mb: float = 0.0
-    notes: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def median(self) -> float:
-        """Seconds of the middle round."""
-        return statistics.median(self.seconds)
-
-
 def run_alone(
     module: str,
     settings: Mapping[str, object],
@@ -72,12 +57,11 @@ def run_alone(
     python: Path = Path(sys.executable),
     before: Sequence[str] = (),
     threads: int = 1,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Run a module of this benchmark in a process of its own and return what it prints as its result."""
-    environment = os.environ | {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(  # noqa: S603 - our own programs
         [str(python), *before, "-m", f"benchmarks.simulation.{module}", json.dumps(settings)],
-        env=environment,
+        env=os.environ | {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": str(threads)},
         cwd=PROJECT,
         capture_output=True,
         text=True,
@@ -86,10 +70,10 @@ def run_alone(
     lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT_LINE)]
     if not lines:
         raise RuntimeError(f"{module} printed no result:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    result: dict[str, object] = json.loads(lines[-1].removeprefix(RESULT_LINE))
+    result: dict[str, Any] = json.loads(lines[-1].removeprefix(RESULT_LINE))
     return result
 
 
 def print_result(result: Mapping[str, object]) -> None:
-    """What :func:`run_alone` waits for."""
+    """Print the result that :func:`run_alone` waits for."""
     print(RESULT_LINE + json.dumps(result), flush=True)

@@ -1,4 +1,4 @@
-"""Epsilon from the numbers of a plan, straight on dp-accounting.
+"""Epsilon from the charges of a file, straight on dp-accounting.
 
 Poisson sampling is accounted with privacy loss distributions, fixed-size sampling with Renyi divergences
 under replace_one, where dp-accounting reads the noise in units of the distance of two updates, 2 C.
@@ -7,9 +7,9 @@ delta smaller by `DISCRETE_DELTA`; docs/secagg.md has the proof.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import dp_accounting as dp
@@ -34,9 +34,10 @@ _RELATIONS = {
 
 @dataclass(frozen=True)
 class SampledSums:
-    """Rounds of one group, in the numbers that its plan states.
+    """One release, in the numbers that a charge states.
 
-    `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm.
+    `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm; k sums over
+    one cohort count as one of 1 / sqrt(k) of it.
     """
 
     sampling: str
@@ -61,26 +62,80 @@ class SampledSums:
         return delta - DISCRETE_DELTA if self.noise == "discrete_gaussian" else delta
 
 
-def epsilon_after(sums: SampledSums, rounds: int, delta: float, *, at_most: float = 0.0) -> float:
-    """An upper bound on epsilon of so many rounds at delta, refined where it is just above `at_most`."""
-    if rounds == 0:
+Charges = Sequence[tuple[SampledSums, int]]
+"""Releases, and how often each happens, in the order of the rounds."""
+
+
+def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, int]]:
+    """The charges of a file.
+
+    Steps of DP-SGD are sums over a batch that everybody's secret draw makes; a sum that everybody is known
+    to be part of is sampled at a rate of one.
+
+    Raises:
+        ValueError: a kind of event that this audit has no figure for.
+    """
+    return [(_sums(charge["event"]), charge["count"] * _steps(charge["event"])) for charge in saved]
+
+
+def _sums(event: Mapping[str, Any]) -> SampledSums:
+    if event["kind"] == "dp_sgd_steps":
+        rate, sigma = event["batch_rate"], event["noise_multiplier"]
+        return SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma)
+    if event["kind"] not in ("sampled_gaussian", "gaussian"):
+        raise ValueError(f"this audit has no figure for events of kind {event['kind']}")
+    sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
+    return SampledSums(
+        sampling=event.get("sampling", "poisson"),
+        sampling_rate=event.get("sampling_rate", 1.0),
+        group_size=event.get("group_size", 1),
+        adjacency=event["adjacency"],
+        noise=event["noise"],
+        noise_multiplier=sigma,
+    )
+
+
+def _steps(event: Mapping[str, Any]) -> int:
+    return int(event.get("num_steps", 1))
+
+
+def first_rounds(charges: Charges, rounds: int) -> list[tuple[SampledSums, int]]:
+    """What the first rounds cost."""
+    kept, left = [], rounds
+    for sums, count in charges:
+        if left > 0:
+            kept.append((sums, min(count, left)))
+        left -= count
+    return kept
+
+
+def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> float:
+    """An upper bound on epsilon at delta of a schedule that was fixed beforehand.
+
+    It is refined where it is just above `at_most`.
+    """
+    merged: dict[SampledSums, int] = {}
+    for sums, count in charges:
+        merged[sums] = merged.get(sums, 0) + count
+    releases = [(sums, count) for sums, count in merged.items() if count]
+    if not releases:
         return 0.0
-    if sums.noise_multiplier == 0.0:
+    if any(sums.noise_multiplier == 0.0 for sums, _ in releases):
         return math.inf
-    delta = sums.charged_delta(delta)
+    delta = min(sums.charged_delta(delta) for sums, _ in releases)
     if delta <= 0.0:
         return math.inf
-    if sums.sampling == "fixed_size":
-        return _bounded(sums, _renyi_epsilon([(sums, rounds)], delta))
+    if any(sums.sampling == "fixed_size" for sums, _ in releases):
+        return _bounded(releases, _renyi_epsilon(releases, delta))
     epsilon = math.inf
     for grid in GRIDS:
-        epsilon = min(epsilon, _loss_epsilon(sums, rounds, delta, grid))
+        epsilon = min(epsilon, _loss_epsilon(releases, delta, grid))
         if not at_most < epsilon <= at_most * REFINED_BELOW:
             break
-    return _bounded(sums, epsilon)
+    return _bounded(releases, epsilon)
 
 
-def epsilon_against_server(runs: Sequence[tuple[SampledSums, int]], delta: float) -> float:
+def epsilon_against_server(runs: Charges, delta: float) -> float:
     """Epsilon at delta of sums that a client is known to be part of: (what they are, how many)."""
     taken = [(sums, count) for sums, count in runs if count]
     if not taken:
@@ -92,20 +147,20 @@ def epsilon_against_server(runs: Sequence[tuple[SampledSums, int]], delta: float
     return float(dp.get_epsilon_gaussian(inverse**-0.5, delta))
 
 
-def composed_epsilon(runs: Sequence[tuple[SampledSums, int]], delta: float, *, at_most: float) -> float:
-    """Epsilon at delta of several trainings together: (what each is, its rounds).
+def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -> float:
+    """Epsilon at delta of several runs together, each a schedule that was fixed before it began.
 
     One alone is accounted as by `epsilon_after`. Several are Renyi sums, one for each neighbouring
     relation that dp-accounting accounts them under, at equal parts of delta, and these figures add up;
     inf with poisson sampling under replace_one among them, for which there is no Renyi bound.
     """
     if len(runs) == 1:
-        ((sums, rounds),) = runs
-        return epsilon_after(sums, rounds, delta, at_most=at_most)
-    if any(sums.noise_multiplier == 0.0 or _has_no_renyi_bound(sums) for sums, _ in runs):
+        return epsilon_after(runs[0], delta, at_most=at_most)
+    releases = [release for run in runs for release in run]
+    if any(sums.noise_multiplier == 0.0 or _has_no_renyi_bound(sums) for sums, _ in releases):
         return math.inf
-    delta = min((sums.charged_delta(delta) for sums, _ in runs), default=delta)
-    kinds = [[run for run in runs if run[0].sampling == kind] for kind in ("poisson", "fixed_size")]
+    delta = min((sums.charged_delta(delta) for sums, _ in releases), default=delta)
+    kinds = [[each for each in releases if each[0].sampling == kind] for kind in ("poisson", "fixed_size")]
     parts = [kind for kind in kinds if kind]
     return math.fsum(_renyi_epsilon(part, delta / len(parts)) for part in parts)
 
@@ -114,17 +169,22 @@ def _has_no_renyi_bound(sums: SampledSums) -> bool:
     return sums.sampling == "poisson" and sums.adjacency == "replace_one"
 
 
-def _bounded(sums: SampledSums, epsilon: float) -> float:
-    discrete = sums.noise == "discrete_gaussian"
+def _bounded(releases: Charges, epsilon: float) -> float:
+    discrete = any(sums.noise == "discrete_gaussian" for sums, _ in releases)
     return math.inf if discrete and epsilon > DISCRETE_MOST_EPSILON else epsilon
 
 
-def _loss_epsilon(sums: SampledSums, rounds: int, delta: float, grid: float) -> float:
-    if sums.sampling_rate == 1.0:
-        sigma = sums.charged_multiplier / sums.distance
-        return float(dp.get_epsilon_gaussian(sigma / math.sqrt(rounds), delta))
-    one_round = _one_round(sums.charged_multiplier, sums.sampling_rate, sums.adjacency, grid)
-    return float(one_round.self_compose(rounds).get_epsilon_for_delta(delta))
+def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
+    if all(sums.sampling_rate == 1.0 for sums, _ in releases):
+        inverse = math.fsum(
+            count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in releases
+        )
+        return float(dp.get_epsilon_gaussian(inverse**-0.5, delta))
+    parts = (
+        _one_round(sums.charged_multiplier, sums.sampling_rate, sums.adjacency, grid).self_compose(count)
+        for sums, count in releases
+    )
+    return float(reduce(lambda left, right: left.compose(right), parts).get_epsilon_for_delta(delta))
 
 
 @lru_cache(maxsize=16)
@@ -137,7 +197,7 @@ def _one_round(sigma: float, rate: float, adjacency: str, grid: float) -> Any:
     )
 
 
-def _renyi_epsilon(runs: Sequence[tuple[SampledSums, int]], delta: float) -> float:
+def _renyi_epsilon(runs: Charges, delta: float) -> float:
     """Renyi divergences at every order, added over the rounds of all runs of one kind of sampling."""
     whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
     orders = FIXED_SIZE_ORDERS if runs[0][0].sampling == "fixed_size" else POISSON_ORDERS

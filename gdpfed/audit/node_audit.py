@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gdpfed.audit.accounting import SampledSums, composed_epsilon, epsilon_against_server
+from gdpfed.audit.accounting import SampledSums, charges_of, composed_epsilon, epsilon_against_server
 from gdpfed.errors import AuditError
 
 
@@ -32,8 +32,8 @@ class NodeRunAudit:
     against_server: float
 
     @property
-    def held(self) -> bool:
-        """Whether the client's budget held when this run began."""
+    def within_budget(self) -> bool:
+        """Whether the figures are within the budget that the client had when this run began."""
         return self.epsilon <= self.budget
 
 
@@ -47,7 +47,12 @@ class NodeAudit:
     @property
     def passed(self) -> bool:
         """Whether nothing is wrong and the budget held."""
-        return not self.findings and all(run.held for run in self.runs)
+        return not self.findings and all(run.within_budget for run in self.runs)
+
+    @property
+    def held(self) -> tuple[bool, ...]:
+        """Whether the budget held at each run: its figures are within it, and the file is sound."""
+        return tuple(not self.findings and run.within_budget for run in self.runs)
 
 
 def audit_node_ledger(path: Path) -> NodeAudit:
@@ -76,41 +81,70 @@ def audit_node_ledger(path: Path) -> NodeAudit:
 def _run(entries: list[dict[str, Any]]) -> NodeRunAudit:
     """The last of these entries, accounted with those before it."""
     last = entries[-1]
-    sums = [_sums(entry["terms"]) for entry in entries]
-    charged = [(each, len(_rounds(entry["terms"]))) for each, entry in zip(sums, entries, strict=True)]
-    sent = [(each, len(entry["rounds"])) for each, entry in zip(sums, entries, strict=True)]
+    units = {charge["unit"] for entry in entries for charge in _saved_charges(entry["terms"])}
+    if len(units) > 1:
+        raise ValueError(f"runs charged per {' and per '.join(sorted(units))} cannot be added up")
+    runs = [_charges(entry["terms"]) for entry in entries]
+    sent = [release for entry in entries for release in _sent(entry)]
     return NodeRunAudit(
         name=last["terms"]["run"],
         budget=last["epsilon"],
         delta=last["delta"],
-        epsilon=composed_epsilon(charged, last["delta"], at_most=last["epsilon"]),
+        epsilon=composed_epsilon(runs, last["delta"], at_most=last["epsilon"]),
         num_rounds=len(_rounds(last["terms"])),
         sent=len(last["rounds"]),
         against_server=epsilon_against_server(sent, last["delta"]),
     )
 
 
+def _saved_charges(terms: dict[str, Any]) -> list[dict[str, Any]]:
+    """The charges of all rounds; terms of ledgers of version 1 have one mechanism for all of them."""
+    if "charges" in terms:
+        charges: list[dict[str, Any]] = json.loads(terms["charges"])
+        return charges
+    event = {"kind": "sampled_gaussian", **terms}
+    return [{"event": event, "count": terms["num_rounds"], "unit": "client"}]
+
+
 def _rounds(terms: dict[str, Any]) -> range:
     """The rounds that a client may be sampled in; all of a run where it does not say when it came."""
-    return range(terms.get("first_round", 0), terms["num_rounds"])
+    num_rounds = sum(charge["count"] for charge in _saved_charges(terms))
+    return range(terms.get("first_round", 0), num_rounds)
 
 
-def _sums(terms: dict[str, Any]) -> SampledSums:
-    return SampledSums(
-        sampling=terms["sampling"],
-        sampling_rate=terms["sampling_rate"],
-        group_size=terms["group_size"],
-        adjacency=terms["adjacency"],
-        noise=terms["noise"],
-        noise_multiplier=terms["noise_stddev"] / terms["clipping_norm"],
-    )
+def _charges(terms: dict[str, Any]) -> list[tuple[SampledSums, int]]:
+    """What the rounds cost that a client may be sampled in."""
+    kept, position = [], 0
+    for charge in _saved_charges(terms):
+        start = max(position, terms.get("first_round", 0))
+        position += charge["count"]
+        if start < position:
+            kept.append({**charge, "count": position - start})
+    return charges_of(kept)
+
+
+def _event(terms: dict[str, Any], round_index: int) -> dict[str, Any]:
+    """The event of a round; that of the last one for a round that the terms do not have."""
+    event: dict[str, Any] = {}
+    position = 0
+    for charge in _saved_charges(terms):
+        event, position = charge["event"], position + charge["count"]
+        if round_index < position:
+            break
+    return event
+
+
+def _sent(entry: dict[str, Any]) -> list[tuple[SampledSums, int]]:
+    """The sums that the server knows this client to be part of, one an update."""
+    events = [{**_event(entry["terms"], index), "num_sums": 1} for index in entry["rounds"]]
+    return charges_of([{"event": event, "count": 1} for event in events])
 
 
 def _check_entry(entry: dict[str, Any]) -> list[str]:
     name, charged, rounds = entry["terms"]["run"], _rounds(entry["terms"]), entry["rounds"]
     findings = []
-    if len(set(rounds)) != len(rounds):
-        findings.append(f"run {name} sent two updates in one round")
+    if any(rounds.count(index) > _event(entry["terms"], index).get("num_sums", 1) for index in rounds):
+        findings.append(f"run {name} sent more updates in one round than it was charged for")
     if any(index not in charged for index in rounds):
         findings.append(f"run {name} sent an update in a round that it was not charged for")
     if not entry["terms"]["sums_hidden"]:

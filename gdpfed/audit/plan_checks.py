@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gdpfed.audit.accounting import SampledSums
+from gdpfed.audit.accounting import SampledSums, charges_of, first_rounds
 from gdpfed.audit.run_files import RunFiles
 
 # Settings that a plan takes over from the configuration as they are.
@@ -12,17 +12,9 @@ COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "samp
 ROUNDING = 1e-9
 
 
-def sums_of(files: RunFiles, group: int) -> SampledSums:
-    """One round of a group as its plan states it."""
-    plan, own = files.plan, files.plan["groups"][group]
-    return SampledSums(
-        sampling=plan["sampling"],
-        sampling_rate=own["sampling_rate"],
-        group_size=own["clients"],
-        adjacency=plan["adjacency"],
-        noise=plan["noise"],
-        noise_multiplier=own["noise_multiplier"],
-    )
+def charges_of_group(files: RunFiles, group: int) -> list[tuple[SampledSums, int]]:
+    """What all rounds of a group cost, as its plan states it."""
+    return charges_of(files.plan["groups"][group]["charges"])
 
 
 def check_plan(files: RunFiles) -> Iterator[str]:
@@ -34,6 +26,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
         )
     if files.plan["private"]:
         yield from _check_settings(files)
+    yield from _check_charges(files)
     yield from _check_assignment(files)
     yield from _check_budgets(files)
 
@@ -50,6 +43,25 @@ def _check_settings(files: RunFiles) -> Iterator[str]:
     for group in plan["groups"]:
         if isinstance(budgets, list) and group["epsilon"] not in budgets:
             yield f"plan.json has a budget of {group['epsilon']:g}, the configuration {budgets}"
+
+
+def _check_charges(files: RunFiles) -> Iterator[str]:
+    """The plan's charges are those of its figures and rounds, and the ledger's are the plan's first ones."""
+    plan, charged = files.plan, files.ledger["charged_rounds"]
+    for index, group in enumerate(plan["groups"]):
+        charges = group["charges"]
+        rounds = sum(charge["count"] for charge in charges)
+        if rounds != plan["num_rounds"]:
+            yield f"the charges of group {index} are for {rounds} rounds, the plan has {plan['num_rounds']}"
+        for name in sorted({charge["unit"] for charge in charges} - {plan["unit"]}):
+            yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
+        (first, _), *_ = charges_of(charges)
+        stated = group["noise_multiplier"] / plan["sums_per_round"] ** 0.5
+        odd = abs(first.noise_multiplier - stated) > ROUNDING * max(stated, 1.0)
+        if odd or first.sampling_rate != group["sampling_rate"] or first.group_size != group["clients"]:
+            yield f"the charges of group {index} are not those of its rate, size and noise in plan.json"
+        if charges_of(files.ledger["charges"][index]) != first_rounds(charges_of(charges), charged):
+            yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
 
 
 def _check_assignment(files: RunFiles) -> Iterator[str]:

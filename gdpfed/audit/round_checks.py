@@ -4,10 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from gdpfed.audit.plan_checks import ROUNDING
 from gdpfed.audit.run_files import RunFiles
+
+Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 # An honest run draws a cohort this unlikely, or all its cohorts together, less than once in a million runs.
 UNLIKELY = 1e-6
@@ -43,38 +47,46 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
         yield f"rounds.jsonl has cohorts of {sizes.shape[1:]} groups, the plan has {len(groups)}"
         return
     for index, group in enumerate(groups):
-        rate, population = group["sampling_rate"], group["clients"]
-        there = _reachable(files, index)
+        population, there = group["clients"], _reachable(files, index)
         if np.any(there > population):
             yield f"rounds.jsonl has {there.max()} clients in reach, group {index} has {population}"
-        if files.plan["sampling"] == "fixed_size":
-            wrong = np.flatnonzero(sizes[:, index] != round(rate * population))
-        else:
-            chance = np.where(drawn, _two_sided(sizes[:, index], there, rate), 1.0)
-            wrong = np.flatnonzero(chance < UNLIKELY / sizes.size)
-            total, trials = int(sizes[drawn, index].sum()), there[drawn].sum()
-            if _two_sided(np.asarray([total]), trials, rate)[0] < UNLIKELY / len(groups):
-                yield (
-                    f"group {index} was asked {total} times in {drawn.sum()} rounds; at rate {rate:.4g} of "
-                    f"{population} clients about {rate * trials:.0f} are to be expected"
-                )
-        for at in wrong[:1]:
+        rates = np.asarray([_event(group, number)["sampling_rate"] for number in range(1, len(sizes) + 1)])
+        for rate in np.unique(rates):
+            yield from _check_rate(files, index, float(rate), rates == rate, sizes, drawn, there)
+
+
+def _check_rate(
+    files: RunFiles, index: int, rate: float, at_rate: Flags, sizes: Counts, drawn: Flags, there: Counts
+) -> Iterator[str]:
+    """The cohorts of one group in the rounds of one rate."""
+    population = files.plan["groups"][index]["clients"]
+    if files.plan["sampling"] == "fixed_size":
+        wrong = np.flatnonzero(at_rate & (sizes[:, index] != round(rate * population)))
+    else:
+        counted = drawn & at_rate
+        chance = np.where(counted, _two_sided(sizes[:, index], there, rate), 1.0)
+        wrong = np.flatnonzero(chance < UNLIKELY / sizes.size)
+        total, trials = int(sizes[counted, index].sum()), there[counted].sum()
+        if _two_sided(np.asarray([total]), trials, rate)[0] < UNLIKELY / len(files.plan["groups"]):
             yield (
-                f"round {at + 1} has a cohort of {sizes[at, index]} in group {index}, not to be expected at "
-                f"rate {rate:.4g} of {population} clients"
+                f"group {index} was asked {total} times in {counted.sum()} rounds; at rate {rate:.4g} of "
+                f"{population} clients about {rate * trials:.0f} are to be expected"
             )
+    for at in wrong[:1]:
+        yield (
+            f"round {at + 1} has a cohort of {sizes[at, index]} in group {index}, not to be expected at "
+            f"rate {rate:.4g} of {population} clients"
+        )
 
 
-def _reachable(files: RunFiles, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _reachable(files: RunFiles, group: int) -> Counts:
     """Of how many clients every round's cohort was drawn; all where the record does not say."""
     everybody = [each["clients"] for each in files.plan["groups"]]
     counts = [(record.get("reachable") or everybody)[group] for record in files.rounds]
     return np.asarray(counts, dtype=np.int64)
 
 
-def _two_sided(
-    sizes: np.ndarray[Any, np.dtype[np.int64]], trials: np.ndarray[Any, np.dtype[np.int64]], rate: float
-) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _two_sided(sizes: Counts, trials: Counts, rate: float) -> npt.NDArray[np.float64]:
     """Twice the smaller tail probability of Binomial(trials, rate) at every size."""
     low = stats.binom.cdf(sizes, trials, rate)
     high = stats.binom.sf(sizes - 1, trials, rate)
@@ -107,16 +119,17 @@ def _check_participations(files: RunFiles) -> Iterator[str]:
 
 def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
     """One round's sums: no more clients than were asked, no less noise than was planned."""
-    asked, answered = sum(record["cohort_sizes"]), sum(record["survivors"])
+    plan = files.plan
+    asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
         yield f"round {record['round']} has sums over {answered} clients, of {asked} that were asked"
-    if not files.plan["private"]:
+    if not plan["private"]:
         return
-    planned = [_planned_stddev(files, index) for index in range(len(files.plan["groups"]))]
-    stddevs = record["noise_stddevs"]
-    # A method that sums all groups together owes each of them its noise.
-    needed = planned if len(stddevs) == len(planned) else [max(planned)] * len(stddevs)
-    for number, (carried, need) in enumerate(zip(stddevs, needed, strict=True)):
+    planned = [_event(group, record["round"])["noise_stddev"] for group in plan["groups"]]
+    sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
+    for number, (carried, groups) in enumerate(sums):
+        # A sum over several groups owes each of them its noise.
+        need = max((planned[index] for index in groups), default=0.0)
         if carried < need * (1 - ROUNDING):
             yield (
                 f"round {record['round']} asked sum {number} for noise of standard deviation {carried:.6g}, "
@@ -124,7 +137,12 @@ def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
             )
 
 
-def _planned_stddev(files: RunFiles, group: int) -> float:
-    own = files.plan["groups"][group]
-    norm: float = own.get("clipping_norm", files.plan["clipping_norm"])
-    return norm * float(own["noise_multiplier"])
+def _event(group: dict[str, Any], round_number: int) -> dict[str, Any]:
+    """What a group was charged for in a round, which counts from 1; the last event for a later one."""
+    event: dict[str, Any] = {}
+    last = 0
+    for charge in group["charges"]:
+        event, last = charge["event"], last + charge["count"]
+        if round_number <= last:
+            break
+    return event

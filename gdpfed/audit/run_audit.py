@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdpfed.audit.accounting import epsilon_after, epsilon_against_server
-from gdpfed.audit.plan_checks import check_plan, sums_of
+from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, first_rounds
+from gdpfed.audit.plan_checks import charges_of_group, check_plan
 from gdpfed.audit.round_checks import check_rounds
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
@@ -36,8 +36,8 @@ class GroupAudit:
     most_rounds: int
 
     @property
-    def held(self) -> bool:
-        """Whether the plan keeps the budget, and so every run of it, however it ends."""
+    def within_budget(self) -> bool:
+        """Whether the plan's figures keep the budget, and so every run of it, however it ends."""
         return math.isinf(self.budget) or max(self.planned, self.spent) <= self.budget
 
 
@@ -55,7 +55,12 @@ class RunAudit:
     @property
     def passed(self) -> bool:
         """Whether nothing is wrong and every budget held."""
-        return not self.findings and all(group.held for group in self.groups)
+        return not self.findings and all(group.within_budget for group in self.groups)
+
+    @property
+    def held(self) -> tuple[bool, ...]:
+        """Whether the budget of each group held: its figures are within it, and no file contradicts them."""
+        return tuple(not self.findings and group.within_budget for group in self.groups)
 
 
 def audit_run(directory: Path) -> RunAudit:
@@ -82,17 +87,18 @@ def audit_run(directory: Path) -> RunAudit:
 
 
 def _group(files: RunFiles, index: int) -> GroupAudit:
-    plan, sums = files.plan, sums_of(files, index)
+    plan, charges = files.plan, charges_of_group(files, index)
     budget = _or_infinite(plan["groups"][index]["epsilon"])
-    charged = files.ledger["charged_rounds"]
     most = max(files.ledger["participations"][index].values(), default=0)
     hidden = plan["private"] and plan["sums_hidden"]
-    against = epsilon_against_server([(sums, most)], plan["delta"])
+    # Where noise differs from round to round, all are taken for those of the least noise.
+    least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
+    against = epsilon_against_server([(least, most)], plan["delta"])
     return GroupAudit(
         clients=plan["groups"][index]["clients"],
         budget=budget,
-        planned=epsilon_after(sums, plan["num_rounds"], plan["delta"], at_most=budget),
-        spent=epsilon_after(sums, charged, plan["delta"], at_most=budget),
+        planned=epsilon_after(charges, plan["delta"], at_most=budget),
+        spent=epsilon_after(charges_of(files.ledger["charges"][index]), plan["delta"], at_most=budget),
         recorded=_or_infinite(files.rounds[-1]["spent_epsilon"][index]) if files.rounds else None,
         against_server=against if hidden or not most else math.inf,
         most_rounds=most,
@@ -102,7 +108,7 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
 def _check_figures(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
     """What the run recorded against what is computed here."""
     for index, group in enumerate(groups):
-        if not group.held:
+        if not group.within_budget:
             yield (
                 f"group {index} was planned for a budget of {group.budget:g}, but its "
                 f"{files.plan['num_rounds']} rounds cost {group.planned:.4g}"
@@ -116,10 +122,10 @@ def _check_figures(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[
 def _check_recorded(files: RunFiles, index: int, group: GroupAudit) -> Iterator[str]:
     """Every round's figure: not below what it costs and, with losses accounted, not far above."""
     tight = files.plan["accountant"] == "pld"
-    sums, delta = sums_of(files, index), files.plan["delta"]
+    charges, delta = charges_of_group(files, index), files.plan["delta"]
     for record in files.rounds:
         recorded = _or_infinite(record["spent_epsilon"][index])
-        computed = epsilon_after(sums, record["round"], delta)
+        computed = epsilon_after(first_rounds(charges, record["round"]), delta)
         too_low = recorded < computed * (1 - AGREES_WITHIN)
         if too_low or (tight and recorded > computed * (1 + AGREES_WITHIN)):
             yield (

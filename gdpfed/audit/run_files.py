@@ -12,13 +12,16 @@ import yaml
 from gdpfed.errors import AuditError
 from gdpfed.runs.records import ASSIGNMENT_FILE, CONFIG_FILE, LEDGER_FILE, PLAN_FILE, ROUNDS_FILE
 
+# The one format that is audited; the audit has this number of its own, as it has all others.
+FORMAT_VERSION = 2
+
 
 @dataclass(frozen=True)
 class RunFiles:
     """What a run directory says.
 
     Attributes:
-        config, plan, ledger: as they were saved.
+        config, plan, ledger: as they were saved, a version aside.
         clients: the ids of every group, each as the runs [start, stop) that it was saved as.
         rounds: one mapping a line.
     """
@@ -34,18 +37,19 @@ class RunFiles:
         """Read a run directory.
 
         Raises:
-            AuditError: a file is missing or cannot be read.
+            AuditError: a file is missing, cannot be read, or is of another format.
         """
         if not directory.is_dir():
             raise AuditError(f"{directory} is no directory of a run")
-        assignment = _mapping(directory / ASSIGNMENT_FILE)
+        plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
+        assignment = _versioned(directory / ASSIGNMENT_FILE, _mapping(directory / ASSIGNMENT_FILE))
         try:
             clients = [[(int(a), int(b)) for a, b in group] for group in assignment["clients"]]
         except (KeyError, TypeError, ValueError) as error:
             raise AuditError(f"{directory / ASSIGNMENT_FILE} is no assignment of clients: {error}") from None
         return cls(
             config=_mapping(directory / CONFIG_FILE),
-            plan=_mapping(directory / PLAN_FILE),
+            plan=plan,
             ledger=_mapping(directory / LEDGER_FILE),
             clients=clients,
             rounds=_lines(directory / ROUNDS_FILE),
@@ -58,10 +62,12 @@ class RunFiles:
     def fingerprint(self) -> str:
         """SHA-256 of the plan, its numbers to six digits, and of the ids of every group.
 
+        How the method weighs the sums costs no privacy and is left out.
         One run of ids enters as the text ``range(start, stop)``, several as little-endian int64; each
         after its length in eight bytes.
         """
-        digest = hashlib.sha256(json.dumps(_six_digits(self.plan), sort_keys=True).encode())
+        plan = {key: value for key, value in self.plan.items() if key != "weighting"}
+        digest = hashlib.sha256(json.dumps(_six_digits(plan), sort_keys=True).encode())
         for group, runs in enumerate(self.clients):
             if len(runs) == 1:
                 ids = f"range({runs[0][0]}, {runs[0][1]})".encode()
@@ -82,6 +88,17 @@ def _mapping(path: Path) -> dict[str, Any]:
     return data
 
 
+def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """The content of a file without the version of its format, which must be the one that is audited."""
+    version = data.get("version", 1)
+    if version != FORMAT_VERSION:
+        raise AuditError(
+            f"{path} has format version {version}, and this audit reads version {FORMAT_VERSION}: "
+            "use the gdpfed that wrote the run"
+        )
+    return {key: value for key, value in data.items() if key != "version"}
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -95,7 +112,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
             record = None
         if not isinstance(record, dict):
             raise AuditError(f"{path} line {number} is no record of a round")
-        records.append(record)
+        records.append(_versioned(path, record))
     return records
 
 

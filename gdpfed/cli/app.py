@@ -1,10 +1,12 @@
-"""Entry point: choose the command, and turn its errors into one line and an exit status."""
+"""Entry point: it chooses the command, and turns errors into one line and an exit status."""
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
 
+import gdpfed
 from gdpfed.cli import audit, partition, plan, report, reproduce, run, simulate
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
 from gdpfed.errors import FailedError, InputError
@@ -20,9 +22,29 @@ COMMANDS = (
 )
 
 
+NOBODY_READS = 141
+"""The exit status of a program that SIGPIPE ends, as a shell tells it."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 done, 1 a run that failed, 2 bad input, 130 interrupted."""
-    options = _parse(sys.argv[1:] if arguments is None else arguments)
+    """Run one command and return the exit status.
+
+    It is 0 for done, 1 for a run that failed, 2 for bad input, 130 for interrupted, and 141 where whatever
+    reads the output, such as ``head``, has closed it: the command then ends without a word.
+    """
+    try:
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer is written at the end of the process: to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parse(arguments)
     command: Command = options.command
     try:
         return command.execute(options)
@@ -56,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_epilog("\n".join(command.examples for command in COMMANDS)) + f"\n\n{OVERRIDES_NOTE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"gdpfed {gdpfed.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         own = commands.add_parser(

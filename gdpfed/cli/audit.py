@@ -34,7 +34,11 @@ def _execute(options: argparse.Namespace) -> int:
     else:
         audit = audit_run(options.run)
     if options.json:
-        print(json.dumps(_without_infinity(asdict(audit) | {"passed": audit.passed}), indent=2))
+        print(
+            json.dumps(
+                _without_infinity(asdict(audit) | {"held": audit.held, "passed": audit.passed}), indent=2
+            )
+        )
     else:
         _show(make_console(), audit)
     return 0 if audit.passed else 1
@@ -59,7 +63,7 @@ def _run_table(audit: RunAudit) -> Table:
     table = _table(
         f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}", RUN_HEADINGS
     )
-    for index, group in enumerate(audit.groups):
+    for index, (group, held) in enumerate(zip(audit.groups, audit.held, strict=True)):
         table.add_row(
             str(index),
             str(group.clients),
@@ -68,14 +72,14 @@ def _run_table(audit: RunAudit) -> Table:
             "" if group.recorded is None else _figure(group.recorded),
             _figure(group.planned),
             f"{_figure(group.against_server)} (K={group.most_rounds})",
-            _yes(group.held),
+            _held(held, group.within_budget),
         )
     return table
 
 
 def _node_table(audit: NodeAudit) -> Table:
     table = _table("runs that this client has begun; each figure counts those above it", NODE_HEADINGS)
-    for run in audit.runs:
+    for run, held in zip(audit.runs, audit.held, strict=True):
         table.add_row(
             run.name[:12],
             _figure(run.budget),
@@ -83,7 +87,7 @@ def _node_table(audit: NodeAudit) -> Table:
             _figure(run.epsilon),
             _figure(run.against_server),
             f"{run.sent}/{run.num_rounds}",
-            _yes(run.held),
+            _held(held, run.within_budget),
         )
     return table
 
@@ -99,8 +103,11 @@ def _figure(value: float) -> str:
     return "none" if isinf(value) else f"{value:.4g}"
 
 
-def _yes(held: bool) -> str:
-    return "yes" if held else "NO"
+def _held(held: bool, within_budget: bool) -> str:
+    """Figures that the files contradict prove nothing, however small they are."""
+    if held:
+        return "yes"
+    return "unproved" if within_budget else "NO"
 
 
 def _without_infinity(value: object) -> object:

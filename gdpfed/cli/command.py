@@ -1,4 +1,4 @@
-"""What a command is: its words for ``--help``, its arguments, and what it does with them."""
+"""A command: its words for ``--help``, its arguments, and the function that runs it."""
 
 import argparse
 from collections.abc import Callable
@@ -40,7 +40,13 @@ def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise the error again: the entry point ends the command quietly."""
+        raise BrokenPipeError
+
+
 def make_console() -> Console:
-    """Standard output, as wide as the terminal, or as a plan's table where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+    """Return standard output: as wide as the terminal, or as wide as a plan's table without one."""
+    console = _Console()
+    return console if console.is_terminal else _Console(width=WIDTH)

@@ -1,4 +1,4 @@
-"""``gdpfed partition``: which client holds how much of what."""
+"""``gdpfed partition``: show how many examples of which class each client holds."""
 
 import argparse
 from pathlib import Path
@@ -20,7 +20,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     # Imported here, since torch takes seconds and the other commands leave it to the run's own processes.
     from gdpfed.report.partition import draw_partition, holdings, partition_table
-    from gdpfed.rounds.task import task_of
+    from gdpfed.rounds.run import task_of
 
     picture: Path | None = options.output
     if picture is not None and (picture.suffix != ".png" or not picture.absolute().parent.is_dir()):

@@ -1,4 +1,4 @@
-"""``gdpfed plan``: what a run would promise, before it is trained."""
+"""``gdpfed plan``: print what a run promises, before anything is trained."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from gdpfed.cli.command import Command, add_overrides, make_console
 from gdpfed.cli.show_plan import show_plan
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, make_method
-from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.methods.base import Method
 from gdpfed.report.plan_table import comparison_table
 
 ACCOUNTANTS = ("pld", "rdp", "theorem1")
@@ -33,11 +33,11 @@ def _execute(options: argparse.Namespace) -> int:
         _compare(options.overrides, as_json=options.json)
         return 0
     config = load(options.overrides)
-    plan = make_method(config).plan
+    method = make_method(config)
     if options.json:
-        print(json.dumps(plan.to_dict(), indent=2, allow_nan=False))
+        print(json.dumps(method.describe(), indent=2, allow_nan=False))
     else:
-        show_plan(make_console(), config, plan)
+        show_plan(make_console(), config, method)
     return 0
 
 
@@ -49,7 +49,7 @@ def _compare(overrides: Sequence[str], *, as_json: bool) -> None:
         make_console().print(comparison_table(rows))
 
 
-def _comparison(overrides: Sequence[str]) -> list[tuple[str, str, PrivacyPlan | str]]:
+def _comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
     fixed = ("method=", "privacy.accountant=")
     common = [override for override in overrides if not override.startswith(fixed)]
     load(common)
@@ -57,23 +57,23 @@ def _comparison(overrides: Sequence[str]) -> list[tuple[str, str, PrivacyPlan | 
         (
             name,
             accountant,
-            _plan_or_reason([*common, f"method={name}", f"privacy.accountant={accountant}"]),
+            _method_or_reason([*common, f"method={name}", f"privacy.accountant={accountant}"]),
         )
         for name in METHODS.names()
         for accountant in (ACCOUNTANTS if name != "fedavg" else ("pld",))
     ]
 
 
-def _plan_or_reason(overrides: Sequence[str]) -> PrivacyPlan | str:
+def _method_or_reason(overrides: Sequence[str]) -> Method | str:
     try:
-        return make_method(load(overrides)).plan
+        return make_method(load(overrides))
     except (ConfigError, PrivacyError) as error:
         return str(error)
 
 
-def _comparison_dict(method: str, accountant: str, plan: PrivacyPlan | str) -> dict[str, object]:
-    outcome: dict[str, object] = {"refused": plan} if isinstance(plan, str) else plan.to_dict()
-    return {"method": method, "accountant": accountant, **outcome}
+def _comparison_dict(name: str, accountant: str, method: Method | str) -> dict[str, object]:
+    outcome: dict[str, object] = {"refused": method} if isinstance(method, str) else method.describe()
+    return {"method": name, "accountant": accountant, **outcome}
 
 
 COMMAND = Command(

@@ -1,21 +1,12 @@
 """``gdpfed reproduce``: a table or figure of the paper, from what is there and what is missing."""
 
 import argparse
-import os
-import sys
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from conf.experiment import experiments, load_experiment
-from conf.schema import Config
-from gdpfed.child_process import can_fork
 from gdpfed.cli.command import Command, add_overrides, make_console
-from gdpfed.errors import ExperimentError
-from gdpfed.experiments.crew import Alone, Crew, Observe
-from gdpfed.experiments.forked import Forked
+from gdpfed.experiments.cells import Setting
 from gdpfed.experiments.reproduce import Reproduction, reproduce
-from gdpfed.experiments.setting import Setting
 from gdpfed.report.table import Table
 
 OUTPUT = Path("runs/reproduce")
@@ -56,7 +47,6 @@ def _execute(options: argparse.Namespace) -> int:
     if options.list or options.experiment is None:
         make_console().print(_list().to_rich())
         return 0
-    _check_jobs(options.jobs)
     setting = Setting(
         datasets=tuple(filter(None, options.datasets.split(","))),
         overrides=tuple(options.overrides),
@@ -69,52 +59,9 @@ def _execute(options: argparse.Namespace) -> int:
         num_seeds=options.seeds,
         output=options.output.absolute(),
         command=options.command_line,
+        num_jobs=options.jobs,
     )
-    complete = reproduce(request, partial(hire, options.jobs), make_console())
-    return 0 if complete else 1
-
-
-def _check_jobs(num_jobs: int | None) -> None:
-    if num_jobs is not None and num_jobs < 1:
-        raise ExperimentError(f"--jobs {num_jobs} must be at least 1")
-    if (num_jobs or 1) > 1 and not can_fork():
-        raise ExperimentError(f"--jobs {num_jobs} cannot be had on {sys.platform}: leave it out")
-
-
-def hire(num_jobs: int | None, num_missing: int) -> Crew:
-    """Who trains what is missing; a single run, or one on a GPU, gets this process and all cores.
-
-    torch takes seconds to import, so this happens only where something is trained.
-    """
-    if num_missing > 1 and num_jobs is None:
-        import torch
-
-        num_jobs = 1 if torch.cuda.is_available() or not can_fork() else len(os.sched_getaffinity(0))
-    jobs = min(num_jobs or 1, num_missing)
-    return Alone(_train) if jobs <= 1 else Forked(_train_on_one_core, _load, jobs)
-
-
-def _train(config: Config, *, observe: Observe | None = None) -> Path:
-    from gdpfed.simulation import simulate
-
-    return simulate(config, observe=observe)
-
-
-def _train_on_one_core(config: Config, *, observe: Observe | None = None) -> Path:
-    """For a process of its own; a number of workers that was asked for is kept."""
-    import torch
-
-    torch.set_num_threads(1)
-    workers = config.simulation.workers or 1
-    return _train(replace(config, simulation=replace(config.simulation, workers=workers)), observe=observe)
-
-
-def _load(config: Config) -> None:
-    """The data, and the modules that would otherwise take every forked process seconds to import."""
-    import gdpfed.simulation  # noqa: F401
-    from gdpfed.rounds.task import task_of
-
-    task_of(config).load()
+    return 0 if reproduce(request, make_console()) else 1
 
 
 def _list() -> Table:

@@ -8,7 +8,8 @@ from gdpfed.cli.show_plan import show_plan
 from gdpfed.launch.simulation_backend import Launch
 from gdpfed.methods import make_method
 from gdpfed.report.progress import RunProgress
-from gdpfed.runs.records import read_rounds, run_path
+from gdpfed.runs.formats import check_json_file
+from gdpfed.runs.records import PLAN_FILE, read_rounds, run_path
 
 EXAMPLES = """\
 gdpfed run method=dp_fedavg run.seed=1            train in simulation, with a progress bar
@@ -21,12 +22,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     config = load(options.overrides)
-    plan = make_method(config).plan
+    method = make_method(config)
     console = make_console()
-    show_plan(console, config, plan)
+    show_plan(console, config, method)
     resuming = config.run.resume is not None
     chosen = config.run.resume or config.run.directory
     directory = run_path(chosen, config.dataset.name, config.method.name)
+    check_json_file(directory / PLAN_FILE)
     launch = Launch.training(
         options.overrides,
         num_clients=config.dataset.num_clients,
@@ -34,7 +36,7 @@ def _execute(options: argparse.Namespace) -> int:
         resuming=resuming,
         dataset_path=config.dataset.path,
     )
-    budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
+    budgets = method.plan.budgets
     waiting = "starting Flower and its workers ..."
     with launch, RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
         while launch.running():

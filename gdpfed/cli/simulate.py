@@ -23,9 +23,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     prepared = PreparedRun.of(load(options.overrides))
-    console, plan = make_console(), prepared.method.plan
-    show_plan(console, prepared.config, plan)
-    budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
+    console, method = make_console(), prepared.method
+    show_plan(console, prepared.config, method)
+    budgets = method.plan.budgets
     try:
         with RunProgress(
             console, prepared.config.run.num_rounds, budgets, waiting="training the first round ..."

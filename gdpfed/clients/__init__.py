@@ -1,1 +1,1 @@
-"""What a client does for one request: train, clip, weight, add noise, encode."""
+"""The client's work for one request: train, weigh, clip, encode, add noise."""

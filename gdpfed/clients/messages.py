@@ -1,4 +1,4 @@
-"""What travels between server and client: message types and record names, the one place both sides read.
+"""Message types and record names, which the server and the clients both read from here.
 
 Everything is either public (parameters, keys, the model), sealed for another client, or masked. Nothing that
 a client computes from its data leaves it in clear: no loss, no example count, no data-dependent field.
@@ -7,9 +7,9 @@ a client computes from its data leaves it in clear: no loss, no example count, n
 JOIN, OFFER, BEGIN = "join", "offer", "begin"
 """The queries."""
 
-ADVERTISE, SHARE, MASKED, CHECK, UNMASK = "advertise", "share", "masked", "check", "unmask"
+ADVERTISE, SHARE, MASK, CHECK, UNMASK = "advertise", "share", "mask", "check", "unmask"
 PLAIN = "plain"
-STAGES = (MASKED, CHECK, UNMASK, ADVERTISE, SHARE, PLAIN)
+STAGES = (MASK, CHECK, UNMASK, ADVERTISE, SHARE, PLAIN)
 """The stages of sums, in the order in which a client answers those of one message.
 
 Each is a record of the message, with its bytes and the run and round that it is of: one message can hold a

@@ -1,4 +1,4 @@
-"""What the server asks a client to train in one round, as flat values that any message can carry."""
+"""The training order: it tells a client what to train in one round, as flat values for a message."""
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,17 +15,32 @@ from gdpfed.learning.task import Task
 
 Scalar = str | int | float
 
-ROUND_FIELDS = ("round_index", "device", "noise", "clipping_norm")
+ROUND_FIELDS = ("round_index", "device", "noise", "work", "clipping_norm", "weight")
+
+
+@dataclass(frozen=True)
+class ClientPart:
+    """One client's part of a sum: the bound on its contribution, and its weight.
+
+    Attributes:
+        clipping_norm: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
+        weight: w_i.
+    """
+
+    clipping_norm: float = inf
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class TrainingOrder:
-    """Task, local training and round.
+    """The order that a client trains by: task, local training and round.
 
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
         noise: the law of the noise that the client adds, gaussian or discrete_gaussian.
-        clipping_norm: C_i, this client's own L2 bound; infinite where it is that of the sum.
+        work: what the client computes: ``update``, its model's change by local training.
+        clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite where it is the sum's.
+        weight: w_i, of what the client computes; clipping comes after it.
     """
 
     task: Task
@@ -33,19 +48,25 @@ class TrainingOrder:
     round_index: int
     device: str
     noise: str = "gaussian"
+    work: str = "update"
     clipping_norm: float = inf
+    weight: float = 1.0
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; the task, which is nested, travels as JSON."""
         flat = {"task": self.task.to_json()} | asdict(self.training)
         return flat | {name: getattr(self, name) for name in ROUND_FIELDS}
 
+    def for_part(self, part: ClientPart) -> Self:
+        """The same order for a client with this part of the sum."""
+        return replace(self, clipping_norm=part.clipping_norm, weight=part.weight)
+
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
         """A hash of this order and the model: the same for clients that are to train the same.
 
-        The clipping norm is left out, as clients of one sum may have their own.
+        Clipping norm and weight are left out, as clients of one sum may have their own.
         """
-        scalars = json.dumps(replace(self, clipping_norm=inf).to_scalars(), sort_keys=True)
+        scalars = json.dumps(self.for_part(ClientPart()).to_scalars(), sort_keys=True)
         return sha256(scalars.encode() + fingerprint(theta)).digest()
 
     @classmethod

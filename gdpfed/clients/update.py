@@ -1,8 +1,8 @@
-"""From the server's order to the integers that are summed: train, clip, add noise, encode."""
+"""A client's contribution: train, weigh, clip, encode as integers, add noise."""
 
 import os
 from functools import lru_cache
-from math import isinf
+from math import inf, isinf
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from gdpfed.learning.datasets.own import own_split
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.task import Task, choose_device
-from secagg import ClientSession, Encoding, RoundParameters, keystream
+from secagg import ClientSession, Encoding, SumParameters, keystream
 
 
 class OrderError(InputError):
@@ -24,9 +24,12 @@ class OrderError(InputError):
 
 
 def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator:
-    """Chooses one client's batches in one round."""
+    """Return the generator that chooses one client's batches in one round."""
     return np.random.default_rng([order.task.seed, client_id, order.round_index])
 
+
+WORKS = {"update": local_update}
+"""What clients compute for a sum, by the name that an order gives it."""
 
 # Where a process outlives a message, as in simulation, the architecture is built once.
 _model = lru_cache(maxsize=1)(Task.build_model)
@@ -39,17 +42,22 @@ def update_steps(
     client_id: int,
     own_data: Path | None = None,
 ) -> npt.NDArray[np.int64]:
-    """One client's update in integer steps, shape (d,), without noise.
+    """One client's contribution in integer steps, shape (d,), without noise: clip(w_i Delta_i, w_i C_i).
 
-    It is clipped to ``clip_bound``, a hair below C_i, so that after rounding to the grid its L2 norm is at
-    most C_i: the order's clipping norm, which may not be above the sum's.
+    It is clipped to ``clip_bound``, a hair below w_i C_i, so that after rounding to the grid its L2 norm is
+    at most w_i C_i: the order's clipping norm, which may not be above the sum's.
 
     ``own_data`` is the file with this client's own examples; without one its part of the data set.
 
     Raises:
         EncodingError: the update has a coordinate that would wrap the sum (without clipping only).
+        OrderError: a work that there is not, or a weight that is none.
     """
-    update = local_update(
+    if order.work not in WORKS:
+        raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
+    if not 0.0 < order.weight < inf:
+        raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
+    update = WORKS[order.work](
         _model(order.task),
         theta,
         _examples(order.task, client_id, own_data),
@@ -58,7 +66,7 @@ def update_steps(
         device=choose_device(order.device),
     )
     own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
-    return own.encode(clip(update, own.clip_bound).cpu().numpy())
+    return own.encode(clip(order.weight * update, own.clip_bound).cpu().numpy())
 
 
 def _examples(task: Task, client_id: int, own_data: Path | None) -> Split:
@@ -71,7 +79,7 @@ def _examples(task: Task, client_id: int, own_data: Path | None) -> Split:
 
 def noise_steps(
     order: TrainingOrder,
-    parameters: RoundParameters,
+    parameters: SumParameters,
     num_contributors: int,
     session: ClientSession | None = None,
 ) -> npt.NDArray[np.int64]:
@@ -91,7 +99,7 @@ def noise_steps(
 
 
 def _rounded_gaussian(
-    parameters: RoundParameters, num_contributors: int, device: torch.device
+    parameters: SumParameters, num_contributors: int, device: torch.device
 ) -> npt.NDArray[np.int64]:
     """Gaussian noise from a keystream under a fresh key of the operating system, rounded to the grid."""
     if parameters.noise_levels:

@@ -1,7 +1,9 @@
-"""Progress of an experiment: runs done, the rounds of those at work, and the time left."""
+"""Show the progress of an experiment: runs done, the rounds of those in training, and the time left."""
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import timedelta
+from statistics import fmean
 from time import monotonic
 from typing import Self
 
@@ -9,27 +11,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from conf.experiment import Experiment
-from gdpfed.experiments.pace import Pace, clock
+from gdpfed.errors import GDPFedError, InputError
 from gdpfed.experiments.runs import CellRun
 from gdpfed.runs.records import RoundRecord, read_rounds
 
 
-@dataclass
-class _AtWork:
-    """A run that is being trained: its bar, since when, and how it is doing."""
-
-    bar: TaskID
-    started: float
-    shown: str
-
-
 class ExperimentProgress:
-    """On a terminal a bar for the runs and one for each run at work; elsewhere one line a run.
+    """Shows, on a terminal, a bar for all runs and one for each in training; elsewhere prints a line a run.
 
     Args:
         console: where to.
         experiment: for the names of rows and columns.
-        runs: all of them.
+        runs: all of them, each directory once.
         num_jobs: how many are trained at a time.
     """
 
@@ -37,13 +30,13 @@ class ExperimentProgress:
         self, console: Console, experiment: Experiment, runs: Sequence[CellRun], num_jobs: int
     ) -> None:
         self.console, self.experiment, self.num_jobs = console, experiment, num_jobs
-        self._left = {id(run): run.config.run.num_rounds for run in runs if not run.finished}
-        self._datasets = {id(run): run.config.dataset.name for run in runs}
-        self._at_work: dict[int, _AtWork] = {}
-        self._count, self._done = len(runs), 0
-        self._pace = Pace()
-        for run in runs:
-            self._see_earlier(run)
+        self._count = len(runs)
+        self._to_do = {run for run in runs if not run.finished}
+        # What finished runs took tells how long others will take.
+        self._records: dict[CellRun, list[RoundRecord]] = {
+            run: read_rounds(run.path) if run.finished else [] for run in runs
+        }
+        self._bars_of: dict[CellRun, tuple[TaskID, float]] = {}
         self._bars = Progress(
             TextColumn("{task.fields[what]}"),
             BarColumn(bar_width=16),
@@ -55,7 +48,7 @@ class ExperimentProgress:
             # Drawn when something happens: a thread that draws would be in the way of forks.
             auto_refresh=False,
         )
-        self._runs_bar = self._bars.add_task("", total=len(runs), what="runs")
+        self._runs_bar = self._bars.add_task("loading data", total=self._count, what="runs")
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -65,50 +58,70 @@ class ExperimentProgress:
         self._bars.stop()
 
     def started(self, run: CellRun) -> None:
-        """Show a run's own bar."""
-        label = self._label(run)
-        bar = self._bars.add_task(label, total=run.config.run.num_rounds, what="rounds")
-        self._at_work[id(run)] = _AtWork(bar, monotonic(), label)
-        self._bars.refresh()
-
-    def round_done(self, run: CellRun, record: RoundRecord) -> None:
-        """Move the run's bar."""
-        self._pace.see(run.config.dataset.name, record.seconds)
-        self._left[id(run)] = run.config.run.num_rounds - record.round
-        work = self._at_work[id(run)]
-        work.shown = f"{self._label(run)}, accuracy {100 * record.accuracy:.1f} %"
-        self._bars.update(work.bar, completed=record.round, description=work.shown)
+        """Add a run's own bar."""
+        bar = self._bars.add_task(self._label(run), total=run.config.run.num_rounds, what="rounds")
+        self._bars_of[run] = bar, monotonic()
         self._show_runs()
 
-    def done(self, run: CellRun) -> None:
-        """Count a run; why a cell is missing stands below the table, once."""
-        self._done += 1
-        self._left.pop(id(run), None)
-        work = self._at_work.pop(id(run), None)
-        if work is not None:
-            self._bars.remove_task(work.bar)
+    def update(self, run: CellRun) -> None:
+        """Show the rounds that a run has recorded so far."""
+        records = read_rounds(run.path)
+        if len(records) > len(self._records[run]):
+            self._records[run] = records
+            self._bars.update(self._bars_of[run][0], completed=len(records), description=self._label(run))
+            self._show_runs()
+
+    def stopped(self, run: CellRun) -> None:
+        """Remove a run's own bar."""
+        self._bars.remove_task(self._bars_of.pop(run)[0])
+
+    def done(self, run: CellRun, error: GDPFedError | None) -> None:
+        """Count a run; its failure is said at once, but why input was refused stands below the table."""
+        self._to_do.discard(run)
+        if run in self._bars_of:
+            self.update(run)
             if not self.console.is_terminal:
-                taken = clock(monotonic() - work.started)
-                line = f"{self._done}/{self._count} {work.shown}, took {taken}, left {self._time_left()}"
-                self.console.print(line)
+                done, left = self._count - len(self._to_do), self._time_left()
+                took = _clock(monotonic() - self._bars_of[run][1])
+                self.say(f"{done}/{self._count} {self._label(run)}, took {took}, left {left}")
+            self.stopped(run)
+        if error is not None and not isinstance(error, InputError):
+            self.say(str(error))
         self._show_runs()
 
-    def _see_earlier(self, run: CellRun) -> None:
-        """Finished runs tell how long such rounds take."""
-        for record in read_rounds(run.path) if run.finished else []:
-            self._pace.see(run.config.dataset.name, record.seconds)
+    def say(self, text: str) -> None:
+        """Print a line above the bars."""
+        self.console.print(text, soft_wrap=True)
 
     def _show_runs(self) -> None:
-        description = f"left {self._time_left()}"
-        self._bars.update(self._runs_bar, completed=self._done, description=description, refresh=True)
+        done, left = self._count - len(self._to_do), f"left {self._time_left()}"
+        self._bars.update(self._runs_bar, completed=done, description=left, refresh=True)
 
     def _time_left(self) -> str:
-        one_after_the_other = self._pace.left(
-            (self._datasets[key], rounds) for key, rounds in self._left.items()
+        """From the mean seconds a round by data set; one without rounds counts as the mean of the others."""
+        seconds = defaultdict(list)
+        for run, records in self._records.items():
+            for record in records:
+                if "total" in record.seconds:
+                    seconds[run.config.dataset.name].append(record.seconds["total"])
+        if not seconds:
+            return "?"
+        means = {name: fmean(each) for name, each in seconds.items()}
+        mean = fmean(means.values())
+        left = sum(
+            (run.config.run.num_rounds - len(self._records[run])) * means.get(run.config.dataset.name, mean)
+            for run in self._to_do
         )
-        return clock(None if one_after_the_other is None else one_after_the_other / self.num_jobs)
+        return _clock(left / self.num_jobs)
 
     def _label(self, run: CellRun) -> str:
         column = self.experiment.columns.get(run.cell.column)
         names = [run.cell.dataset, self.experiment.rows[run.cell.row].label]
-        return ", ".join([*names, *([column.label] if column else []), f"seed {run.seed}"])
+        names += [*([column.label] if column else []), f"seed {run.seed}"]
+        records = self._records[run]
+        return ", ".join(names) + (f", accuracy {100 * records[-1].accuracy:.1f} %" if records else "")
+
+
+def _clock(seconds: float) -> str:
+    """``h:mm:ss``."""
+    return str(timedelta(seconds=round(seconds)))

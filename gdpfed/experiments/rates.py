@@ -10,9 +10,7 @@ from matplotlib.axes import Axes
 from conf.experiment import Experiment
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
-from gdpfed.experiments.footnotes import Footnotes
-from gdpfed.experiments.layout import dataset_label
-from gdpfed.experiments.presentation import Presentation
+from gdpfed.experiments.presentation import Footnotes, Presentation, dataset_label
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.gdpfed import GDPFedPlus
 from gdpfed.methods.rates import configured_delta, group_rates

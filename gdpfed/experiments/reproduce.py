@@ -1,6 +1,7 @@
 """One experiment from its file to its table: train what is missing, plan what needs no training, write."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,21 +9,27 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.experiment import Experiment
-from gdpfed.errors import ExperimentError
-from gdpfed.experiments.accuracy import accuracy_figures, accuracy_tables
-from gdpfed.experiments.accuracy_pictures import accuracy_picture, convergence_picture
-from gdpfed.experiments.cells import Cell, cells_of
-from gdpfed.experiments.crew import Crew
-from gdpfed.experiments.files import changes_note, planned_entry, trained_entry, write_experiment
+from gdpfed.child_process import can_fork
+from gdpfed.errors import ExperimentError, InputError
+from gdpfed.experiments.accuracy import (
+    accuracy_figures,
+    accuracy_picture,
+    accuracy_tables,
+    convergence_picture,
+)
+from gdpfed.experiments.cells import Cell, Setting, cells_of
 from gdpfed.experiments.noise import present_noise
-from gdpfed.experiments.outcomes import Outcome, outcomes_of
-from gdpfed.experiments.output_lock import the_only_one
-from gdpfed.experiments.presentation import Presentation
+from gdpfed.experiments.presentation import (
+    Presentation,
+    changes_note,
+    planned_entry,
+    trained_entry,
+    write_experiment,
+)
 from gdpfed.experiments.progress import ExperimentProgress
 from gdpfed.experiments.rates import present_rates
-from gdpfed.experiments.runner import train_missing
-from gdpfed.experiments.runs import CellRun, runs_of
-from gdpfed.experiments.setting import Setting
+from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
+from gdpfed.experiments.training import SIMULATION, Trainer, choose_num_jobs, train_missing
 
 PLANNED = {"noise": present_noise, "rates": present_rates}
 PICTURES = {"accuracy": accuracy_picture, "convergence": convergence_picture}
@@ -38,6 +45,7 @@ class Reproduction:
         num_seeds: runs a cell, with seeds 0, 1, ...
         output: where runs and tables go.
         command: the command line, to say how to continue.
+        num_jobs: runs to train at a time; None for one a core.
     """
 
     experiment: Experiment
@@ -45,6 +53,20 @@ class Reproduction:
     num_seeds: int
     output: Path
     command: str
+    num_jobs: int | None = None
+
+    def check(self) -> None:
+        """Refuse numbers that cannot be had.
+
+        Raises:
+            ExperimentError: one line that names the value and the remedy.
+        """
+        if self.num_seeds < 1:
+            raise ExperimentError(f"--seeds {self.num_seeds} must be at least 1")
+        if self.num_jobs is not None and self.num_jobs < 1:
+            raise ExperimentError(f"--jobs {self.num_jobs} must be at least 1")
+        if (self.num_jobs or 1) > 1 and not can_fork():
+            raise ExperimentError(f"--jobs {self.num_jobs} cannot be had on {sys.platform}: leave it out")
 
     @property
     def directory(self) -> Path:
@@ -57,24 +79,24 @@ class Reproduction:
         return self.setting.datasets_of(self.experiment)
 
 
-def reproduce(request: Reproduction, hire: Callable[[int], Crew], console: Console) -> bool:
-    """Do what is asked and print the table; returns whether every cell is there.
+def reproduce(request: Reproduction, console: Console, trainer: Trainer = SIMULATION) -> bool:
+    """Do what is asked and print the table; returns whether every run is there.
 
     Args:
         request: what is asked.
-        hire: who trains so many missing runs.
         console: for progress and the table.
+        trainer: loads data and trains.
 
     Raises:
         ConfigError, PrivacyError, ExperimentError, ReportError: one line; before anything is trained.
+        RunError: nothing is finished, and a training has failed.
         KeyboardInterrupt: with a line that says how to continue; what is finished is written.
     """
-    if request.num_seeds < 1:
-        raise ExperimentError(f"--seeds {request.num_seeds} must be at least 1")
+    request.check()
     cells = cells_of(request.experiment, request.setting)
-    with the_only_one(request.output):
+    with lock_output(request.output):
         if request.experiment.trained:
-            return _train(request, cells, hire, console)
+            return _train(request, cells, console, trainer)
         _compute(request, cells, console)
         return True
 
@@ -85,23 +107,31 @@ def _compute(request: Reproduction, cells: Sequence[Cell], console: Console) -> 
     _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
 
 
-def _train(
-    request: Reproduction, cells: Sequence[Cell], hire: Callable[[int], Crew], console: Console
-) -> bool:
-    runs = runs_of(cells, request.num_seeds, request.output)
-    crew = hire(sum(not run.finished for run in runs))
+def _train(request: Reproduction, cells: Sequence[Cell], console: Console, trainer: Trainer) -> bool:
+    cell_runs = runs_of(cells, request.num_seeds, request.output)
+    runs = distinct(cell_runs)
+    for run in runs:
+        run.check()
+    missing = [run for run in runs if not run.finished]
+    num_jobs = choose_num_jobs(request.num_jobs, len(missing))
     try:
-        with ExperimentProgress(console, request.experiment, runs, crew.num_jobs) as progress:
-            reasons = train_missing(runs, crew, progress)
+        with ExperimentProgress(console, request.experiment, runs, num_jobs) as progress:
+            errors = train_missing(missing, trainer, num_jobs, progress)
     except KeyboardInterrupt:
         if any(run.finished for run in runs):
-            _write_outcomes(request, outcomes_of(cells, runs, {}), console)
-        raise KeyboardInterrupt(_how_to_continue(runs, request.command)) from None
-    outcomes = outcomes_of(cells, runs, reasons)
+            _write_outcomes(request, outcomes_of(cells, cell_runs, {}), console)
+        finished = sum(run.finished for run in runs)
+        raise KeyboardInterrupt(
+            f"interrupted after {finished} of {len(runs)} runs; the same command continues: {request.command}"
+        ) from None
+    outcomes = outcomes_of(cells, cell_runs, errors)
     if not any(outcome.finished for outcome in outcomes):
-        raise ExperimentError(f"nothing can be run of {request.experiment.name}: {outcomes[0].reason}")
+        error = next(iter(errors.values()))
+        if isinstance(error, InputError):
+            raise ExperimentError(f"nothing can be run of {request.experiment.name}: {error}")
+        raise error
     _write_outcomes(request, outcomes, console)
-    return not reasons
+    return not errors
 
 
 def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> None:
@@ -131,8 +161,3 @@ def _write(
     if changes:
         console.print(changes_note(changes).replace("**", ""))
     console.print(f"Table, picture and configurations are in {request.directory}", soft_wrap=True)
-
-
-def _how_to_continue(runs: Sequence[CellRun], command: str) -> str:
-    finished = sum(run.finished for run in runs)
-    return f"interrupted after {finished} of {len(runs)} runs; the same command continues: {command}"

@@ -1,22 +1,27 @@
-"""The run directory of a cell and a seed: a stable name, and what is in it already."""
+"""The runs of an experiment's cells: their directories, what is in them, and the lock of the one writer."""
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from conf.schema import Config
-from gdpfed.errors import ExperimentError
+from gdpfed.errors import ExperimentError, GDPFedError
 from gdpfed.experiments.cells import Cell
-from gdpfed.report.finished_run import read_run, read_settings
-from gdpfed.report.lines import computed_settings
+from gdpfed.report.finished_run import FinishedRun, read_run, read_settings
+from gdpfed.report.lines import Line, computed_settings
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
 from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE
 
 RUNS_DIRECTORY = "runs"
 DIGEST_LENGTH = 10
+LOCK_FILE = ".lock"
+NOT_YET = "not run yet"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,3 +103,68 @@ def run_name(config: Config) -> str:
     settings = json.dumps(computed_settings(asdict(config)), sort_keys=True)
     digest = sha256(settings.encode()).hexdigest()[:DIGEST_LENGTH]
     return f"{config.dataset.name}-{config.method.name}-{digest}-seed{config.run.seed}"
+
+
+def distinct(runs: Iterable[CellRun]) -> list[CellRun]:
+    """One run for every directory: two cells may come to the same configuration, and then share one."""
+    by_path: dict[Path, CellRun] = {}
+    for run in runs:
+        by_path.setdefault(run.path, run)
+    return list(by_path.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A cell with its finished runs.
+
+    Attributes:
+        runs: all runs that belong to it, finished or not.
+        finished: those that are.
+        reason: why none of them is; None if one is.
+    """
+
+    cell: Cell
+    runs: tuple[CellRun, ...]
+    finished: tuple[FinishedRun, ...]
+    reason: str | None
+
+    @property
+    def line(self) -> Line | None:
+        """The finished runs as one line; None without any."""
+        return Line(self.cell.row, self.finished) if self.finished else None
+
+
+def outcomes_of(
+    cells: Sequence[Cell], runs: Sequence[CellRun], errors: Mapping[Path, GDPFedError]
+) -> list[Outcome]:
+    """Every cell's finished runs.
+
+    Raises:
+        ReportError: a damaged run; names its directory.
+    """
+    return [_outcome(cell, tuple(run for run in runs if run.cell is cell), errors) for cell in cells]
+
+
+def _outcome(cell: Cell, runs: tuple[CellRun, ...], errors: Mapping[Path, GDPFedError]) -> Outcome:
+    finished = tuple(read_run(run.path) for run in runs if run.finished)
+    reason = (
+        None if finished else next((str(errors[run.path]) for run in runs if run.path in errors), NOT_YET)
+    )
+    return Outcome(cell, runs, finished, reason)
+
+
+def lock_output(output: Path) -> AbstractContextManager[object]:
+    """Hold the directory, made if need be; it is free again once this process ends, however it ends.
+
+    Raises:
+        ExperimentError: another process holds it, or it cannot be made.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        return FileLock(output / LOCK_FILE).acquire(blocking=False)
+    except Timeout:
+        raise ExperimentError(
+            f"--output {output} is in use by another reproduce: wait for it, or choose another"
+        ) from None
+    except OSError as error:
+        raise ExperimentError(f"--output {output} cannot be a directory: {error.strerror}") from None

@@ -111,7 +111,8 @@ def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool
     """
     if not (PROJECT / "pyproject.toml").is_file():
         raise LaunchError(
-            f"{PROJECT} holds no pyproject.toml: training needs a checkout of the project, installed in place"
+            f"{PROJECT} holds no pyproject.toml: training over Flower needs a checkout of the project, from "
+            "which Flower takes the app; 'gdpfed simulate' needs none"
         )
     if not resuming:
         require_unused(directory)

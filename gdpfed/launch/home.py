@@ -1,4 +1,4 @@
-"""A Flower home under the project, and every process that lives in it: they end together, however they came.
+"""A Flower home under the project: its directory and all processes in it end together.
 
 Flower's programs start others and let some of them outlive themselves. Whatever was started here, by
 whatever way it detached itself, carries a directory under this home in its environment and is ended with it.
@@ -20,9 +20,8 @@ from typing import Self
 
 import psutil
 
-from gdpfed import CACHE
-
 PROJECT = Path(__file__).resolve().parents[2]
+CACHE = PROJECT / ".flwr" / "cache"
 HOMES_VARIABLE = "GDPFED_FLOWER_HOMES"
 """Names the environment variable that puts Flower's homes elsewhere than under the project."""
 HOMES = Path(os.environ.get(HOMES_VARIABLE, PROJECT / ".flwr")).absolute()
@@ -42,7 +41,7 @@ _KEEP_OUT_OF_THE_USERS_HOME = {
 
 
 class FlowerHome:
-    """A new directory under ``with``; left, however, no process lives in it and it is gone.
+    """A new Flower home for a ``with`` block; after the block it has no process and is deleted.
 
     Attributes:
         path: the directory; ``FLWR_HOME`` of what is started in it, unless a folder of it is named.
@@ -54,6 +53,7 @@ class FlowerHome:
         for directory in (CACHE, HOMES):
             directory.mkdir(parents=True, exist_ok=True)
         self.path = Path(tempfile.mkdtemp(dir=HOMES))
+        self._started: list[subprocess.Popen[bytes]] = []
         self._previous_handler = signal.signal(signal.SIGTERM, _interrupt)
         return self
 
@@ -63,6 +63,8 @@ class FlowerHome:
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.end()
+            for process in self._started:
+                process.poll()  # takes note of its end, so that nothing is left to be warned of
             shutil.rmtree(self.path, ignore_errors=True)
         finally:
             signal.signal(signal.SIGINT, interrupt)
@@ -105,7 +107,7 @@ class FlowerHome:
         home = self.path / folder
         home.mkdir(parents=True, exist_ok=True)
         with (self.path / log).open("ab") as output:
-            return subprocess.Popen(  # noqa: S603 - our own programs
+            process = subprocess.Popen(  # noqa: S603 - our own programs
                 [str(Path(sys.executable).with_name(program)), *arguments],
                 env=self.environment(home) | dict(environment or {}),
                 cwd=PROJECT,
@@ -114,6 +116,8 @@ class FlowerHome:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._started.append(process)
+        return process
 
     def environment(self, home: Path) -> dict[str, str]:
         """The environment of a program whose ``FLWR_HOME`` is ``home``."""
@@ -126,7 +130,7 @@ class FlowerHome:
         }
 
     def read(self, log: str) -> str:
-        """What was logged so far, without colours."""
+        """Return the log so far, without colours."""
         return _COLOUR.sub("", (self.path / log).read_text(encoding="utf-8", errors="replace"))
 
     def processes(self, folder: str = "") -> Iterator[psutil.Process]:

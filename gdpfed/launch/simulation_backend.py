@@ -30,7 +30,7 @@ START_SECONDS = 60.0
 
 
 class Launch:
-    """One ``flwr run`` under ``with``: entered, it is running; left, however, nothing of it runs any more.
+    """One ``flwr run`` for a ``with`` block: it runs inside, and all its processes end with the block.
 
     Args:
         app: directory of the Flower app.

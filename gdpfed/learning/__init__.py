@@ -1,1 +1,1 @@
-"""What a client and the evaluating server compute with a model; knows no privacy accounting and no Flower."""
+"""Data, models, local training and evaluation, without privacy accounting and without Flower."""

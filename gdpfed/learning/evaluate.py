@@ -1,5 +1,6 @@
 """Accuracy and loss of a model on examples that no client has."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from gdpfed.learning.datasets import Examples
 from gdpfed.learning.models import assign
+from gdpfed.learning.task import Task, choose_device
 
 BATCH_SIZE = 1024
 
@@ -37,3 +39,9 @@ def evaluate(
             right += int((logits.argmax(dim=1) == y).sum())
             loss += float(cross_entropy(logits, y, reduction="sum"))
     return Evaluation(accuracy=right / len(data), loss=loss / len(data))
+
+
+def central_evaluation(task: Task, device_name: str) -> Callable[[npt.NDArray[np.float32]], Evaluation]:
+    """A function from parameters of shape (d,) to accuracy and loss on the task's test split."""
+    model, test, device = task.build_model(), task.load().test, choose_device(device_name)
+    return lambda theta: evaluate(model, theta, test, device=device)

@@ -1,4 +1,4 @@
-"""What is learned: data set, model, and how the examples are shared out. Small enough for every message."""
+"""The learning task: data set, model and partition, small enough for every message."""
 
 import json
 from dataclasses import asdict, dataclass, replace

@@ -1,79 +1,49 @@
-"""What a method is: a plan, the cohorts it chooses, the sums it asks for, and its step.
+"""The base of all methods: a plan, the sums that it asks for, and its step.
 
-The round loop knows nothing else of a method. It lets the method choose the round's cohorts, charges
-them to the ledger, and calls :meth:`Method.round`, which asks for as many sums as it needs: all at once
-(the default) or one after the other, from whatever model each of them is to start from.
+The round loop knows nothing else of a method. It draws the round's cohorts as the plan says, charges the
+round to the ledger, and calls :meth:`Method.round`, which asks for its sums: all at once (the default) or
+one after the other, each from the model that it is to start from. Every request goes through the ledger,
+which refuses what the plan has not charged.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
+from gdpfed.methods.weighting import Weighting
+from gdpfed.privacy.ledgers.charged import NoiseAt, Release, Vector
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_shares
-from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.privacy.sampling.laws import ClientIds
 
-Vector = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    from gdpfed.learning.local_update import LocalTraining
+
 Theta = npt.NDArray[np.float32]
 
 
-class NoiseAt(Enum):
-    """Who adds the noise of a sum: every client its share, or nobody."""
-
-    CLIENT = "client"
-    NOWHERE = "nowhere"
-
-
-@dataclass(frozen=True, eq=False)
-class SumRequest:
-    """One sum of clipped, noised updates over a cohort.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SumRequest(Release):
+    """One sum that a method asks for: what clients compute, and the privacy side of it.
 
     Attributes:
-        name: unique in the round, bound into the masks of the sum.
-        clients: ids of the cohort.
-        clipping_norm: C, the L2 bound on every update; infinite for none.
-        noise_multiplier: sigma; the sum carries noise of variance at least C^2 sigma^2 a coordinate.
-        noise_at: who adds it.
-        client_clipping_norms: C_i <= C of every client, in the order of ``clients``, where the clients
-            of one sum have bounds of their own; the noise multiplier is C sigma / C_i for them.
-
-    Raises:
-        ValueError: bounds that are not one a client in (0, C].
+        start: the model that clients start from, shape (d,).
+        training: how they train; None for the run's own training at the round's learning rate.
     """
 
-    name: str
-    clients: npt.NDArray[np.int64]
-    clipping_norm: float
-    noise_multiplier: float
-    noise_at: NoiseAt
-    client_clipping_norms: Vector | None = None
-
-    def __post_init__(self) -> None:
-        norms = self.client_clipping_norms
-        if norms is None:
-            return
-        if norms.shape != self.clients.shape or not np.all((norms > 0) & (norms <= self.clipping_norm)):
-            raise ValueError(
-                f"{self.name}: client_clipping_norms must be {len(self.clients)} numbers above 0 and "
-                f"at most the sum's {self.clipping_norm}"
-            )
-
-    @property
-    def noise_stddev(self) -> float:
-        """C sigma, per coordinate of the sum; 0 without noise, whatever C is."""
-        return self.clipping_norm * self.noise_multiplier if self.noise_multiplier else 0.0
+    start: Theta
+    training: "LocalTraining | None" = None
 
 
 @dataclass(frozen=True, eq=False)
 class ClientSum:
-    """What came of a request: the sum, or None where too few clients were left for one.
+    """The answer to a request: the sum, or None where too few clients were left.
 
     Attributes:
         total: y_m of shape (d,) in float64, or None.
@@ -81,6 +51,7 @@ class ClientSum:
         failure: why there is none, in one line.
         upload_bytes: what a client sent for it, in bytes a coordinate.
         noise_stddev: C sigma, the standard deviation of the noise that was asked for, at least.
+        groups: whose cohorts it was asked of.
     """
 
     name: str
@@ -89,9 +60,12 @@ class ClientSum:
     failure: str | None = None
     upload_bytes: float = 0.0
     noise_stddev: float = 0.0
+    groups: tuple[int, ...] = ()
 
 
-SumUpdates = Callable[[Theta, Sequence[SumRequest]], list[ClientSum]]
+Cohorts = Sequence[ClientIds]
+SumUpdates = Callable[[Sequence[SumRequest]], list[ClientSum]]
+"""Charges requests and has them summed; refuses what goes beyond the plan."""
 
 
 class Method(ABC):
@@ -99,62 +73,78 @@ class Method(ABC):
 
     Attributes:
         name: what it is chosen by, as in ``method=<name>``.
-        config_class: of a method that another package brings along, the dataclass of its options; those
-            of the project's own methods are in :data:`conf.schema.METHODS`.
+        config_class: the dataclass of its options, which stand in ``conf/method/<name>.yaml``.
     """
 
     name: ClassVar[str]
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
 
-    def __init__(self, plan: PrivacyPlan, *, server_learning_rate: float) -> None:
+    def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:
         self.plan = plan
+        self.weighting = weighting
         self.server_learning_rate = server_learning_rate
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Plan the configured run."""
-        return cls(cls.make_plan(config), server_learning_rate=config.method.server_learning_rate)
+        plan = cls.make_plan(config)
+        return cls(
+            plan,
+            cls.make_weighting(config, plan),
+            server_learning_rate=config.method.server_learning_rate,
+        )
 
     @classmethod
     @abstractmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
-        """What the method promises under this configuration."""
+        """Return the plan, which says what the method promises under this configuration."""
 
-    def cohorts(self, round_index: int, sampling_key: bytes) -> list[npt.NDArray[np.int64]]:
-        """The clients of every group of the plan that take part in a round."""
-        return list(draw_cohorts(self.plan, round_index, sampling_key))
+    @classmethod
+    def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
+        """Return the weights of the plan's sums, by ``method.reweighting`` if there is such an option."""
+        return Weighting.of(plan, getattr(config.method, "reweighting", "uniform"))
 
-    def requests(self, cohorts: Sequence[npt.NDArray[np.int64]]) -> list[SumRequest]:
-        """One sum a group, noised on the clients."""
-        noise_at = NoiseAt.CLIENT if self.plan.private else NoiseAt.NOWHERE
+    def describe(self) -> dict[str, Any]:
+        """The plan and the weighting in their JSON form, as they are printed and saved."""
+        return {**self.plan.to_dict(), "weighting": self.weighting.to_dict(self.plan)}
+
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
+        """Return the requests of a round: one sum a group, noised on the clients."""
+        stretches = [group.stretch(round_index) for group in self.plan.groups]
         return [
             SumRequest(
                 name=f"group {index}",
                 clients=cohort,
-                clipping_norm=self.plan.clipping_norm,
-                noise_multiplier=group.noise_multiplier,
-                noise_at=noise_at,
+                clipping_norm=stretch.clipping_norm,
+                noise_multiplier=stretch.noise_multiplier,
+                noise_at=self.noise_at,
+                noise=self.plan.noise,
+                start=theta,
             )
-            for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
+            for index, (stretch, cohort) in enumerate(zip(stretches, cohorts, strict=True))
         ]
 
-    def requests_ahead(self, cohorts: Sequence[npt.NDArray[np.int64]]) -> list[SumRequest]:
-        """What :meth:`round` will first ask for over these cohorts, as far as is known a round before.
+    @property
+    def noise_at(self) -> NoiseAt:
+        """Say who adds noise under this plan."""
+        return NoiseAt.CLIENT if self.plan.private else NoiseAt.NOWHERE
+
+    def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
+        """Return the first requests of the next round, as far as they are known a round before.
 
         Clients agree on the keys of these sums while the round before is still running, which saves two
         of its four exchanges. A request that then comes otherwise agrees on keys of its own. A method
-        that asks for its sums one after the other returns those it asks for first, or [].
+        that asks for its sums one after the other returns those it asks for first, or []; ``draw`` draws
+        the next round's cohorts, which nobody else does before their round. Where a request starts from is
+        not known yet, only its length.
         """
-        return self.requests(cohorts)
+        return self.requests(theta, round_index, draw())
 
     def round(
-        self,
-        theta: Theta,
-        cohorts: Sequence[npt.NDArray[np.int64]],
-        sum_updates: SumUpdates,
+        self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
         """One round: from theta^t and the cohorts to theta^{t+1} and the sums that led there."""
-        sums = sum_updates(theta, self.requests(cohorts))
+        sums = sum_updates(self.requests(theta, round_index, cohorts))
         return self.step(theta, sums), sums
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
@@ -171,22 +161,31 @@ class Method(ABC):
     @property
     def sum_weights(self) -> list[float]:
         """omega of every sum of a round, in the order of the requests."""
-        return [group.group_weight for group in self.plan.groups]
+        return list(self.weighting.group_weights)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
         """Post-processing of one group's released sum; costs no privacy."""
         del group_index
         return total
 
+    def released(self, theta: Theta) -> Theta:
+        """The model that the run releases: it is evaluated, saved and described in the card.
+
+        By default theta itself. A method may release an average of the models so far, for instance. It is
+        made of theta and of what :meth:`state_dict` holds, so of released sums only: post-processing, which
+        costs no privacy. It changes neither, since training goes on from theta; it may be asked for twice.
+        """
+        return theta
+
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """What the method carries from round to round, made of released sums only; by default nothing.
+        """Return the method's state between rounds, made of released sums only; by default none.
 
         It is part of every checkpoint, so that a resumed run goes on as if it had never stopped.
         """
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Go on from what :meth:`state_dict` returned.
+        """Restore the state that :meth:`state_dict` returned.
 
         Raises:
             ValueError: the state is not one of this method.

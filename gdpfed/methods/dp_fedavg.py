@@ -1,4 +1,4 @@
-"""DP-FedAvg: everybody at the strictest budget (McMahan et al., ICLR 2018)."""
+"""DP-FedAvg: all clients have the strictest budget (McMahan et al., ICLR 2018)."""
 
 from typing import ClassVar
 
@@ -21,5 +21,4 @@ class DPFedAvg(Method):
             config,
             groups=(merge_groups(configured_groups(config)),),
             group_sampling_rates=(config.privacy.sampling_rate,),
-            reweighting="uniform",
         )

@@ -3,30 +3,58 @@
 Each class adds one idea to the one before: noise by group, then rates by group, then top-k by group.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from conf.schema import Config
-from gdpfed.methods.base import Method, Vector, configured_groups
+from omegaconf import MISSING
+
+from conf.schema import Config, MethodConfig
+from gdpfed.methods.base import Method, configured_groups
 from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.top_k import keep_largest
+from gdpfed.methods.weighting import Weighting
+from gdpfed.privacy.ledgers.charged import Vector
 from gdpfed.privacy.plan import PrivacyPlan
+
+
+@dataclass
+class GDPFedConfig(MethodConfig):
+    """The options of method=gdpfed, beside server_learning_rate."""
+
+    reweighting: str = "uniform"
+
+
+@dataclass
+class GDPFedOpConfig(MethodConfig):
+    """The options of method=gdpfed_op, beside server_learning_rate."""
+
+    reweighting: str = "squared_participation"
+
+
+@dataclass
+class GDPFedPlusConfig(GDPFedOpConfig):
+    """The options of method=gdpfed_plus: those of gdpfed_op, and k_m / d of every group."""
+
+    keep_fraction: list[float] = MISSING
 
 
 class GDPFed(Method):
     """Every group at its own budget and noise, all at the overall rate q."""
 
     name: ClassVar[str] = "gdpfed"
+    config_class: ClassVar[type[MethodConfig]] = GDPFedConfig
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
-        return uniform_rate_plan(config, configured_groups(config), config.method.reweighting)
+        return uniform_rate_plan(config, configured_groups(config))
 
 
 class GDPFedOp(Method):
     """Every group at its own rate, the rates that solve Problem 1."""
 
     name: ClassVar[str] = "gdpfed_op"
+    config_class: ClassVar[type[MethodConfig]] = GDPFedOpConfig
     sparsified: ClassVar[bool] = False
 
     @classmethod
@@ -36,27 +64,20 @@ class GDPFedOp(Method):
             config,
             groups=groups,
             group_sampling_rates=group_rates(config, groups, sparsified=cls.sparsified),
-            reweighting=config.method.reweighting,
-            keep_fractions=cls.keep_fractions(config),
         )
-
-    @classmethod
-    def keep_fractions(cls, config: Config) -> tuple[float, ...] | None:
-        """k_m / d of every group; None keeps everything."""
-        del config
-        return None
 
 
 class GDPFedPlus(GDPFedOp):
     """As gdpfed_op, and of every group's sum only the k_m largest entries reach the model."""
 
     name: ClassVar[str] = "gdpfed_plus"
+    config_class: ClassVar[type[MethodConfig]] = GDPFedPlusConfig
     sparsified: ClassVar[bool] = True
 
     @classmethod
-    def keep_fractions(cls, config: Config) -> tuple[float, ...] | None:
-        return tuple(config.method.keep_fraction)
+    def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
+        return Weighting.of(plan, config.method.reweighting, config.method.keep_fraction)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
         """Top_k(y_m, k_m) with k_m = round(keep_fraction * d)."""
-        return keep_largest(total, self.plan.groups[group_index].keep_fraction)
+        return keep_largest(total, self.weighting.keep_fractions[group_index])

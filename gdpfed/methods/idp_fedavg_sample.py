@@ -1,4 +1,4 @@
-"""IDP-FedAvg by sampling: who has more budget is asked more often, under one noise.
+"""IDP-FedAvg by sampling: clients with more budget are asked more often, under one noise.
 
 Source: Boenisch et al., "Have it your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023,
 arXiv:2303.17046, Sample, with clients in place of examples.
@@ -10,8 +10,8 @@ from conf.schema import Config
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.rates import configured_delta, private_plan, refuse_given_rates, renyi_orders
 from gdpfed.methods.shared_noise import SharedNoise
-from gdpfed.privacy.accountants.noise_law import NoiseLaw, accountant_for
-from gdpfed.privacy.events import Adjacency, Sampling
+from gdpfed.privacy.accountants.accountant import accountant_for
+from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.shared_noise import shared_noise_sampling_rates
 
@@ -35,6 +35,4 @@ class IDPFedAvgSample(SharedNoise):
             delta=configured_delta(config),
             adjacency=cast("Adjacency", privacy.adjacency),
         )
-        return private_plan(
-            config, groups=groups, group_sampling_rates=rates, reweighting="uniform", one_sum=True
-        )
+        return private_plan(config, groups=groups, group_sampling_rates=rates, one_sum=True)

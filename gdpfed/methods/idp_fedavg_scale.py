@@ -1,4 +1,4 @@
-"""IDP-FedAvg by clipping: who has more budget is clipped less, under one noise.
+"""IDP-FedAvg by clipping: clients with more budget are clipped less, under one noise.
 
 Source: Boenisch et al., "Have it your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023,
 arXiv:2303.17046, Scale, with clients in place of examples.
@@ -23,7 +23,7 @@ class IDPFedAvgScale(SharedNoise):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
         groups = configured_groups(config)
-        calibrated = uniform_rate_plan(config, groups, "uniform")
+        calibrated = uniform_rate_plan(config, groups)
         norms = scaled_clipping_norms(
             [group.noise_multiplier for group in calibrated.groups],
             [group.size for group in groups],
@@ -33,7 +33,6 @@ class IDPFedAvgScale(SharedNoise):
             config,
             groups=groups,
             group_sampling_rates=(config.privacy.sampling_rate,) * len(groups),
-            reweighting="uniform",
             group_clipping_norms=norms,
             one_sum=True,
         )

@@ -5,19 +5,41 @@ Privacy", PVLDB 15(4), 2021, with sums in place of single updates, which secure 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from omegaconf import MISSING
 
-from conf.schema import Config
+from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import ClientSum, Method, Theta, Vector, configured_groups
+from gdpfed.methods.base import ClientSum, Method, Theta, configured_groups
 from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.subspace import project_on_principal_subspace
+from gdpfed.methods.weighting import Weighting
+from gdpfed.privacy.ledgers.charged import Vector
 from gdpfed.privacy.plan import PrivacyPlan
 
 HISTORY_KEY = "public_sums"
+
+
+@dataclass
+class PFAConfig(MethodConfig):
+    """The options of method=pfa, beside server_learning_rate."""
+
+    reweighting: str = "squared_participation"
+    history: int = MISSING
+    subspace_dimension: int = MISSING
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.history >= 1, f"method.history={self.history} must be at least 1")
+        require(
+            1 <= self.subspace_dimension <= self.history,
+            f"method.subspace_dimension={self.subspace_dimension} must be from 1 to method.history="
+            f"{self.history}: so many sums span no more directions",
+        )
 
 
 class PFA(Method):
@@ -33,11 +55,18 @@ class PFA(Method):
     """
 
     name: ClassVar[str] = "pfa"
+    config_class: ClassVar[type[MethodConfig]] = PFAConfig
 
     def __init__(
-        self, plan: PrivacyPlan, *, server_learning_rate: float, history: int, subspace_dimension: int
+        self,
+        plan: PrivacyPlan,
+        weighting: Weighting,
+        *,
+        server_learning_rate: float,
+        history: int,
+        subspace_dimension: int,
     ) -> None:
-        super().__init__(plan, server_learning_rate=server_learning_rate)
+        super().__init__(plan, weighting, server_learning_rate=server_learning_rate)
         self.history = history
         self.subspace_dimension = subspace_dimension
         self._public_sums: npt.NDArray[np.float32] | None = None
@@ -45,8 +74,10 @@ class PFA(Method):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Plan the configured run."""
+        plan = cls.make_plan(config)
         return cls(
-            cls.make_plan(config),
+            plan,
+            cls.make_weighting(config, plan),
             server_learning_rate=config.method.server_learning_rate,
             history=config.method.history,
             subspace_dimension=config.method.subspace_dimension,
@@ -61,10 +92,10 @@ class PFA(Method):
                 f"privacy.budgets={config.privacy.budgets} is one group, but method=pfa projects one on "
                 "another: give two budgets, or use method=dp_fedavg"
             )
-        return uniform_rate_plan(config, groups, config.method.reweighting)
+        return uniform_rate_plan(config, groups)
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """As every method's, after this round's public sum has joined the history."""
+        """Take the step of every method, after this round's public sum has joined the history."""
         public = sums[-1].total
         if public is not None:
             newest = public.astype(np.float32)[None, :]

@@ -1,4 +1,4 @@
-"""From the configuration to a private plan: the sampling rates, and the arguments all plans share."""
+"""Private plans from the configuration: sampling rates, and the arguments that all plans share."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -6,9 +6,8 @@ from typing import cast
 from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.privacy.accountants.accountant import RenyiOrders
-from gdpfed.privacy.accountants.noise_law import NoiseLaw
-from gdpfed.privacy.events import Adjacency, Sampling
-from gdpfed.privacy.plan import PrivacyPlan, Reweighting
+from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, default_delta
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
@@ -55,8 +54,8 @@ def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) ->
         sampling_rate=config.privacy.sampling_rate,
         delta=configured_delta(config),
         num_rounds=config.run.num_rounds,
-        local_steps=config.dataset.local_steps,
-        learning_rate=config.dataset.learning_rate,
+        local_steps=config.training.local_steps,
+        learning_rate=config.training.learning_rate,
         sparsified=sparsified,
         min_sampling_rate=config.privacy.min_sampling_rate,
     )
@@ -80,13 +79,12 @@ def renyi_orders(config: Config) -> RenyiOrders:
     return cast("RenyiOrders", config.privacy.renyi_orders)
 
 
-def uniform_rate_plan(config: Config, groups: Sequence[Group], reweighting: str) -> PrivacyPlan:
+def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
     """The plan of one sum a group, every group sampled at the overall rate q (GDPFed's)."""
     return private_plan(
         config,
         groups=groups,
         group_sampling_rates=(config.privacy.sampling_rate,) * len(groups),
-        reweighting=reweighting,
     )
 
 
@@ -95,12 +93,10 @@ def private_plan(
     *,
     groups: Sequence[Group],
     group_sampling_rates: Sequence[float],
-    reweighting: str,
-    keep_fractions: tuple[float, ...] | None = None,
     group_clipping_norms: Sequence[float] | None = None,
     one_sum: bool = False,
 ) -> PrivacyPlan:
-    """The plan with what is the same in every private method taken from the configuration."""
+    """Make a plan; what all private methods share is taken from the configuration."""
     return make_plan(
         groups=tuple(groups),
         num_rounds=config.run.num_rounds,
@@ -113,8 +109,6 @@ def private_plan(
         sampling=cast("Sampling", config.privacy.sampling),
         adjacency=cast("Adjacency", config.privacy.adjacency),
         group_sampling_rates=tuple(group_sampling_rates),
-        reweighting=cast("Reweighting", reweighting),
-        keep_fractions=keep_fractions or (1.0,) * len(groups),
         group_clipping_norms=group_clipping_norms,
         one_sum=one_sum,
         sums_hidden=config.secagg.mode != "off",

@@ -1,11 +1,8 @@
-"""What the two IDP-FedAvg methods have in common: one sum of all clients under one noise."""
-
-from collections.abc import Sequence
+"""The base of the two IDP-FedAvg methods: one sum of all clients under one noise."""
 
 import numpy as np
-import numpy.typing as npt
 
-from gdpfed.methods.base import Method, NoiseAt, SumRequest
+from gdpfed.methods.base import Cohorts, Method, SumRequest, Theta
 
 
 class SharedNoise(Method):
@@ -21,9 +18,9 @@ class SharedNoise(Method):
     least s^2 / sum_m r_m^2 (Cauchy and Schwarz), above the s^2 / (sum_m r_m)^2 of the one sum.
     """
 
-    def requests(self, cohorts: Sequence[npt.NDArray[np.int64]]) -> list[SumRequest]:
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum over the cohorts of all groups, bounded and noised as the largest C_m needs."""
-        groups = self.plan.groups
+        groups = [group.stretch(round_index) for group in self.plan.groups]
         largest = max(group.clipping_norm for group in groups)
         norms = [
             np.full(len(cohort), group.clipping_norm) for group, cohort in zip(groups, cohorts, strict=True)
@@ -33,11 +30,13 @@ class SharedNoise(Method):
             clients=np.concatenate(cohorts),
             clipping_norm=largest,
             noise_multiplier=max(group.noise_stddev for group in groups) / largest,
-            noise_at=NoiseAt.CLIENT,
+            noise_at=self.noise_at,
+            noise=self.plan.noise,
+            start=theta,
             client_clipping_norms=np.concatenate(norms),
         )
         return [request]
 
     @property
     def sum_weights(self) -> list[float]:
-        return [self.plan.groups[0].group_weight]
+        return [self.weighting.group_weights[0]]

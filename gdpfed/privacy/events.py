@@ -1,8 +1,13 @@
-"""The mechanism that is accounted for: one group's noised sum under client sampling."""
+"""Events: what one round's release costs whom, and charges, which are events times how often they happen.
+
+An event has every quantity that its accounting needs, in its own units, so that no reader needs an
+accountant's convention. `gdpfed.privacy.accountants` turns a list of charges into epsilon.
+"""
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.validation import (
@@ -13,22 +18,47 @@ from gdpfed.privacy.validation import (
     require_rate,
 )
 
+Unit = Literal["client", "record"]
+"""Whose presence is protected: a client with all it holds, or one record of a client."""
+
 Sampling = Literal["poisson", "fixed_size"]
 """poisson: every client on its own with probability q_m. fixed_size: exactly round(q_m |G_m|)."""
 
 Adjacency = Literal["zero_out", "replace_one"]
 """What a neighbouring run changes: one client's update becomes zero, or any other of norm <= C."""
 
+NoiseLaw = Literal["gaussian", "discrete_gaussian"]
+"""Continuous Gaussian noise, or discrete Gaussian noise added in integer steps."""
+
+
+class Event:
+    """One release, as frozen data. The subclasses are its kinds."""
+
+    kind: ClassVar[str]
+    unit: ClassVar[Unit | None] = None
+    """The only unit that the event makes sense in; None for any."""
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether there is any noise; without it nothing is promised."""
+        raise TypeError(f"{type(self).__name__} does not say whether it is noisy")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, which `event_from_dict` reads."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
 
 @dataclass(frozen=True, kw_only=True)
-class SampledGaussian:
+class SampledGaussian(Event):
     """One round of one group: sample clients, sum clipped updates, add N(0, noise_stddev^2).
 
-    Every quantity is explicit, so that no reader needs an accountant's convention: updates have
-    L2 norm at most `clipping_norm` (C), the *sum* of a round carries noise of standard deviation
-    `noise_stddev` per coordinate, in the units of C. `sampling_rate` is q_m and `group_size`
-    |G_m|; with fixed_size sampling the rate that counts is round(q_m |G_m|) / |G_m|.
+    Contributions have L2 norm at most `clipping_norm` (C), the *sum* carries noise of standard deviation
+    `noise_stddev` per coordinate, in the units of C. `sampling_rate` is q_m and `group_size` |G_m|; with
+    fixed_size sampling the rate that counts is round(q_m |G_m|) / |G_m|. `num_sums` sums, each with noise
+    of its own, are released over the one cohort that is drawn.
     """
+
+    kind: ClassVar[str] = "sampled_gaussian"
 
     sampling: Sampling
     sampling_rate: float
@@ -36,27 +66,205 @@ class SampledGaussian:
     noise_stddev: float
     clipping_norm: float
     adjacency: Adjacency = "zero_out"
+    noise: NoiseLaw = "gaussian"
+    num_sums: int = 1
 
     def __post_init__(self) -> None:
         require_choice("sampling", self.sampling, get_args(Sampling))
         require_choice("adjacency", self.adjacency, get_args(Adjacency))
+        require_choice("noise", self.noise, get_args(NoiseLaw))
         require_rate("sampling_rate", self.sampling_rate)
         require_count("group_size", self.group_size)
+        require_count("num_sums", self.num_sums)
         require_positive("clipping_norm", self.clipping_norm)
-        if not 0.0 <= require_number("noise_stddev", self.noise_stddev) < math.inf:
-            raise PrivacyError(f"noise_stddev is {self.noise_stddev}; it must be finite and not negative")
+        _require_stddev(self.noise_stddev)
         if self.sampling == "fixed_size":
             fixed_cohort_size(self.sampling_rate, self.group_size)
 
     @property
     def noise_multiplier(self) -> float:
-        """sigma_m = noise_stddev / clipping_norm, whatever the adjacency."""
-        return self.noise_stddev / self.clipping_norm
+        """sigma_m / sqrt(num_sums), sigma_m = noise_stddev / clipping_norm, whatever the adjacency.
+
+        k sums over one cohort are one release in k d coordinates, which a client moves by sqrt(k) C; they
+        are at most that also if a later one depends on what an earlier one released.
+        """
+        return self.noise_stddev / self.clipping_norm / math.sqrt(self.num_sums)
 
     @property
     def cohort_size(self) -> int:
         """Clients drawn each round under fixed_size sampling."""
         return fixed_cohort_size(self.sampling_rate, self.group_size)
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.noise_stddev > 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Event):
+    """A sum with noise that everybody of the unit is known to be part of: no amplification by sampling.
+
+    A contribution has L2 norm at most `clipping_norm`; the noise has standard deviation `noise_stddev` per
+    coordinate. One release is rho-zCDP with rho = (distance clipping_norm / noise_stddev)^2 / 2.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+
+    noise_stddev: float
+    clipping_norm: float
+    adjacency: Adjacency = "zero_out"
+    noise: NoiseLaw = "gaussian"
+
+    def __post_init__(self) -> None:
+        require_choice("adjacency", self.adjacency, get_args(Adjacency))
+        require_choice("noise", self.noise, get_args(NoiseLaw))
+        require_positive("clipping_norm", self.clipping_norm)
+        _require_stddev(self.noise_stddev)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """noise_stddev over the distance of two neighbouring sums: C, or 2 C under replace_one."""
+        distance = 1.0 if self.adjacency == "zero_out" else 2.0
+        return self.noise_stddev / self.clipping_norm / distance
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.noise_stddev > 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGDSteps(Event):
+    """`num_steps` steps of DP-SGD on one client's records, released together.
+
+    Each step draws every record with probability `batch_rate` on the client, clips its gradient to C and
+    adds noise of standard deviation `noise_multiplier` C to the batch's sum. A neighbour has one record's
+    gradient zeroed. The draw is secret from everybody, the server included.
+    """
+
+    kind: ClassVar[str] = "dp_sgd_steps"
+    unit: ClassVar[Unit | None] = "record"
+
+    batch_rate: float
+    noise_multiplier: float
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        require_rate("batch_rate", self.batch_rate)
+        require_count("num_steps", self.num_steps)
+        _require_stddev(self.noise_multiplier, "noise_multiplier")
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.noise_multiplier > 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianMixture(Event):
+    """Noise of `noise_stddev` on a sum that the unit moves by sensitivities[k] with probability weights[k].
+
+    A subset drawn with chance q_1, of whose draws the unit is part with others, makes such a mixture:
+    dp-accounting's mixture of Gaussians (Choquette-Choo et al., arXiv:2312.17341).
+    """
+
+    kind: ClassVar[str] = "gaussian_mixture"
+
+    noise_stddev: float
+    sensitivities: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sensitivities", tuple(self.sensitivities))
+        object.__setattr__(self, "weights", tuple(self.weights))
+        _require_stddev(self.noise_stddev)
+        if not self.weights or len(self.sensitivities) != len(self.weights):
+            raise PrivacyError(
+                f"a mixture has {len(self.sensitivities)} sensitivities and {len(self.weights)} weights; "
+                "give one weight each"
+            )
+        for value in self.sensitivities:
+            if not 0.0 <= require_number("a sensitivity", value) < math.inf:
+                raise PrivacyError(f"a sensitivity is {value}; it must be finite and not negative")
+        for value in self.weights:
+            if not 0.0 <= require_number("a weight", value) <= 1.0:
+                raise PrivacyError(f"a weight of a mixture is {value}; it must lie in [0, 1]")
+        if abs(math.fsum(self.weights) - 1.0) > 1e-9:
+            raise PrivacyError(f"the weights of a mixture sum to {math.fsum(self.weights):.9g}; not to one")
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.noise_stddev > 0.0
+
+
+_KINDS: dict[str, type[Event]] = {
+    each.kind: each for each in (SampledGaussian, Gaussian, DPSGDSteps, GaussianMixture)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """`count` releases of one event, each with a draw and noise of its own, in one unit."""
+
+    event: Event
+    count: int
+    unit: Unit = "client"
+
+    def __post_init__(self) -> None:
+        require_count("a charge's count", self.count)
+        require_choice("unit", self.unit, get_args(Unit))
+        if self.event.unit not in (None, self.unit):
+            raise PrivacyError(
+                f"{self.event.kind} costs a {self.event.unit}, not a {self.unit}; charge it in its own unit"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, which `charge_from_dict` reads."""
+        return {"event": self.event.to_dict(), "count": self.count, "unit": self.unit}
+
+
+def charge_from_dict(data: object) -> Charge:
+    """Return the charge that `to_dict` wrote.
+
+    Raises PrivacyError for data that is incomplete, unknown or out of range.
+    """
+    if not isinstance(data, Mapping) or set(data) != {"event", "count", "unit"}:
+        raise PrivacyError(f"a charge is {data!r}; it must be a mapping of event, count and unit")
+    return Charge(event=event_from_dict(data["event"]), count=data["count"], unit=data["unit"])
+
+
+def event_from_dict(data: object) -> Event:
+    """Return the event that `to_dict` wrote; PrivacyError as in `charge_from_dict`."""
+    if not isinstance(data, Mapping) or data.get("kind") not in _KINDS:
+        raise PrivacyError(f"an event is {data!r}; its kind must be one of {', '.join(_KINDS)}")
+    values = {name: value for name, value in data.items() if name != "kind"}
+    try:
+        return _KINDS[data["kind"]](**values)
+    except TypeError as error:
+        raise PrivacyError(f"an event of kind {data['kind']} lacks or has odd entries ({error})") from None
+
+
+def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0) -> tuple[Charge, ...]:
+    """Return what rounds `skipped` to `rounds` - 1 of a list of charges cost, one release a round."""
+    kept: list[Charge] = []
+    position = 0
+    for charge in charges:
+        start, end = max(position, skipped), min(position + charge.count, rounds)
+        if start < end:
+            kept.append(Charge(event=charge.event, count=end - start, unit=charge.unit))
+        position += charge.count
+    return tuple(kept)
+
+
+def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
+    """Return the event of a round, from 0, of a list of charges.
+
+    Raises PrivacyError for a round beyond the list.
+    """
+    position = 0
+    for charge in charges:
+        position += charge.count
+        if round_index < position:
+            return charge.event
+    raise PrivacyError(f"round {round_index} lies beyond the {position} rounds that are charged for")
 
 
 def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:
@@ -71,3 +279,8 @@ def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:
             f"choose at least {1 / group_size:.3g}, or poisson sampling"
         )
     return count
+
+
+def _require_stddev(value: object, name: str = "noise_stddev") -> None:
+    if not 0.0 <= require_number(name, value) < math.inf:
+        raise PrivacyError(f"{name} is {value}; it must be finite and not negative")

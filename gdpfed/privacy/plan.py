@@ -1,7 +1,7 @@
 """The privacy plan: everything about privacy, fixed before training.
 
-Sampler, noise, weights and ledger are all derived from one frozen plan, so that what is drawn,
-what is added and what is accounted for cannot disagree.
+Sampler, noise, requests and ledgers are all derived from one frozen plan, so that what is drawn, what is
+added and what is accounted for cannot disagree. How a method weighs what is released is not part of it.
 """
 
 import hashlib
@@ -14,14 +14,40 @@ from typing import Any, Literal
 import numpy as np
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import AccountantName, RenyiOrders
-from gdpfed.privacy.accountants.noise_law import NoiseLaw, accountant_for, server_epsilon
-from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
-from gdpfed.privacy.validation import require_count
-
-Reweighting = Literal["uniform", "squared_participation"]
+from gdpfed.privacy.accountants.accountant import AccountantName, RenyiOrders, accountant_for
+from gdpfed.privacy.accountants.composition import compose
+from gdpfed.privacy.accountants.server_view import server_epsilon
+from gdpfed.privacy.events import Adjacency, Charge, NoiseLaw, SampledGaussian, Sampling, Unit, first_charges
+from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
+from gdpfed.privacy.validation import require_count, require_rate
 
 BUDGET_TOLERANCE = 1e-12
+
+Work = Literal["update", "gradient_sum", "statistics"]
+"""What a client computes for a sum: its model's change, a sum of clipped gradients, or statistics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Rounds in a row that are alike for one group.
+
+    `sampling_rate` is q_m as it is drawn, `clipping_norm` C_m the L2 bound on a contribution,
+    `noise_multiplier` sigma_m: the noise of the sum that it is in has standard deviation sigma_m C_m.
+    """
+
+    num_rounds: int
+    sampling_rate: float
+    clipping_norm: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        require_count("a stretch's num_rounds", self.num_rounds)
+        require_rate("a stretch's sampling_rate", self.sampling_rate)
+
+    @property
+    def noise_stddev(self) -> float:
+        """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update; 0 without noise."""
+        return self.noise_multiplier * self.clipping_norm if self.noise_multiplier else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +56,8 @@ class GroupPlan:
 
     `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
     who does not know who was sampled, `epsilon_against_server` what it costs against the server
-    a client that takes part in `participations_p99` rounds (inf: no bound). `sampling_rate` is
-    q_m as it is drawn, `expected_cohort_size` r_m = q_m |G_m|, `clipping_norm` C_m the L2 bound on
-    an update, `noise_multiplier` sigma_m: the noise of the sum that the update is in has standard
-    deviation sigma_m C_m. `keep_fraction` is k_m / d, `group_weight` omega_m.
+    a client that takes part in `participations_p99` rounds (inf: no bound). `stretches` are the rounds in
+    order; the properties without a round are those of the first one, and of all where there is one stretch.
     """
 
     epsilon: float
@@ -41,12 +65,7 @@ class GroupPlan:
     epsilon_against_server: float
     participations_p99: int
     clients: Sequence[int]
-    sampling_rate: float
-    expected_cohort_size: float
-    clipping_norm: float
-    noise_multiplier: float
-    keep_fraction: float
-    group_weight: float
+    stretches: tuple[Stretch, ...]
 
     def __post_init__(self) -> None:
         if self.epsilon_accounted > self.epsilon * (1 + BUDGET_TOLERANCE):
@@ -54,6 +73,38 @@ class GroupPlan:
                 f"a group's accounted epsilon {self.epsilon_accounted:.6g} is above its budget "
                 f"{self.epsilon:.6g}; calibrate its noise for this plan"
             )
+
+    def stretch(self, round_index: int) -> Stretch:
+        """Return what holds in a round, from 0.
+
+        Raises PrivacyError for a round beyond the plan.
+        """
+        position = 0
+        for stretch in self.stretches:
+            position += stretch.num_rounds
+            if round_index < position:
+                return stretch
+        raise PrivacyError(f"round {round_index} lies beyond the plan's {position} rounds")
+
+    @property
+    def sampling_rate(self) -> float:
+        """q_m as it is drawn."""
+        return self.stretches[0].sampling_rate
+
+    @property
+    def expected_cohort_size(self) -> float:
+        """r_m = q_m |G_m|."""
+        return self.sampling_rate * len(self.clients)
+
+    @property
+    def clipping_norm(self) -> float:
+        """C_m, the L2 bound on a contribution."""
+        return self.stretches[0].clipping_norm
+
+    @property
+    def noise_multiplier(self) -> float:
+        """sigma_m, in units of C_m."""
+        return self.stretches[0].noise_multiplier
 
     @property
     def noise_variance_multiplier(self) -> float:
@@ -63,28 +114,17 @@ class GroupPlan:
     @property
     def noise_stddev(self) -> float:
         """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update."""
-        return self.noise_multiplier * self.clipping_norm
-
-    def to_dict(self, plan_clipping_norm: float) -> dict[str, Any]:
-        """Return the JSON form: `clients` is their number, an infinite figure is null.
-
-        `clipping_norm` is there where it is another than the plan's.
-        """
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.clipping_norm == plan_clipping_norm:
-            del values["clipping_norm"]
-        values["clients"] = len(self.clients)
-        values["noise_variance_multiplier"] = self.noise_variance_multiplier
-        return _finite(values)
+        return self.stretches[0].noise_stddev
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
     """The plan of a training of `num_rounds` rounds; build it with `make_plan` or `plain_plan`.
 
-    `delta` belongs to every epsilon. `sampling_rate` is the overall q, `noise_magnitude` Lambda.
-    `clipping_norm` is C, the mean of C_m over all clients. `one_sum` says that a round releases one
-    sum of all groups' cohorts with one noise, in place of one sum a group.
+    `delta` belongs to every epsilon, `unit` says whose presence they protect. `sampling_rate` is the
+    overall q, `clipping_norm` C, the mean of C_m over all clients. `one_sum` says that a round releases one
+    sum of all groups' cohorts with one noise, in place of one sum a group. Every client that is drawn may
+    be in `sums_per_round` sums of a round, of the kinds in `works`.
     `private` is False for training without clipping and noise: then every epsilon and
     `clipping_norm` are inf and `accountant` is "none". `sums_hidden` is False where single
     updates, which carry only a share of the noise, reach the server.
@@ -97,11 +137,12 @@ class PrivacyPlan:
     sampling: Sampling
     adjacency: Adjacency
     clipping_norm: float
-    noise_magnitude: float
     sampling_rate: float
-    reweighting: Reweighting
     renyi_orders: RenyiOrders = "fine"
     noise: NoiseLaw = "gaussian"
+    unit: Unit = "client"
+    works: tuple[Work, ...] = ("update",)
+    sums_per_round: int = 1
     private: bool = True
     sums_hidden: bool = True
     one_sum: bool = False
@@ -112,49 +153,95 @@ class PrivacyPlan:
         return sum(len(group.clients) for group in self.groups)
 
     @property
-    def effective_step(self) -> float:
-        """sum_m omega_m r_m: what the server's step makes of an update that all clients agree on.
+    def budgets(self) -> list[float | None]:
+        """epsilon of every group; None where nothing is promised."""
+        return [None if math.isinf(group.epsilon) else group.epsilon for group in self.groups]
 
-        1 under uniform weights; 1/M under squared_participation for M equal groups at one rate.
+    @property
+    def law(self) -> SamplingLaw:
+        """How cohorts are drawn."""
+        return sampling_law(self.sampling)
+
+    def event(self, group_index: int, round_index: int) -> SampledGaussian:
+        """Return what a round, from 0, costs a client of a group.
+
+        Without privacy it is a sum without noise, in units of the unknown bound.
         """
-        return math.fsum(group.group_weight * group.expected_cohort_size for group in self.groups)
-
-    def mechanism(self, group_index: int) -> SampledGaussian:
-        """Return what one round of a group releases, as an accountant sees it."""
         group = self.groups[group_index]
-        clipping_norm = group.clipping_norm if self.private else 1.0
-        return SampledGaussian(
-            sampling=self.sampling,
-            sampling_rate=group.sampling_rate,
+        return self._event(group, group.stretch(round_index))
+
+    def charges(self, group_index: int, rounds: int | None = None) -> tuple[Charge, ...]:
+        """Return what the first `rounds` rounds cost a client of a group; all of them for None."""
+        group = self.groups[group_index]
+        charges = tuple(
+            Charge(event=self._event(group, stretch), count=stretch.num_rounds, unit=self.unit)
+            for stretch in group.stretches
+        )
+        return first_charges(charges, self.num_rounds if rounds is None else rounds)
+
+    def _event(self, group: GroupPlan, stretch: Stretch) -> SampledGaussian:
+        return self.law.event(
+            rate=stretch.sampling_rate,
             group_size=len(group.clients),
-            noise_stddev=group.noise_multiplier * clipping_norm,
-            clipping_norm=clipping_norm,
+            noise_stddev=stretch.noise_stddev,
+            clipping_norm=stretch.clipping_norm if self.private else 1.0,
             adjacency=self.adjacency,
+            noise=self.noise,
+            num_sums=self.sums_per_round,
         )
 
     def epsilon_after(self, group_index: int, rounds: int) -> float:
-        """Return the accounted epsilon of a group after so many rounds: 0 at first, cached."""
+        """Return the accounted epsilon of a group after so many rounds: 0 at first.
+
+        The schedule of a plan is fixed before training, so its own accountant composes it.
+        """
         require_count("rounds", rounds, at_least=0)
         if rounds == 0:
             return 0.0
         if self.accountant == "none":
             return math.inf
         accountant = accountant_for(self.noise, self.accountant, self.renyi_orders)
-        return accountant.epsilon(self.mechanism(group_index), rounds, self.delta)
+        charges = self.charges(group_index, rounds)
+        return compose(charges, self.delta, schedule="fixed", accountant=accountant).epsilon
 
     def epsilon_against_server(self, group_index: int, participations: int) -> float:
-        """Return the epsilon against the server of a client that took part K times; inf if none holds."""
+        """Return the epsilon against the server of a client that took part K times; inf if none holds.
+
+        Where the noise differs from round to round, all K are taken for those of the least noise.
+        """
         if participations == 0:
             return 0.0
         if not (self.private and self.sums_hidden):
             return math.inf
-        sigma = self.groups[group_index].noise_multiplier
-        return server_epsilon(self.noise, sigma, participations, self.delta, self.adjacency)
+        sigma = min(stretch.noise_multiplier for stretch in self.groups[group_index].stretches)
+        sums = participations * self.sums_per_round
+        return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; an infinite figure is null."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["groups"] = [group.to_dict(self.clipping_norm) for group in self.groups]
+        values["works"] = list(self.works)
+        values["groups"] = [self._group_dict(index) for index in range(len(self.groups))]
+        return _finite(values)
+
+    def _group_dict(self, index: int) -> dict[str, Any]:
+        """The JSON form of a group: `clients` is their number, `clipping_norm` is there if another than C."""
+        group = self.groups[index]
+        values = {
+            "epsilon": group.epsilon,
+            "epsilon_accounted": group.epsilon_accounted,
+            "epsilon_against_server": group.epsilon_against_server,
+            "participations_p99": group.participations_p99,
+            "clients": len(group.clients),
+            "sampling_rate": group.sampling_rate,
+            "expected_cohort_size": group.expected_cohort_size,
+            "clipping_norm": group.clipping_norm,
+            "noise_multiplier": group.noise_multiplier,
+            "noise_variance_multiplier": group.noise_variance_multiplier,
+            "charges": [charge.to_dict() for charge in self.charges(index)],
+        }
+        if group.clipping_norm == self.clipping_norm:
+            del values["clipping_norm"]
         return _finite(values)
 
     def fingerprint(self) -> str:

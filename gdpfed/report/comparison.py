@@ -30,7 +30,7 @@ def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spr
 
 
 def kilobytes_up(run: FinishedRun) -> float | None:
-    """What a client sends in a round that it takes part in, in kB."""
+    """Return how many kB a client sends in a round that it takes part in."""
     return None if run.upload_bytes is None else run.upload_bytes / KILO
 
 
@@ -41,7 +41,7 @@ def kilobytes_down(run: FinishedRun) -> float:
 
 def noise_magnitude(run: FinishedRun) -> float:
     """Lambda of the run's plan."""
-    return float(run.plan["noise_magnitude"])
+    return float(run.plan["weighting"]["noise_magnitude"])
 
 
 def results_table(lines: Sequence[Line]) -> Table:
@@ -78,7 +78,7 @@ def _mean(figure: Spread | None, form: str) -> str:
 
 
 def budgets_table(lines: Sequence[Line]) -> Table:
-    """What every group was promised and has spent, one row a group."""
+    """Return a table of budgets and spent epsilon, one row a group."""
     return Table(
         title="Privacy budgets",
         headings=BUDGET_HEADINGS,

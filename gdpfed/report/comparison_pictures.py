@@ -57,7 +57,7 @@ def final_picture(lines: Sequence[Line], path: Path) -> None:
 
 @styled
 def budgets_picture(lines: Sequence[Line], path: Path) -> None:
-    """What every group has spent, beside its budget."""
+    """Draw the spent epsilon of every group beside its budget."""
     names, spent, budgets = [], [], []
     for line in lines:
         for index, group in enumerate(line.runs[0].plan["groups"]):

@@ -31,7 +31,7 @@ class Dots:
 
 
 def height_inches(rows: int, *, kinds: int = 1) -> float:
-    """How high a picture with so many rows, and so many figures in each, should be."""
+    """Return the height of a picture with so many rows, and so many figures in each."""
     return FRAME_HEIGHT_INCHES + (ROW_GAP_INCHES + DOT_HEIGHT_INCHES * kinds) * rows
 
 

@@ -1,43 +1,50 @@
 """Metrics as TensorBoard event files, in the run's own directory."""
 
 import time
-from pathlib import Path
+from contextlib import ExitStack
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
-from gdpfed.report.metrics import MetricSink, metrics_of
-from gdpfed.runs.records import RoundRecord
+from gdpfed.report.metrics import metrics_of
+from gdpfed.rounds.observers import Observer, RoundEnded, RunOpened
 
 EVENTS_FOLDER = "tensorboard"
 
 
-class EventFiles(MetricSink):
+class EventFiles(Observer):
     """Writes one event file a process; TensorBoard shows those of a resumed run as one.
 
+    They lie in the run directory, where ``tensorboard --logdir`` of it or of a folder of runs finds them.
     The library's SummaryWriter hands events to a thread, so that a killed process loses the last of
     them; its EventsWriter, used here, writes them at once.
-
-    Args:
-        directory: of the run; ``tensorboard --logdir`` of it or of a folder of runs finds them.
-        completed_rounds: rounds behind the run; what an earlier process wrote beyond them is hidden.
     """
 
-    def __init__(self, directory: Path, completed_rounds: int) -> None:
-        folder = directory / EVENTS_FOLDER
+    def __init__(self) -> None:
+        self._closing = ExitStack()
+
+    def opened(self, run: RunOpened) -> None:
+        """Begin a file; what an earlier process wrote beyond the completed rounds is hidden."""
+        folder = run.path / EVENTS_FOLDER
         folder.mkdir(exist_ok=True)
         # Two processes that start in one second are told apart by where they begin.
-        self._writer = EventsWriter(str(folder / "events"), f".{completed_rounds}")
-        begins = SessionLog(status=SessionLog.START)
-        self._writer.write_event(Event(wall_time=time.time(), step=completed_rounds + 1, session_log=begins))
+        self._writer = EventsWriter(str(folder / "events"), f".{run.completed_rounds}")
+        self._closing.callback(self._writer.close)
+        begins = Event(
+            wall_time=time.time(),
+            step=run.completed_rounds + 1,
+            session_log=SessionLog(status=SessionLog.START),
+        )
+        self._writer.write_event(begins)
 
-    def write(self, record: RoundRecord) -> None:
+    def round_ended(self, ended: RoundEnded) -> None:
         """Add the round's numbers, on the disk when this returns."""
+        record = ended.record
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics_of(record).items()]
         event = Event(wall_time=time.time(), step=record.round, summary=Summary(value=values))
         self._writer.write_event(event)
         self._writer.flush()
 
-    def close(self) -> None:
-        self._writer.close()
+    def closed(self) -> None:
+        self._closing.close()

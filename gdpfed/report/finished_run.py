@@ -10,10 +10,12 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError, safe_open
 
+from conf.load import from_yaml
 from gdpfed.errors import ReportError
+from gdpfed.runs.formats import check_json_file
 from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, read_rounds
 
-SECTIONS = ("dataset", "method", "privacy", "secagg", "run")
+SECTIONS = ("dataset", "training", "method", "privacy", "secagg", "run")
 FLOAT32_BYTES = 4
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -21,7 +23,7 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """What a run has left behind.
+    """The configuration, plan and records of a finished run.
 
     Attributes:
         settings: its whole configuration by section and key.
@@ -54,7 +56,7 @@ class FinishedRun:
 
     @property
     def upload_bytes(self) -> float | None:
-        """What a client sends in a round that it takes part in; None where nothing was sent."""
+        """Bytes that a client sends in a round that it takes part in; None where nothing was sent."""
         sent = [each for record in self.records for each in record.upload_bytes if each > 0]
         return self.dimension * sum(sent) / len(sent) if sent else None
 
@@ -69,7 +71,9 @@ def read_run(path: Path) -> FinishedRun:
 
     Raises:
         ReportError: no run, an unfinished one or a damaged one.
+        RunError: a run of another format.
     """
+    check_json_file(path / PLAN_FILE)
     settings = _read_settings(path)
     plan = _read_plan(path)
     try:
@@ -92,7 +96,7 @@ def read_run(path: Path) -> FinishedRun:
 def read_settings(path: Path) -> Settings | None:
     """The configuration that a run directory holds; None if there is none that can be read."""
     try:
-        settings = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
+        settings = from_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return None
     whole = isinstance(settings, dict) and all(isinstance(settings.get(name), dict) for name in SECTIONS)
@@ -111,7 +115,7 @@ def _read_settings(path: Path) -> Settings:
 def _read_plan(path: Path) -> Mapping[str, Any]:
     try:
         plan = json.loads((path / PLAN_FILE).read_text(encoding="utf-8"))
-        plan["noise_magnitude"], plan["groups"]
+        plan["weighting"]["noise_magnitude"], plan["groups"]
     except (OSError, ValueError, KeyError, TypeError):
         raise ReportError(f"{path} is a damaged run: {PLAN_FILE} holds no plan") from None
     return dict(plan)

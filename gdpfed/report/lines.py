@@ -8,15 +8,7 @@ from typing import Any
 from gdpfed.errors import ReportError
 from gdpfed.report.finished_run import FinishedRun, Settings
 from gdpfed.report.spread import Spread
-
-# How a run is carried out: results do not follow from these, so they may change when it is resumed.
-CARRYING_OUT = {
-    "run": frozenset(
-        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
-    ),
-    "secagg": frozenset({"keys_ahead"}),
-    "simulation": frozenset({"engine", "workers", "clients_at_once"}),
-}
+from gdpfed.runs.directory import CARRYING_OUT
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +30,15 @@ class Line:
 
 
 def computed_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that results follow from, the seed aside, by dotted key."""
+    """The settings that results follow from, the seed aside, by dotted key.
+
+    Clients train with what the group training says, so it takes the place of what the data set recommends.
+    """
+    recommended = dict(settings["dataset"]) | dict(settings["training"])
+    followed = {name: section for name, section in settings.items() if name != "training"}
     return {
         f"{section}.{key}": value
-        for section, values in settings.items()
+        for section, values in (followed | {"dataset": recommended}).items()
         for key, value in values.items()
         if key not in CARRYING_OUT.get(section, ()) and (section, key) != ("run", "seed")
     }
@@ -88,7 +85,7 @@ def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Without a data set's own value where the setting that it was the default of differs as well."""
+    """Leave out a data set's value where the setting that takes it as default differs as well."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

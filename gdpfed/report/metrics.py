@@ -1,6 +1,5 @@
-"""A round's record as named numbers, for whoever draws curves of them."""
+"""A round's record as named numbers, for curves."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from gdpfed.runs.records import RoundRecord
@@ -18,15 +17,3 @@ def metrics_of(record: RoundRecord) -> dict[str, float]:
     for name, values in by_group.items():
         metrics |= {f"{name}_{k}": float(v) for k, v in enumerate(values) if v is not None}
     return metrics | {f"seconds/{phase}": value for phase, value in record.seconds.items()}
-
-
-class MetricSink(ABC):
-    """Takes a run's figures round by round."""
-
-    @abstractmethod
-    def write(self, record: RoundRecord) -> None:
-        """Take in one round."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """No more rounds come from this process."""

@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from gdpfed.errors import FailedError
-from gdpfed.report.metrics import MetricSink, metrics_of
-from gdpfed.runs.records import RoundRecord
+from gdpfed.errors import RunError
+from gdpfed.report.metrics import metrics_of
+from gdpfed.rounds.observers import Observer, RoundEnded
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,11 +22,11 @@ EXPERIMENT = "gdpfed"
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 
 
-class TrackingError(FailedError):
+class TrackingError(RunError):
     """A tracker that cannot be used; the message names the setting and the remedy."""
 
 
-class MlflowRun(MetricSink):
+class MlflowRun(Observer):
     """One run of the experiment ``gdpfed``; if the tracker fails later, training goes on without it.
 
     Args:
@@ -58,19 +58,19 @@ class MlflowRun(MetricSink):
         except MlflowException as error:
             raise TrackingError(f"run.mlflow={uri} cannot be used: {_one_line(error)}") from None
 
-    def write(self, record: RoundRecord) -> None:
+    def round_ended(self, ended: RoundEnded) -> None:
         """Log the round's numbers."""
         client = self._client
         if client is None:
             return
         try:
-            for name, value in metrics_of(record).items():
-                client.log_metric(self._run_id, name, value, step=record.round)
+            for name, value in metrics_of(ended.record).items():
+                client.log_metric(self._run_id, name, value, step=ended.record.round)
         except self._failure as error:
             self._client = None
             self._announce(f"run.mlflow={self._uri} failed, going on without: {_one_line(error)}")
 
-    def close(self) -> None:
+    def closed(self) -> None:
         if self._client is not None:
             try:
                 self._client.set_terminated(self._run_id)

@@ -1,4 +1,4 @@
-"""A model card: what was trained, what it promises whom in plain words, and what it does not."""
+"""The model card: it says what was trained, what is promised to whom, and what is not."""
 
 import platform
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from math import exp, isinf
 
 from conf.schema import Config
-from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.runs.records import RoundRecord
 
@@ -34,12 +33,19 @@ SERVER_FOLLOWS = (
 
 @dataclass(frozen=True)
 class CardSubject:
-    """What a card is about: configuration, plan, what was charged, and what came of it."""
+    """The contents of a card: configuration, plan, records, and spent epsilon.
+
+    Attributes:
+        records: of the rounds so far.
+        spent: epsilon of every group.
+        against_server: epsilon against the server of every group, of the client that took part most often.
+    """
 
     config: Config
     plan: PrivacyPlan
-    ledger: Ledger
     records: Sequence[RoundRecord]
+    spent: Sequence[float]
+    against_server: Sequence[float]
 
 
 def model_card(subject: CardSubject) -> str:
@@ -52,7 +58,7 @@ def model_card(subject: CardSubject) -> str:
             "",
             f"* data set: {config.dataset.name}, {config.dataset.num_clients} clients, "
             f"{config.dataset.partition} partition",
-            f"* model: {config.dataset.model}, {config.dataset.local_steps} local steps a round",
+            f"* model: {config.dataset.model}, {config.training.local_steps} local steps a round",
             f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",
             f"* rounds: {_rounds(subject)}",
             f"* accuracy on the server's test set: {accuracy}",
@@ -94,7 +100,7 @@ def _promise(subject: CardSubject) -> list[str]:
         "| group | clients | budget epsilon | spent so far | against the server, at most |",
         "|---|---|---|---|---|",
     ]
-    figures = zip(plan.groups, subject.ledger.spent(), subject.ledger.against_server(), strict=True)
+    figures = zip(plan.groups, subject.spent, subject.against_server, strict=True)
     for index, (group, spent, against) in enumerate(figures):
         lines.append(
             f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {_figure(against)} |"

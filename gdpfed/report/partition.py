@@ -1,4 +1,4 @@
-"""Who holds what in a partition: a short table and a picture."""
+"""A partition as a short table and a picture: which client holds how many examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ BAR_COLOUR = "0.35"
 
 @dataclass(frozen=True)
 class Holdings:
-    """What the clients of a task hold of its training split.
+    """How many examples of each class every client holds.
 
     Attributes:
         title: data set and partition in words.

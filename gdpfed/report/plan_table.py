@@ -7,7 +7,8 @@ from math import isinf
 from rich.console import Console, Group
 from rich.table import Table
 
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.methods.base import Method
+from gdpfed.privacy.plan import PrivacyPlan
 
 WIDTH = 100
 HEADINGS = (
@@ -28,22 +29,24 @@ def _number(value: float, form: str) -> str:
     return "none" if isinf(value) else format(value, form)
 
 
-def plan_table(plan: PrivacyPlan, name: str) -> Table:
-    """One row a group: what it is promised and what follows for it."""
-    promise = "client-level DP" if plan.private else "no privacy"
+def plan_table(method: Method) -> Table:
+    """Return a table with one row a group: its budget, its noise and its rates."""
+    plan = method.plan
+    promise = f"{plan.unit}-level DP" if plan.private else "no privacy"
     table = Table(
-        title=f"{name}: {promise}, {plan.num_rounds} rounds",
-        caption=_caption(plan),
+        title=f"{method.name}: {promise}, {plan.num_rounds} rounds",
+        caption=_caption(method),
         title_justify="left",
     )
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
-    for index, group in enumerate(plan.groups):
-        table.add_row(*_row(index, group))
+    for index in range(len(plan.groups)):
+        table.add_row(*_row(method, index))
     return table
 
 
-def _row(index: int, group: GroupPlan) -> Sequence[str]:
+def _row(method: Method, index: int) -> Sequence[str]:
+    group, weighting = method.plan.groups[index], method.weighting
     return (
         str(index),
         _number(group.epsilon, "g"),
@@ -53,12 +56,13 @@ def _row(index: int, group: GroupPlan) -> Sequence[str]:
         f"{group.expected_cohort_size:.1f}",
         f"{group.noise_multiplier:.3f}",
         f"{group.noise_variance_multiplier:.3f}",
-        f"{group.keep_fraction:g}",
-        f"{group.group_weight:.5f}",
+        f"{weighting.keep_fractions[index]:g}",
+        f"{weighting.group_weights[index]:.5f}",
     )
 
 
-def _caption(plan: PrivacyPlan) -> str:
+def _caption(method: Method) -> str:
+    plan = method.plan
     if not plan.private:
         return "No clipping and no noise: nothing is promised."
     hidden = "" if plan.sums_hidden else " Secure aggregation is off: nothing is promised against it."
@@ -66,7 +70,7 @@ def _caption(plan: PrivacyPlan) -> str:
     return (
         f"delta {plan.delta:.3g}, accountant {plan.accountant}{orders}, {plan.sampling} sampling, "
         f"{plan.adjacency} adjacency, {_clipping(plan)}, "
-        f"{plan.noise} noise, Lambda {plan.noise_magnitude:.3f}\n"
+        f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}\n"
         "* against the server, which draws the cohorts: a client that takes part K times, the 99th "
         f"percentile.{hidden}"
     )
@@ -82,36 +86,37 @@ def _clipping(plan: PrivacyPlan) -> str:
     )
 
 
-def comparison_table(rows: Iterable[tuple[str, str, PrivacyPlan | str]]) -> Group:
+def comparison_table(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
     """Methods and accountants side by side, one line a group; below it why any plan was refused."""
     table = Table(title="plans side by side", title_justify="left", show_lines=True)
     for heading in ("method", "accountant", "epsilon", "rate q", "sigma²", "Lambda", "step Σωr"):
         table.add_column(heading, justify="left" if heading in ("method", "accountant") else "right")
     reasons: list[str] = []
-    for method, accountant, plan in rows:
-        if isinstance(plan, str):
-            if plan not in reasons:
-                reasons.append(plan)
-            table.add_row(method, accountant, f"refused ({reasons.index(plan) + 1})")
+    for name, accountant, method in rows:
+        if isinstance(method, str):
+            if method not in reasons:
+                reasons.append(method)
+            table.add_row(name, accountant, f"refused ({reasons.index(method) + 1})")
         else:
-            table.add_row(method, accountant, *_comparison_row(plan))
+            table.add_row(name, accountant, *_comparison_row(method))
     notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
     return Group(table, *notes)
 
 
-def _comparison_row(plan: PrivacyPlan) -> Sequence[str]:
+def _comparison_row(method: Method) -> Sequence[str]:
+    plan, weighting = method.plan, method.weighting
     groups = plan.groups
     return (
         "\n".join(_number(group.epsilon, "g") for group in groups),
         "\n".join(f"{100 * group.sampling_rate:.2f} %" for group in groups),
         "\n".join(f"{group.noise_variance_multiplier:.3f}" for group in groups),
-        f"{plan.noise_magnitude:.3f}",
-        f"{plan.effective_step:.2f}",
+        f"{weighting.noise_magnitude(plan):.3f}",
+        f"{weighting.effective_step(plan):.2f}",
     )
 
 
-def plan_lines(plan: PrivacyPlan, name: str) -> list[str]:
+def plan_lines(method: Method) -> list[str]:
     """The table as plain text lines, for a log."""
     console = Console(file=StringIO(), width=WIDTH, no_color=True, record=True)
-    console.print(plan_table(plan, name))
+    console.print(plan_table(method))
     return console.export_text().splitlines()

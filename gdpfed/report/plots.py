@@ -1,4 +1,4 @@
-"""Pictures of one run: accuracy over rounds, and what every group has spent of its budget."""
+"""Pictures of one run: accuracy over the rounds, and the spent budget of every group."""
 
 from collections.abc import Sequence
 from pathlib import Path

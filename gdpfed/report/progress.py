@@ -1,4 +1,4 @@
-"""A live line while a run trains: round, accuracy, and what each group has spent of its budget."""
+"""A live line while a run trains: round, accuracy, and the spent budget of each group."""
 
 from collections.abc import Sequence
 from typing import Self

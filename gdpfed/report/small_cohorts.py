@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from scipy.stats import binom
-
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.privacy.plan import PrivacyPlan
 
 TOLERATED_FRACTION = 0.05
 
@@ -17,7 +15,7 @@ def small_cohort_lines(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
     if plan.one_sum:
         return
     for index, group in enumerate(plan.groups):
-        fraction = _fraction_below(group, minimum_cohort, poisson=plan.sampling == "poisson")
+        fraction = plan.law.fraction_below(minimum_cohort, group.sampling_rate, len(group.clients))
         if fraction > TOLERATED_FRACTION:
             yield (
                 f"group {index}: with {group.expected_cohort_size:.1f} clients expected a round, "
@@ -25,10 +23,3 @@ def small_cohort_lines(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
                 "those rounds are charged and go without it. Raise privacy.sampling_rate or "
                 "privacy.min_sampling_rate"
             )
-
-
-def _fraction_below(group: GroupPlan, minimum_cohort: int, *, poisson: bool) -> float:
-    """P(cohort < minimum) of Binomial(|G_m|, q_m), or whether the fixed size is below it."""
-    if poisson:
-        return float(binom.cdf(minimum_cohort - 1, len(group.clients), group.sampling_rate))
-    return float(round(group.expected_cohort_size) < minimum_cohort)

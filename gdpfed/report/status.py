@@ -1,4 +1,4 @@
-"""One line a round for an operator: who took part, what is spent and left, how long it will take."""
+"""One line a round for an operator: participants, spent and remaining budget, time left."""
 
 from collections.abc import Sequence
 from math import isinf

@@ -1,4 +1,4 @@
-"""How every picture looks: sizes, colours, line styles and markers that do without colour."""
+"""The style of all pictures: sizes, colours, and line styles that are told apart without colour."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps

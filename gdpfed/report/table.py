@@ -25,7 +25,7 @@ class Table:
     note: str = ""
 
     def to_rich(self) -> rich.table.Table:
-        """For the terminal."""
+        """Return the table in its form for the terminal."""
         table = rich.table.Table(
             title=self.title,
             caption=self.note or None,

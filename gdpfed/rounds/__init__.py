@@ -1,1 +1,1 @@
-"""A run, whoever its clients are: checks, round loop, checkpoints and files. Two fleets, one loop."""
+"""One run: round loop, sums and observers, the same for both kinds of fleet."""

@@ -1,22 +1,61 @@
-"""A fleet: the clients of a run, whoever carries their messages, as one who sums their updates."""
+"""A fleet runs the clients of a run and returns the sums of what they compute."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
 
 from conf.schema import SecAggConfig
-from gdpfed.clients.order import TrainingOrder
-from gdpfed.errors import RunError
-from gdpfed.methods.base import ClientSum, NoiseAt, SumRequest, Theta
-from gdpfed.rounds.parameters import round_parameters
-from secagg import EncodingError, RoundParameters
+from gdpfed.clients.order import ClientPart, TrainingOrder
+from gdpfed.errors import PrivacyError, RunError
+from gdpfed.methods.base import ClientSum, SumRequest, Theta
+from gdpfed.privacy.ledgers.charged import ROUNDING, ChargedSum, ExpectedSum, NoiseAt
+from gdpfed.rounds.parameters import sum_parameters
+from secagg import EncodingError, SumParameters
 
-Jobs = Mapping[str, tuple[RoundParameters, Sequence[int]]]
-"""Parameters and cohort of every sum, by its name; no client occurs twice."""
+
+@dataclass(frozen=True, eq=False)
+class PreparedSum:
+    """One sum as a fleet carries it out.
+
+    Attributes:
+        name: of the request.
+        parameters: what its clients agree to.
+        clients: their ids.
+        order: what they compute; the part of each is in ``parts``.
+        start: the model that they start from.
+        parts: of every client whose part differs from the sum's bound and weight 1.
+    """
+
+    name: str
+    parameters: SumParameters
+    clients: Sequence[int]
+    order: TrainingOrder
+    start: Theta
+    parts: dict[int, ClientPart]
+
+    def part(self, client_id: int) -> ClientPart:
+        """The part of one client."""
+        return self.parts.get(client_id, ClientPart())
+
+    @cached_property
+    def context(self) -> bytes:
+        """Names the training, the same for all clients of the sum."""
+        return self.order.context(self.start)
+
+
+Upcoming = Callable[[], Sequence[ExpectedSum[SumRequest]]]
+
+
+def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
+    """No request is expected of the next round."""
+    return []
 
 
 class Fleet(ABC):
-    """Turns a method's sum requests into sums.
+    """Turns charged requests into sums.
 
     Requests over disjoint cohorts form a wave, which is summed at once; requests that share clients go
     one after the other.
@@ -32,54 +71,58 @@ class Fleet(ABC):
         self.run_label = run_label
         self.seconds: dict[str, float] = {}
 
+    @property
+    def prepares_ahead(self) -> bool:
+        """Whether keys of the next round's sums are agreed beside this round's."""
+        return False
+
     def present(self, round_index: int) -> frozenset[int] | None:
         """The clients that can be reached in the round that begins; None where all can at any time."""
         del round_index
         return None
 
     @abstractmethod
-    def sum_jobs(
-        self,
-        order: TrainingOrder,
-        theta: Theta,
-        jobs: Jobs,
-        clipping_norms: Mapping[int, float],
-        upcoming: Jobs,
-    ) -> dict[str, ClientSum]:
-        """The sum of every job, by name, of updates that start from ``theta``.
+    def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
+        """Every sum, by name; no client is in two of them.
 
-        ``clipping_norms`` is C_i of the clients that have a bound of their own, which their order must
-        carry; the others have that of their sum. ``upcoming`` are jobs expected of the next round: a fleet
-        may prepare them, and none is bound by them.
+        ``upcoming`` are expected of the next round: a fleet may prepare them, and none is bound by them.
         """
 
     def sum_updates(
         self,
         order: TrainingOrder,
-        theta: Theta,
-        requests: Sequence[SumRequest],
+        charged: Sequence[ChargedSum[SumRequest]],
         *,
-        upcoming: Sequence[SumRequest] = (),
+        upcoming: Upcoming = nothing_upcoming,
     ) -> list[ClientSum]:
-        """One sum for each request, of updates that start from ``theta``, in the requests' order.
+        """One sum for each charged request, in their order; each is taken and so cannot be summed again.
 
-        ``upcoming`` are requests expected of the next round; its first wave is prepared beside the last
-        one of these.
+        ``upcoming`` says what is expected of the next round; it is asked beside the last wave, and only by
+        a fleet that prepares ahead.
+
+        Raises:
+            PrivacyError: what no ledger has charged, or what has been summed already.
         """
+        for each in charged:
+            if not isinstance(each, ChargedSum):
+                raise PrivacyError(f"a fleet sums what a ledger has charged, not a {type(each).__name__}")
+        requests = [each.take() for each in charged]
         sums: dict[str, ClientSum] = {}
         waves = disjoint_waves(requests)
-        first_upcoming = next(iter(disjoint_waves(upcoming)), [])
         for wave in waves:
-            jobs = self._jobs(order.round_index, len(theta), wave)
-            ahead = first_upcoming if wave is waves[-1] else []
-            next_jobs = self._jobs(order.round_index + 1, len(theta), ahead)
-            sums |= self.sum_jobs(order, theta, jobs, own_clipping_norms(wave), next_jobs)
+            prepared = self._prepared(order, wave)
+            ahead: list[PreparedSum] = []
+            if self.prepares_ahead and wave is waves[-1]:
+                expected = disjoint_waves([each.request for each in upcoming()])
+                next_order = replace(order, round_index=order.round_index + 1)
+                ahead = self._prepared(next_order, next(iter(expected), []))
+            sums |= self.sum_wave(prepared, ahead)
         return [
             replace(sums.get(each.name) or self._too_few(each), noise_stddev=each.noise_stddev)
             for each in requests
         ]
 
-    def check(self, order: TrainingOrder, theta: Theta, requests: Sequence[SumRequest]) -> None:
+    def check(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
         """Refuse sums whose cohorts would be too small, or would not fit the integers that are summed.
 
         ``requests`` are for the largest cohorts that are to be expected.
@@ -94,48 +137,64 @@ class Fleet(ABC):
                     f"than secagg.minimum_cohort={self.secagg.minimum_cohort}: use more clients, or a higher "
                     "privacy.sampling_rate"
                 )
-            parameters = self._parameters(order.round_index, len(theta), request)
+            parameters = self._parameters(order.round_index, request)
             try:
                 encoding = parameters.encoding(parameters.num_clients)
-                for norm in set(own_clipping_norms([request]).values()):
-                    encoding.clipped_to(norm)
+                for part in client_parts(request).values():
+                    encoding.clipped_to(part.clipping_norm)
             except EncodingError as error:
                 raise RunError(f"{request.name}: {error}") from None
 
-    def _jobs(self, round_index: int, dimension: int, wave: Sequence[SumRequest]) -> Jobs:
+    def _prepared(self, order: TrainingOrder, wave: Sequence[SumRequest]) -> list[PreparedSum]:
         """The requests whose cohorts are large enough."""
-        return {
-            request.name: (self._parameters(round_index, dimension, request), request.clients.tolist())
+        return [
+            PreparedSum(
+                name=request.name,
+                parameters=self._parameters(order.round_index, request),
+                clients=request.clients.tolist(),
+                order=_order_of(request, order),
+                start=request.start,
+                parts=client_parts(request),
+            )
             for request in wave
             if len(request.clients) >= self.secagg.minimum_cohort
-        }
+        ]
 
     def _too_few(self, request: SumRequest) -> ClientSum:
         least = self.secagg.minimum_cohort
         reason = f"cohort of {len(request.clients)} is below secagg.minimum_cohort={least}"
         return ClientSum(request.name, None, 0, f"{reason}: it is charged, and not summed")
 
-    def _parameters(self, round_index: int, dimension: int, request: SumRequest) -> RoundParameters:
+    def _parameters(self, round_index: int, request: SumRequest) -> SumParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
             raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
-        return round_parameters(
+        return sum_parameters(
             self.secagg,
             label=f"{self.run_label}/round {round_index}/{request.name}",
             num_clients=len(request.clients),
-            dimension=dimension,
+            dimension=len(request.start),
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier,
         )
 
 
-def own_clipping_norms(requests: Sequence[SumRequest]) -> dict[int, float]:
-    """C_i of every client that has a bound of its own."""
-    norms: dict[int, float] = {}
-    for request in requests:
-        if request.client_clipping_norms is not None:
-            pairs = zip(request.clients.tolist(), request.client_clipping_norms.tolist(), strict=True)
-            norms |= dict(pairs)
-    return norms
+def _order_of(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
+    """The round's order with what the request says of its own."""
+    training = order.training if request.training is None else request.training
+    return replace(order, training=training, noise=request.noise, work=request.work)
+
+
+def client_parts(request: SumRequest) -> dict[int, ClientPart]:
+    """The part of every client whose bound or weight is its own; empty where all are alike."""
+    if request.client_clipping_norms is None and request.client_weights is None:
+        return {}
+    ones = np.ones(len(request.clients))
+    weights = ones if request.client_weights is None else request.client_weights
+    norms, largest = request.contribution_norms, request.clipping_norm
+    # What is above the sum's norm by rounding alone is the sum's norm.
+    norms = np.where(norms <= largest * (1 + ROUNDING), np.minimum(norms, largest), norms)
+    parts = zip(request.clients.tolist(), norms.tolist(), weights.tolist(), strict=True)
+    return {client_id: ClientPart(norm, weight) for client_id, norm, weight in parts}
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

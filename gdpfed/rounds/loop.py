@@ -1,21 +1,21 @@
-"""The round loop: charge, sum, step, evaluate, record, checkpoint."""
+"""The round loop: charge, sum, step, evaluate, tell the observers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from time import perf_counter
 
 import numpy as np
-import numpy.typing as npt
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import BudgetExhausted
 from gdpfed.learning.evaluate import Evaluation
-from gdpfed.methods.base import ClientSum, Method, Theta
-from gdpfed.report.status import status_line
+from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
+from gdpfed.privacy.ledgers.charged import ExpectedSum
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.state import RunState
-from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.records import RoundRecord, finite
 
@@ -26,7 +26,7 @@ EvaluateModel = Callable[[Theta], Evaluation]
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a round's record says of its clients."""
+    """The part of a round's record that is about its clients."""
 
     cohort_sizes: list[int]
     failures: dict[str, str]
@@ -46,7 +46,8 @@ class RoundLoop:
         state: where to begin.
         files: where to write.
         evaluate_model: accuracy and loss of parameters on the test split.
-        announce: is told in one line what happens.
+        observers: are told of every round, in their order.
+        announce: is told in one line where the run begins and why it ends early.
     """
 
     method: Method
@@ -56,12 +57,12 @@ class RoundLoop:
     state: RunState
     files: RunDirectory
     evaluate_model: EvaluateModel
+    observers: Sequence[Observer]
     announce: Announce
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundRecord]]:
         """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each."""
-        first, started = self.state.completed_rounds, perf_counter()
-        budgets = [group.epsilon for group in self.method.plan.groups]
+        first = self.state.completed_rounds
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
         end = min(num_rounds, last_round)
         for index in range(first, end):
@@ -70,13 +71,10 @@ class RoundLoop:
             except BudgetExhausted as error:
                 self.announce(f"training ends before round {index + 1}: {error}")
                 return
-            left = num_rounds - record.round
-            seconds_left = (perf_counter() - started) / (record.round - first) * left
-            self.announce(status_line(record, budgets, num_rounds, seconds_left))
             yield theta, record
 
     def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundRecord]:
-        """One round and its record; a round that an earlier process had charged is not run again."""
+        """Run one round and return its record; a round that an earlier process charged is not run again."""
         started = perf_counter()
         self.fleet.seconds.clear()
         if self.state.ledger.charged_rounds > index:
@@ -84,61 +82,77 @@ class RoundLoop:
         else:
             theta, outcome = self._train(index, theta, end)
         trained = perf_counter()
-        evaluation = self.evaluate_model(theta)
+        released = self.method.released(theta)
+        evaluation = self.evaluate_model(released)
         seconds = self.fleet.seconds | {
             "evaluate": perf_counter() - trained,
             "total": perf_counter() - started,
         }
         record = self._record(index, evaluation, outcome, seconds)
-        self._keep(index, theta, record)
+        self.state.completed_rounds = index + 1
+        for observer in self.observers:
+            observer.round_ended(RoundEnded(index, theta, released, outcome.sums, record))
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
-        """Charge a round, then run it.
+        """Charge a round, then run it: whatever the method asks for goes through the ledger.
 
         Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
         charged in its own round.
         """
+        ledger, order = self.state.ledger, self._order_for(index)
         present = self.fleet.present(index)
         cohorts = self._cohorts(index, present)
-        self.state.ledger.charge(index, cohorts)
-        self.files.save_ledger(self.state.ledger)
-        ahead = [] if index + 1 == end else self._cohorts(index + 1, present)
-        upcoming = self.method.requests_ahead(ahead) if ahead else []
-        sum_updates = partial(self.fleet.sum_updates, self._order_for(index), upcoming=upcoming)
-        theta, sums = self.method.round(theta, cohorts, sum_updates)
+        ledger.open_round(index, cohorts)
+        self.files.save_ledger(ledger)
+        start, done = theta, list[ClientSum]()
+
+        def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
+            if index + 1 == end:
+                return []
+            draw = cache(partial(self._cohorts, index + 1, present))
+            requests = self.method.requests_ahead(start, index + 1, draw)
+            return ledger.expect(index + 1, draw(), requests) if requests else []
+
+        def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
+            charged = ledger.charge(index, requests)
+            sums = self.fleet.sum_updates(order, charged, upcoming=upcoming)
+            pairs = zip(sums, charged, strict=True)
+            done.extend(replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs)
+            return sums
+
+        theta, _ = self.method.round(theta, index, cohorts, sum_updates)
+        ledger.close_round()
+        sums = done
         failures = {each.name: each.failure for each in sums if each.failure is not None}
         sizes = [len(cohort) for cohort in cohorts]
         return theta, _Outcome(sizes, failures, self._reachable(present), sums)
 
     def _interrupted(self, index: int) -> _Outcome:
-        """What is left of a round that was charged: the ledger's count, less that of the rounds on record."""
+        """Return the cohort sizes of an interrupted round: the ledger's counts less those on record."""
         charged = list(self.state.ledger.total_participations())
         for record in self.files.completed_records(index):
             charged = [total - size for total, size in zip(charged, record.cohort_sizes, strict=True)]
         return _Outcome(charged, {"round": INTERRUPTED})
 
-    def _cohorts(self, index: int, present: frozenset[int] | None) -> list[npt.NDArray[np.int64]]:
-        """Those drawn for a round, whatever is learnt before it, and present.
+    def _cohorts(self, index: int, present: frozenset[int] | None) -> Cohorts:
+        """Return the clients that are drawn for a round and can be reached.
 
         A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
-        accounting of the others wants cohorts of the full size.
+        accounting of the others wants cohorts of the full size. Nobody can change what was drawn.
         """
-        cohorts = self.method.cohorts(index, self.state.sampling_key)
-        if present is None or self.method.plan.sampling == "fixed_size":
-            return cohorts
-        return [cohort[np.isin(cohort, list(present))] for cohort in cohorts]
+        plan = self.state.ledger.plan
+        cohorts = draw_cohorts(plan, index, self.state.sampling_key)
+        if present is not None and not plan.law.absent_clients_count:
+            cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
+        for cohort in cohorts:
+            cohort.flags.writeable = False
+        return cohorts
 
     def _reachable(self, present: frozenset[int] | None) -> list[int]:
         """How many clients of every group are present."""
         groups = [group.clients for group in self.method.plan.groups]
         return [len(group) if present is None else len(present.intersection(group)) for group in groups]
-
-    def _keep(self, index: int, theta: Theta, record: RoundRecord) -> None:
-        self.files.append_round(record)
-        self.state.completed_rounds = index + 1
-        key, method_state = self.state.sampling_key, self.method.state_dict()
-        Checkpoint(theta, index + 1, key, method_state).save(self.files.path)
 
     def _order_for(self, index: int) -> TrainingOrder:
         training = replace(
@@ -162,5 +176,6 @@ class RoundLoop:
             epsilon_against_server=finite(self.state.ledger.against_server()),
             upload_bytes=[each.upload_bytes for each in outcome.sums],
             noise_stddevs=[each.noise_stddev for each in outcome.sums],
+            groups_in_sums=[list(each.groups) for each in outcome.sums],
             seconds={name: round(value, 4) for name, value in seconds.items()},
         )

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.fleet import Jobs
-from secagg import RemoteProtocolError, RoundParameters, ServerSession, Stage, ThresholdNotMet
+from gdpfed.rounds.fleet import PreparedSum
+from secagg import RemoteProtocolError, ServerSession, Stage, ThresholdNotMet
 
 logger = logging.getLogger(__name__)
 
@@ -37,23 +37,16 @@ class RunningSum:
     """One sum under way.
 
     Args:
-        parameters, client_ids: what is summed, and over whom.
-        round_index: the round it belongs to.
+        prepared: what is summed, and over whom.
         roster: the public identity key of every client, in active mode.
     """
 
-    def __init__(
-        self,
-        parameters: RoundParameters,
-        client_ids: Sequence[int],
-        round_index: int,
-        roster: Mapping[int, bytes],
-    ) -> None:
-        self.parameters = parameters
-        self.clients = frozenset(client_ids)
-        self.round_index = round_index
+    def __init__(self, prepared: PreparedSum, roster: Mapping[int, bytes]) -> None:
+        self.parameters = prepared.parameters
+        self.clients = frozenset(prepared.clients)
+        self.round_index = prepared.order.round_index
         self.failure: str | None = None
-        self._session = ServerSession(parameters, client_ids, roster)
+        self._session = ServerSession(prepared.parameters, prepared.clients, roster)
 
     @property
     def running(self) -> bool:
@@ -108,41 +101,37 @@ class PairwiseSums:
         self._ahead: list[RunningSum] = []
 
     def sum(
-        self, exchange: Exchange, jobs: Jobs, context: bytes, round_index: int, upcoming: Jobs
+        self, exchange: Exchange, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]
     ) -> dict[str, ClientSum]:
-        """The sum of every job, all of them in the same exchanges.
+        """Every sum by name, all of them in the same exchanges.
 
         Args:
             exchange: reaches the clients.
-            jobs: parameters and cohort by name; no client occurs twice.
-            context: names the training, see `TrainingOrder.context`.
-            round_index: the round of the jobs.
-            upcoming: jobs expected of the next round. Nobody is bound by them: a job that comes otherwise
-                agrees on keys when it comes.
+            sums: no client is in two of them.
+            upcoming: expected of the next round. Nobody is bound by them: a sum that comes otherwise agrees
+                on keys when it comes.
         """
-        sums = {name: self._begun(*job, round_index) for name, job in jobs.items()}
-        while agreeing := [each for each in sums.values() if each.agreeing]:
+        begun = {each.name: self._begun(each) for each in sums}
+        while agreeing := [each for each in begun.values() if each.agreeing]:
             _exchange_stage(exchange, agreeing)
-        for each in sums.values():
-            each.bind(context)
-        self._ahead = [self._new(*job, round_index + 1) for job in upcoming.values()]
-        while running := [each for each in sums.values() if each.running]:
+        for each in sums:
+            begun[each.name].bind(each.context)
+        self._ahead = [RunningSum(each, self._roster) for each in upcoming]
+        while running := [each for each in begun.values() if each.running]:
             _exchange_stage(exchange, running + [each for each in self._ahead if each.agreeing])
-        return {name: each.outcome(name) for name, each in sums.items()}
+        return {name: each.outcome(name) for name, each in begun.items()}
 
     def forget(self, clients: Set[int]) -> None:
         """Give up what was agreed ahead with clients whose secrets are gone: its round agrees anew."""
         self._ahead = [each for each in self._ahead if not each.clients & clients]
 
-    def _begun(self, parameters: RoundParameters, client_ids: Sequence[int], round_index: int) -> RunningSum:
+    def _begun(self, prepared: PreparedSum) -> RunningSum:
         """The sum that was begun ahead if it is this one, and a new one otherwise."""
+        wanted = prepared.parameters, frozenset(prepared.clients)
         for each in self._ahead:
-            if each.running and (each.parameters, each.clients) == (parameters, frozenset(client_ids)):
+            if each.running and (each.parameters, each.clients) == wanted:
                 return each
-        return self._new(parameters, client_ids, round_index)
-
-    def _new(self, parameters: RoundParameters, client_ids: Sequence[int], round_index: int) -> RunningSum:
-        return RunningSum(parameters, client_ids, round_index, self._roster)
+        return RunningSum(prepared, self._roster)
 
 
 def _exchange_stage(exchange: Exchange, sums: Sequence[RunningSum]) -> None:

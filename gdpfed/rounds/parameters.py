@@ -1,11 +1,11 @@
-"""From the configuration and a cohort's size to the public parameters of one sum."""
+"""The public parameters of one sum, from the configuration and the cohort's size."""
 
 from math import ceil, floor
 
 from conf.schema import SecAggConfig
 from secagg import (
     EncodingError,
-    RoundParameters,
+    SumParameters,
     modulus_bits_for,
     sparse_degree,
     threshold_for,
@@ -14,7 +14,7 @@ from secagg import (
 FULL_BITS = 32
 
 
-def round_parameters(
+def sum_parameters(
     secagg: SecAggConfig,
     *,
     label: str,
@@ -22,7 +22,7 @@ def round_parameters(
     dimension: int,
     clipping_norm: float,
     noise_multiplier: float,
-) -> RoundParameters:
+) -> SumParameters:
     """The parameters of a sum over ``num_clients`` clients.
 
     Fractions become counts: ceil(corrupt_tolerance n) corrupt members, and floor(dropout_tolerance n)
@@ -37,7 +37,7 @@ def round_parameters(
     else:
         dropouts = min(floor(secagg.dropout_tolerance * n), n - 1 - threshold)
     levels = min(secagg.noise_levels, dropouts) if noise_multiplier > 0 else 0
-    return RoundParameters(
+    return SumParameters(
         label=label,
         num_clients=n,
         threshold=threshold,

@@ -1,14 +1,14 @@
-"""The sum of a job without secure aggregation, whoever carries the bytes."""
+"""A sum without secure aggregation, for both kinds of fleet."""
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.methods.base import ClientSum
-from secagg import RoundParameters
+from secagg import SumParameters
 
 
 def plain_sum(
-    name: str, parameters: RoundParameters, total: npt.NDArray[np.uint32], num_updates: int
+    name: str, parameters: SumParameters, total: npt.NDArray[np.uint32], num_updates: int
 ) -> ClientSum:
     """The sum of residues that arrived without masks: the same encoding and tolerance of dropouts."""
     need = parameters.num_clients - parameters.dropout_tolerance

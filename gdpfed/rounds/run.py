@@ -1,39 +1,36 @@
-"""One run from a checked configuration to its files: prepare, begin or resume, train, conclude."""
+"""One run, from its checked configuration to its files: prepare, begin or resume, train, conclude."""
 
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
-from math import ceil, sqrt
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from conf.schema import Config
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.errors import RunError
+from gdpfed.learning.datasets import DataSource
+from gdpfed.learning.evaluate import central_evaluation
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.methods import Method, make_method
-from gdpfed.methods.base import Theta
-from gdpfed.report.event_files import EventFiles
-from gdpfed.report.metrics import MetricSink
-from gdpfed.report.mlflow_run import MlflowRun, TrackingError
-from gdpfed.report.plan_table import plan_lines
-from gdpfed.rounds.evaluate import central_evaluation
+from gdpfed.methods.base import SumRequest, Theta
+from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
+from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
 from gdpfed.rounds.state import RunState, begin, restore
-from gdpfed.rounds.task import task_of
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.records import RoundRecord, run_path
+from gdpfed.runs.records import RoundRecord, read_rounds, run_path
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """A run of which everything but its clients is known and checked, and nothing written.
+    """A run that is planned and checked, before its clients are there and anything is written.
 
     Attributes:
         path: where its files go.
@@ -87,114 +84,140 @@ class PreparedRun:
         num_rounds = self.config.run.num_rounds
         return min(num_rounds, self.config.run.stop_after_round or num_rounds)
 
-    def open(self, fleet: Fleet, announce: Announce) -> "OpenRun":
-        """Check the fleet's sums, then make or continue the run directory.
+    def open(self, fleet: Fleet, make_observers: "MakeObservers", announce: Announce) -> "OpenRun":
+        """Check the fleet's sums, make the observers, then make or continue the run directory.
+
+        An observer that cannot do its work says so when it is made: nothing is written yet.
 
         Raises:
-            RunError: sums that do not fit, or a directory that cannot be used.
+            RunError: sums that do not fit, an observer that cannot work, or a directory that cannot be used.
         """
         method = self.method
-        fleet.check(self.order, flatten(self.task.build_model()), method.requests(largest_cohorts(method)))
-        for line in plan_lines(method.plan, method.name):
-            announce(line)
-        trackers = self._trackers(announce)
-        if self.resumed is None:
-            files = RunDirectory.create(self.path, self.config, method.plan, self.name)
-            state, theta = begin(files, method, self.task)
-        else:
-            files, (state, theta) = self.resumed
-        files.keep_rounds(state.completed_rounds)
-        loop = RoundLoop(
-            method=method,
-            fleet=fleet,
-            order=self.order,
-            learning_rate_decay=self.config.dataset.learning_rate_decay,
-            state=state,
-            files=files,
-            evaluate_model=self.evaluate_model,
-            announce=announce,
-        )
-        return OpenRun(self, loop, theta, [EventFiles(files.path, state.completed_rounds), *trackers])
+        fleet.check(self.order, self._largest_requests())
+        with ExitStack() as closing:
+            observers = make_observers(self, announce)
+            for observer in observers:
+                closing.callback(observer.closed)
+            if self.resumed is None:
+                files = RunDirectory.create(self.path, self.config, method, self.name)
+                state, theta = begin(files, method, self.task)
+            else:
+                files, (state, theta) = self.resumed
+            files.keep_rounds(state.completed_rounds)
+            loop = RoundLoop(
+                method=method,
+                fleet=fleet,
+                order=self.order,
+                learning_rate_decay=self.config.training.learning_rate_decay,
+                state=state,
+                files=files,
+                evaluate_model=self.evaluate_model,
+                observers=[RoundFiles(files, method, state), *observers],
+                announce=announce,
+            )
+            for observer in loop.observers:
+                observer.opened(RunOpened(files.path, state.completed_rounds))
+            return OpenRun(self, loop, theta, closing.pop_all())
 
-    def _trackers(self, announce: Announce) -> list[MetricSink]:
-        """Where the configuration sends metrics beside the run's own files."""
-        uri = self.config.run.mlflow
-        if uri is None:
-            return []
-        settings = {
-            "dataset": self.config.dataset.name,
-            "method": self.method.name,
-            "delta": f"{self.method.plan.delta:.6g}",
-            "budgets": ", ".join(f"{group.epsilon:g}" for group in self.method.plan.groups),
-        }
-        try:
-            return [MlflowRun(uri, self.path.name, settings, announce)]
-        except TrackingError as error:
-            raise RunError(str(error)) from None
+    def _largest_requests(self) -> list[SumRequest]:
+        """Return the method's requests over the largest cohorts, of every round that differs from others."""
+        plan, theta = self.method.plan, flatten(self.task.build_model())
+        starts = {0}
+        for group in plan.groups:
+            starts |= set(accumulate(stretch.num_rounds for stretch in group.stretches[:-1]))
+        return [
+            request
+            for index in sorted(starts)
+            for request in self.method.requests(theta, index, self._largest_cohorts(index))
+        ]
+
+    def _largest_cohorts(self, round_index: int) -> list[ClientIds]:
+        law = self.method.plan.law
+        rates = [group.stretch(round_index).sampling_rate for group in self.method.plan.groups]
+        return [
+            np.asarray(group.clients[: law.largest_expected(rate, len(group.clients))], dtype=np.int64)
+            for group, rate in zip(self.method.plan.groups, rates, strict=True)
+        ]
+
+
+MakeObservers = Callable[[PreparedRun, Announce], Sequence[Observer]]
 
 
 @dataclass
 class OpenRun:
-    """A run with its clients and its files.
+    """A run with its clients and its files; under ``with``, so that its observers are closed at the end.
 
     Attributes:
         theta: the model as of the last round, shape (d,).
-        sinks: take the figures of every round.
     """
 
     prepared: PreparedRun
     loop: RoundLoop
     theta: Theta
-    sinks: list[MetricSink]
+    _closing: ExitStack
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closing.close()
+
+    @property
+    def released(self) -> Theta:
+        """What the method releases of the model as of the last round, shape (d,)."""
+        return self.prepared.method.released(self.theta)
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left, and yield the record of each."""
         num_rounds = self.prepared.config.run.num_rounds
-        try:
-            for theta, record in self.loop.rounds(self.theta, num_rounds, self.prepared.last_round):
-                self.theta = theta
-                for sink in self.sinks:
-                    sink.write(record)
-                yield record
-        finally:
-            for sink in self.sinks:
-                sink.close()
+        for theta, record in self.loop.rounds(self.theta, num_rounds, self.prepared.last_round):
+            self.theta = theta
+            yield record
 
     def conclude(self) -> None:
-        """Draw the curves and write the card; and the final model unless the run is to go on later."""
-        files, method, task = self.loop.files, self.prepared.method, self.prepared.task
-        files.draw(method.plan, f"{method.name} on {task.source.name}")
-        files.describe(self.prepared.config, method.plan, self.loop.state.ledger)
+        """Tell the observers; then write the released model unless the run is to go on later.
+
+        The checkpoint goes last, so that a run whose observers fail here can be resumed and concluded.
+        """
+        files, ledger = self.loop.files, self.loop.state.ledger
+        released, records = self.released, read_rounds(files.path)
+        concluded = RunConcluded(released, records, ledger.spent(), ledger.against_server())
+        for observer in self.loop.observers:
+            observer.concluded(concluded)
         if self.prepared.last_round < self.prepared.config.run.num_rounds:
             self.loop.announce(f"paused; continue with run.resume={files.path}")
         else:
-            files.finish(task, self.theta.astype(np.float32))
+            files.finish(self.prepared.task, released.astype(np.float32))
             self.loop.announce(f"done; the run's files are in {files.path}")
 
 
-def largest_cohorts(method: Method) -> list[npt.NDArray[np.int64]]:
-    """For every group some of its clients, as many as sampling draws once in a million rounds or more."""
-    sizes = (group.expected_cohort_size for group in method.plan.groups)
-    largest = (ceil(size + 5 * sqrt(size) + 5) for size in sizes)
-    return [
-        np.asarray(group.clients[:size], dtype=np.int64)
-        for group, size in zip(method.plan.groups, largest, strict=True)
-    ]
-
-
 def path_of(config: Config) -> Path:
-    """Where the run's files go."""
+    """Return the directory of the run's files."""
     chosen = config.run.resume or config.run.directory
     return run_path(chosen, config.dataset.name, config.method.name)
+
+
+def task_of(config: Config) -> Task:
+    """The learning task that the configuration describes."""
+    data = config.dataset
+    return Task(
+        source=DataSource(**{field.name: getattr(data, field.name) for field in fields(DataSource)}),
+        model=data.model,
+        model_options=tuple(sorted((data.model_options or {}).items())),
+        partition=data.partition,
+        dirichlet_alpha=data.dirichlet_alpha,
+        num_clients=data.num_clients,
+        seed=config.run.seed,
+    )
 
 
 def order_of(config: Config, task: Task) -> TrainingOrder:
     """The training order of round 0."""
     training = LocalTraining(
-        local_steps=config.dataset.local_steps,
-        batch_size=config.dataset.batch_size,
-        learning_rate=config.dataset.learning_rate,
-        momentum=config.dataset.momentum,
+        local_steps=config.training.local_steps,
+        batch_size=config.training.batch_size,
+        learning_rate=config.training.learning_rate,
+        momentum=config.training.momentum,
     )
     return TrainingOrder(
         task.described(), training, round_index=0, device=config.run.device, noise=config.privacy.noise

@@ -1,4 +1,4 @@
-"""Where a run stands: begun anew, or restored from its files."""
+"""The state of a run, either new or restored from its files."""
 
 import os
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gdpfed.runs.directory import RunDirectory
 
 @dataclass
 class RunState:
-    """Where a run stands, and what carries it on from there.
+    """The state from which a run goes on.
 
     Attributes:
         completed_rounds: rounds behind it.
@@ -38,11 +38,16 @@ def begin(files: RunDirectory, method: Method, task: Task) -> tuple[RunState, Th
     """
     public_key = sha256(f"gdpfed cohorts {task.seed}".encode()).digest()
     key = secret_sampling_key() if method.plan.private else public_key
-    state = RunState(completed_rounds=0, sampling_key=key, ledger=Ledger(method.plan))
+    state = RunState(completed_rounds=0, sampling_key=key, ledger=Ledger(method.plan, subject_of(method)))
     theta = flatten(task.build_model())
     files.save_ledger(state.ledger)
     Checkpoint(theta, 0, key).save(files.path)
     return state, theta
+
+
+def subject_of(method: Method) -> str:
+    """Return the words by which a ledger's errors name the method."""
+    return f"method {method.name}"
 
 
 def secret_sampling_key() -> bytes:
@@ -53,7 +58,7 @@ def secret_sampling_key() -> bytes:
 def restore(files: RunDirectory, method: Method) -> tuple[RunState, Theta]:
     """The state of a run that was stopped, the method's own included; writes no file."""
     checkpoint = Checkpoint.load(files.path)
-    ledger = files.load_ledger(method.plan)
+    ledger = files.load_ledger(method.plan, subject_of(method))
     if not 0 <= ledger.charged_rounds - checkpoint.completed_rounds <= 1:
         raise RunError(
             f"run.resume={files.path}: the ledger has {ledger.charged_rounds} rounds and the checkpoint "

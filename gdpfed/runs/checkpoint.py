@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and the state from which a run goes on."""
+"""The checkpoint: the state from which a run goes on."""
 
 import json
 from collections.abc import Mapping
@@ -13,23 +13,12 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from gdpfed.errors import RunError
-from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE, write_whole
+from gdpfed.runs.formats import FORMAT_VERSION, UNVERSIONED, VERSION_KEY, check_version
+from gdpfed.runs.write_whole import PRIVATE_MODE, save_whole
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 STATE_PREFIX = "method."
 _HEADER_LENGTH_BYTES = 8
-
-
-def save_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
-    """Write a file of a run so that it is whole at any time.
-
-    Raises:
-        RunError: the file system refused, as when it is full; the old file is untouched.
-    """
-    try:
-        write_whole(path, data, mode=mode)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +26,7 @@ class Checkpoint:
     """State after a completed round.
 
     Attributes:
-        theta: the model, shape (d,).
+        theta: the model that training goes on from, shape (d,); not what the method releases of it.
         completed_rounds: how many rounds have changed or tried to change it.
         sampling_key: draws the cohorts of all rounds; secret, since amplification rests on it.
         method_state: what the method carries from round to round.
@@ -51,6 +40,7 @@ class Checkpoint:
     def save(self, directory: Path) -> None:
         """Write to the run directory, readable by its owner only."""
         metadata = {
+            VERSION_KEY: str(FORMAT_VERSION),
             "completed_rounds": str(self.completed_rounds),
             "sampling_key": self.sampling_key.hex(),
         }
@@ -63,7 +53,7 @@ class Checkpoint:
         """Read from the run directory.
 
         Raises:
-            RunError: the file is missing, truncated or not ours.
+            RunError: the file is missing, damaged, or of another format.
         """
         path = directory / CHECKPOINT_FILE
         try:
@@ -76,6 +66,7 @@ class Checkpoint:
         try:
             tensors = load_tensors(data)
             metadata = _metadata(data)
+            check_version(path, int(metadata.get(VERSION_KEY, UNVERSIONED)))
             return cls(
                 theta=tensors.pop("theta"),
                 completed_rounds=int(metadata["completed_rounds"]),

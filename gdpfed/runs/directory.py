@@ -11,31 +11,36 @@ import numpy.typing as npt
 import yaml
 from safetensors.torch import save as save_tensors
 
-from conf.load import to_yaml
+from conf.load import from_yaml, to_yaml
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.learning.models import state_dict_of
 from gdpfed.learning.task import Task
+from gdpfed.methods.base import Method
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.lines import CARRYING_OUT
-from gdpfed.report.model_card import CardSubject, model_card
-from gdpfed.report.plots import accuracy_curve, budget_curve
-from gdpfed.runs.checkpoint import CHECKPOINT_FILE, save_whole
+from gdpfed.runs.checkpoint import CHECKPOINT_FILE
+from gdpfed.runs.formats import VERSION_KEY, check_json_file, check_version, versioned
 from gdpfed.runs.records import (
-    ACCURACY_PICTURE,
     ASSIGNMENT_FILE,
-    BUDGET_PICTURE,
     CONFIG_FILE,
     LEDGER_FILE,
-    MODEL_CARD_FILE,
     MODEL_FILE,
     PLAN_FILE,
     ROUNDS_FILE,
     RoundRecord,
     read_rounds,
 )
-from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE
+from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE, save_whole
+
+# How a run is carried out: results do not follow from these, so they may change when it is resumed.
+CARRYING_OUT = {
+    "run": frozenset(
+        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
+    ),
+    "secagg": frozenset({"keys_ahead"}),
+    "simulation": frozenset({"engine", "workers", "clients_at_once"}),
+}
 
 
 class RunDirectory:
@@ -45,7 +50,7 @@ class RunDirectory:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: Config, plan: PrivacyPlan, name: str) -> "RunDirectory":
+    def create(cls, path: Path, config: Config, method: Method, name: str) -> "RunDirectory":
         """Make a directory for a new run of that name; clients' own budgets are its owner's to read only.
 
         Raises:
@@ -63,8 +68,8 @@ class RunDirectory:
         files = cls(path)
         said = config.privacy.client_budgets is not None
         save_whole(path / CONFIG_FILE, to_yaml(config).encode(), mode=PRIVATE_MODE if said else PUBLIC_MODE)
-        save_whole(path / PLAN_FILE, _json(plan.to_dict()))
-        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(plan, name)), mode=PRIVATE_MODE)
+        save_whole(path / PLAN_FILE, _json(versioned(method.describe())))
+        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name)), mode=PRIVATE_MODE)
         save_whole(path / ROUNDS_FILE, b"")
         return files
 
@@ -73,10 +78,12 @@ class RunDirectory:
         """Open the directory of an unfinished run that had the same configuration.
 
         Raises:
-            RunError: no run, a damaged one, or one of another configuration; names the first difference.
+            RunError: no run, a damaged one, one of another format, or one of another configuration; names
+                the first difference.
         """
+        check_json_file(path / PLAN_FILE)
         try:
-            saved = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
+            saved = from_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError) as error:
             raise RunError(f"run.resume={path} is no run: {CONFIG_FILE}: {error}") from None
         difference = _difference(saved, asdict(config))
@@ -88,13 +95,14 @@ class RunDirectory:
         """The run's name, from the assignment of clients to groups.
 
         Raises:
-            RunError: it is missing, damaged, or another assignment than the plan's.
+            RunError: it is missing, damaged, of another format, or another assignment than the plan's.
         """
         path = self.path / ASSIGNMENT_FILE
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
+            check_version(path, saved.get(VERSION_KEY))
             name = saved["run"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, AttributeError) as error:
             raise RunError(
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
             ) from None
@@ -105,7 +113,7 @@ class RunDirectory:
             )
         return str(name)
 
-    def load_ledger(self, plan: PrivacyPlan) -> Ledger:
+    def load_ledger(self, plan: PrivacyPlan, subject: str) -> Ledger:
         """The ledger as of the last charge.
 
         Raises:
@@ -120,7 +128,7 @@ class RunDirectory:
                 f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}); without it nobody "
                 "knows what has been spent: restore it from a copy or start a new run"
             ) from None
-        return Ledger.from_dict(plan, data)
+        return Ledger.from_dict(plan, data, subject)
 
     def save_ledger(self, ledger: Ledger) -> None:
         """Write what has been charged, before anything is released for it."""
@@ -130,7 +138,7 @@ class RunDirectory:
         """The record up to the last checkpoint.
 
         Raises:
-            RunError: rounds are missing in it, or it is damaged.
+            RunError: rounds are missing in it, or it is damaged or of another format.
         """
         try:
             records = [r for r in read_rounds(self.path) if r.round <= completed_rounds]
@@ -144,7 +152,7 @@ class RunDirectory:
         return records
 
     def keep_rounds(self, completed_rounds: int) -> None:
-        """Drop what the record holds of rounds after the last checkpoint."""
+        """Drop the records of rounds after the last checkpoint."""
         lines = [f"{record.to_json()}\n" for record in self.completed_records(completed_rounds)]
         save_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
 
@@ -160,18 +168,6 @@ class RunDirectory:
                 file.write(f"{record.to_json()}\n")
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error.strerror}") from None
-
-    def draw(self, plan: PrivacyPlan, title: str) -> None:
-        """Write the pictures from the record."""
-        records = read_rounds(self.path)
-        budgets = [group["epsilon"] for group in plan.to_dict()["groups"]]
-        accuracy_curve(records, title, self.path / ACCURACY_PICTURE)
-        budget_curve(records, budgets, title, self.path / BUDGET_PICTURE)
-
-    def describe(self, config: Config, plan: PrivacyPlan, ledger: Ledger) -> None:
-        """Write the model card, of what the run has come to."""
-        card = model_card(CardSubject(config, plan, ledger, read_rounds(self.path)))
-        save_whole(self.path / MODEL_CARD_FILE, card.encode())
 
     def finish(self, task: Task, theta: npt.NDArray[np.float32]) -> None:
         """Write the final model and forget the checkpoint, and with it the sampling key."""
@@ -197,7 +193,7 @@ def saved_client_budgets(path: Path) -> tuple[list[float], float]:
 
 def _assignment(plan: PrivacyPlan, name: str) -> dict[str, Any]:
     """The run's name and the ids of every group, as runs [start, stop)."""
-    return {"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]}
+    return versioned({"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]})
 
 
 def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:
@@ -213,7 +209,7 @@ def _json(value: Any) -> bytes:
 
 
 def _difference(saved: Any, given: dict[str, Any]) -> str | None:
-    """The first setting that differs, in words; None if the runs compute the same."""
+    """Name the first setting that differs; None if the runs compute the same."""
     if not isinstance(saved, dict):
         return f"{CONFIG_FILE} holds no settings"
     for group, section in given.items():

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gdpfed.runs.formats import VERSION_KEY, check_version, versioned
+
 CONFIG_FILE = "config.yaml"
 PLAN_FILE = "plan.json"
 ROUNDS_FILE = "rounds.jsonl"
@@ -28,7 +30,7 @@ def run_path(chosen: str | None, dataset: str, method: str) -> Path:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What is kept of a round; ``round`` counts from 1.
+    """The record of one round; ``round`` counts from 1.
 
     Attributes:
         accuracy, loss: of the model after the round, on the test split (loss in nats).
@@ -41,6 +43,7 @@ class RoundRecord:
         epsilon_against_server: of the client that took part most often; None where nothing is promised.
         upload_bytes: bytes a coordinate that a client of every requested sum has sent.
         noise_stddevs: C sigma of every requested sum, the least noise that was asked for.
+        groups_in_sums: the groups that every requested sum was asked of.
         seconds: wall time by phase.
     """
 
@@ -54,6 +57,7 @@ class RoundRecord:
     epsilon_against_server: list[float | None]
     upload_bytes: list[float] = field(default_factory=list)
     noise_stddevs: list[float] = field(default_factory=list)
+    groups_in_sums: list[list[int]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     reachable: list[int] = field(default_factory=list)
 
@@ -63,8 +67,8 @@ class RoundRecord:
         return self.seconds["total"] - self.seconds["evaluate"]
 
     def to_json(self) -> str:
-        """One line without a line break."""
-        return json.dumps(asdict(self), allow_nan=False)
+        """One line without a line break, the version of its format first."""
+        return json.dumps(versioned(asdict(self)), allow_nan=False)
 
 
 def read_rounds(directory: Path) -> list[RoundRecord]:
@@ -72,6 +76,7 @@ def read_rounds(directory: Path) -> list[RoundRecord]:
 
     Raises:
         ValueError: a complete line is no record; the message names file and line.
+        RunError: a line is of another format.
     """
     path = directory / ROUNDS_FILE
     if not path.exists():
@@ -80,8 +85,10 @@ def read_rounds(directory: Path) -> list[RoundRecord]:
     records = []
     for number, line in enumerate((each for each in lines if each.endswith("\n")), start=1):
         try:
-            records.append(RoundRecord(**json.loads(line)))
-        except (ValueError, TypeError) as error:
+            values = json.loads(line)
+            check_version(path, values.pop(VERSION_KEY, None))
+            records.append(RoundRecord(**values))
+        except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} line {number} is no record of a round: {error}") from None
     return records
 

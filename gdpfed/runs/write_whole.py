@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from gdpfed.errors import RunError
+
 PRIVATE_MODE = 0o600
 PUBLIC_MODE = 0o644
 
@@ -27,6 +29,18 @@ def write_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+def save_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
+    """Write a file of a run so that it is whole at any time.
+
+    Raises:
+        RunError: the file system refused, as when it is full; the old file is untouched.
+    """
+    try:
+        write_whole(path, data, mode=mode)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _sync_directory(directory: Path) -> None:

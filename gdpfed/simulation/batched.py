@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.update import OrderError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_encoding import clipped_steps
@@ -78,8 +79,12 @@ class BatchedEngine(Engine):
     def _chunk(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> tuple[Sequence[int], torch.Tensor]:
+        if order.work != "update":
+            raise OrderError(f"the order's work is {order.work!r}; the batched engine computes update")
         batches = Batches.draw(order, clients)
         updates = self._training.updates(theta, order.training, self._examples, batches)
+        if cohort.parts:
+            updates *= updates.new_tensor(cohort.weights(clients))[:, None]
         steps, fits = clipped_steps(updates, cohort.encodings(clients))
         sent = fits.tolist()
         if all(sent):

@@ -1,4 +1,4 @@
-"""Operations that a batch of clients computes in another form than one client does."""
+"""Operations that have another form for many clients at once than for one client."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which engine trains a run: a rule, so that the same configuration computes the same on the same machine."""
+"""The choice of an engine, by a rule: one configuration gives one engine on one machine."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ MOST_BATCHED_PARAMETERS_ON_CPU = 2_000_000
 
 
 def choose_engine(settings: SimulationConfig, task: Task, device_name: str) -> tuple[Engine, str]:
-    """The engine that the settings ask for, and in words which it is.
+    """Return the engine that the settings ask for, and its name in words.
 
     ``auto`` trains many clients at once on a GPU, and on a CPU up to 2 million parameters, as long as the
     model can be batched; on a CPU one worker process a core shares the cohort.

@@ -1,4 +1,4 @@
-"""How many clients to train at once: as many as cache and memory take."""
+"""The number of clients to train at once: as many as cache and memory hold."""
 
 import psutil
 import torch

@@ -1,14 +1,15 @@
-"""What trains cohorts: from the model and the clients' ids to clipped updates in integer steps."""
+"""Engines train cohorts: they return clipped updates in integer steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import isinf
 
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import Theta
 from secagg import Encoding
 
@@ -22,18 +23,23 @@ class Cohort:
     Attributes:
         clients: their ids.
         encoding: the integer grid of the sum.
-        clipping_norms: C_i of those that have a bound of their own; may name other clients, too.
+        parts: of those whose bound or weight is their own; may name other clients, too.
     """
 
     clients: Sequence[int]
     encoding: Encoding
-    clipping_norms: Mapping[int, float] = field(default_factory=dict)
+    parts: Mapping[int, ClientPart] = field(default_factory=dict)
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
         """The sum's grid as each of these clients uses it, with its own bound."""
-        norms = [self.clipping_norms.get(client_id) for client_id in clients]
+        parts = [self.parts.get(client_id) for client_id in clients]
+        norms = [None if part is None or isinf(part.clipping_norm) else part.clipping_norm for part in parts]
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}
         return [self.encoding if norm is None else own[norm] for norm in norms]
+
+    def weights(self, clients: Sequence[int]) -> list[float]:
+        """w_i of these clients."""
+        return [self.parts[client_id].weight if client_id in self.parts else 1.0 for client_id in clients]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The training examples on the device that trains, and which of them every client takes in every step."""
+"""The training examples on the device, and the batches of every client."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class DeviceExamples:
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """What some clients train on, step by step.
+    """The batches of some clients, step by step.
 
     A client with fewer examples than a batch holds takes all of them; the rest of its batch is any example
     with weight 0. A client without examples has weights of 0 alone.

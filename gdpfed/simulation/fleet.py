@@ -1,19 +1,17 @@
-"""InProcessFleet: the jobs of a wave are trained and summed in this process."""
+"""InProcessFleet: the clients of a wave are trained and summed in this process."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Self
 
 from conf.schema import SecAggConfig
-from gdpfed.clients.order import TrainingOrder
-from gdpfed.methods.base import ClientSum, Theta
-from gdpfed.rounds.fleet import Fleet, Jobs
+from gdpfed.methods.base import ClientSum
+from gdpfed.rounds.fleet import Fleet, PreparedSum
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.plain import plain_sum
-from gdpfed.simulation.engine import Cohort, Engine, Steps
+from gdpfed.simulation.engine import Cohort, Engine
 from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, open_sessions, public_keys
 from gdpfed.simulation.sum_noise import sum_noise_steps
-from secagg import Encoding, RoundParameters
 
 
 class InProcessFleet(Fleet):
@@ -35,50 +33,31 @@ class InProcessFleet(Fleet):
     def __exit__(self, *error: object) -> None:
         self.engine.close()
 
-    def sum_jobs(
-        self,
-        order: TrainingOrder,
-        theta: Theta,
-        jobs: Jobs,
-        clipping_norms: Mapping[int, float],
-        upcoming: Jobs,
-    ) -> dict[str, ClientSum]:
-        """Train all jobs, and sum them with masks or without."""
-        del upcoming  # exchanges in memory cost nothing
-        if self.secagg.mode != "off":
-            return self._masked(order, theta, jobs, clipping_norms)
-        sums: dict[str, ClientSum] = {}
-        for name, (parameters, clients) in jobs.items():
-            cohort = Cohort(clients, parameters.encoding(len(clients)), clipping_norms)
-            sums[name] = self._plain(order, theta, name, parameters, cohort)
-        return sums
-
-    def _plain(
-        self, order: TrainingOrder, theta: Theta, name: str, parameters: RoundParameters, cohort: Cohort
-    ) -> ClientSum:
-        started = perf_counter()
-        trained = self.engine.sum_updates(order, theta, cohort)
-        self._spend("train", started)
-        started = perf_counter()
-        steps = trained.total + sum_noise_steps(order, parameters, trained.num_updates)
-        self._spend("noise", started)
-        return plain_sum(name, parameters, cohort.encoding.to_residues(steps), trained.num_updates)
-
-    def _masked(
-        self, order: TrainingOrder, theta: Theta, jobs: Jobs, clipping_norms: Mapping[int, float]
-    ) -> dict[str, ClientSum]:
-        def train(clients: Sequence[int], encoding: Encoding) -> Iterator[tuple[Sequence[int], Steps]]:
-            return self.engine.updates(order, theta, Cohort(clients, encoding, clipping_norms))
+    def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
+        """Train all cohorts, and sum them with masks or without; exchanges in memory cost nothing ahead."""
+        del upcoming
+        if self.secagg.mode == "off":
+            return {each.name: self._plain(each) for each in sums}
+        clients = [client_id for each in sums for client_id in each.clients]
+        identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
+        joined = JoinedSessions(open_sessions(clients, identities), sums, self.engine)
 
         def exchange(asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
             return [self._answers(joined, each) for each in asked]
 
-        clients = [client_id for _, ids in jobs.values() for client_id in ids]
-        identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
-        context = order.context(theta)
-        joined = JoinedSessions(open_sessions(clients, identities), train, order, context)
-        sums = PairwiseSums(public_keys(identities))
-        return sums.sum(exchange, jobs, context, order.round_index, upcoming={})
+        return PairwiseSums(public_keys(identities)).sum(exchange, sums, upcoming=[])
+
+    def _plain(self, each: PreparedSum) -> ClientSum:
+        parameters, order = each.parameters, each.order
+        cohort = Cohort(each.clients, parameters.encoding(len(each.clients)), each.parts)
+        started = perf_counter()
+        trained = self.engine.sum_updates(order, each.start, cohort)
+        self._spend("train", started)
+        started = perf_counter()
+        steps = trained.total + sum_noise_steps(order, parameters, trained.num_updates)
+        self._spend("noise", started)
+        residues = cohort.encoding.to_residues(steps)
+        return plain_sum(each.name, parameters, residues, trained.num_updates)
 
     def _answers(self, joined: JoinedSessions, asked: StageRequests) -> dict[int, bytes]:
         started = perf_counter()

@@ -2,20 +2,19 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import noise_steps
-from gdpfed.simulation.engine import Steps
-from secagg import ClientPolicy, ClientSession, Encoding, Identity, RoundParameters, SecAggError, Stage
+from gdpfed.rounds.fleet import PreparedSum
+from gdpfed.simulation.engine import Cohort, Engine, Steps
+from secagg import ClientPolicy, ClientSession, Identity, SecAggError, Stage, SumParameters
 
 logger = logging.getLogger(__name__)
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
-Train = Callable[[Sequence[int], Encoding], Iterator[tuple[Sequence[int], Steps]]]
 
 # What a node goes by that was told nothing else.
 _POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
@@ -60,18 +59,16 @@ class JoinedSessions:
 
     Args:
         sessions: their sessions, by client id.
-        train: from ids and the grid of their sum to their updates, some at a time.
-        order: what they train, and the law of their noise.
-        context: names the training, see `TrainingOrder.context`.
+        sums: of which they are the clients.
+        engine: trains them.
     """
 
     def __init__(
-        self, sessions: Mapping[int, ClientSession], train: Train, order: TrainingOrder, context: bytes
+        self, sessions: Mapping[int, ClientSession], sums: Sequence[PreparedSum], engine: Engine
     ) -> None:
         self._sessions = sessions
-        self._train = train
-        self._order = order
-        self._context = context
+        self._sums = {each.parameters.label: each for each in sums}
+        self._engine = engine
 
     def exchange(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
         """The answers to one stage's requests; a session that fails has none."""
@@ -82,20 +79,23 @@ class JoinedSessions:
     def _masked_updates(self, requests: Mapping[int, bytes]) -> dict[int, bytes]:
         """Stage 3: all clients of one sum train together, then each masks its own update."""
         contributors = self._each(Stage.MASK, ClientSession.accept_shares, requests)
-        sums: dict[tuple[RoundParameters, int], list[int]] = {}
+        groups: dict[tuple[SumParameters, int], list[int]] = {}
         for client_id, num_contributors in contributors.items():
-            sums.setdefault((self._sessions[client_id].parameters, num_contributors), []).append(client_id)
+            key = self._sessions[client_id].parameters, num_contributors
+            groups.setdefault(key, []).append(client_id)
         answers: dict[int, bytes] = {}
-        for (parameters, num_contributors), clients in sums.items():
-            mask = partial(self._mask, num_contributors)
-            for trained, steps in self._train(clients, parameters.encoding(num_contributors)):
+        for (parameters, num_contributors), clients in groups.items():
+            own = self._sums[parameters.label]
+            cohort = Cohort(clients, parameters.encoding(num_contributors), own.parts)
+            mask = partial(self._mask, own, num_contributors)
+            for trained, steps in self._engine.updates(own.order, own.start, cohort):
                 answers |= self._each(Stage.MASK, mask, dict(zip(trained, steps, strict=True)))
         return answers
 
-    def _mask(self, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
-        noise = noise_steps(self._order, session.parameters, num_contributors, session)
+    def _mask(self, own: PreparedSum, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
+        noise = noise_steps(own.order, session.parameters, num_contributors, session)
         encoding = session.parameters.encoding(num_contributors)
-        return session.mask(encoding.to_residues(steps + noise), self._context)
+        return session.mask(encoding.to_residues(steps + noise), own.context)
 
     def _each(
         self, stage: Stage, act: Callable[[ClientSession, Given], Made], given: Mapping[int, Given]

@@ -1,11 +1,9 @@
-"""One client after the other, as a node trains it."""
+"""An engine that trains one client after the other, as a node does."""
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from math import inf
 
-from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.clients.update import update_steps
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.engine import Cohort, Engine, Steps
@@ -15,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 
 class SequentialEngine(Engine):
-    """The very code of a node, client by client."""
+    """Trains each client by the same code as a node."""
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
         for client_id in cohort.clients:
-            own = replace(order, clipping_norm=cohort.clipping_norms.get(client_id, inf))
+            own = order.for_part(cohort.parts.get(client_id, ClientPart()))
             try:
                 steps = update_steps(own, theta, cohort.encoding, client_id)
             except EncodingError as error:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conf.schema import Config
+from gdpfed.report.observers import default_observers
 from gdpfed.rounds.loop import Announce
-from gdpfed.rounds.run import PreparedRun
+from gdpfed.rounds.run import MakeObservers, PreparedRun
 from gdpfed.runs.records import RoundRecord
 from gdpfed.simulation.choice import choose_engine
 from gdpfed.simulation.fleet import InProcessFleet
@@ -15,12 +16,18 @@ from gdpfed.simulation.fleet import InProcessFleet
 logger = logging.getLogger(__name__)
 
 
-def simulate(config: Config, *, observe: Callable[[RoundRecord], None] | None = None) -> Path:
+def simulate(
+    config: Config,
+    *,
+    observe: Callable[[RoundRecord], None] | None = None,
+    make_observers: MakeObservers = default_observers,
+) -> Path:
     """Train in this process what ``flwr run`` trains over messages, with the same files.
 
     Args:
         config: a checked configuration; ``run.resume`` continues a run of either kind.
         observe: is given the record of every round.
+        make_observers: the observers of the run, made before anything is written.
 
     Returns:
         The run directory.
@@ -29,7 +36,7 @@ def simulate(config: Config, *, observe: Callable[[RoundRecord], None] | None = 
         ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
             cannot be used; later only for a file system that refuses.
     """
-    return simulate_prepared(PreparedRun.of(config), observe=observe)
+    return simulate_prepared(PreparedRun.of(config), observe=observe, make_observers=make_observers)
 
 
 def simulate_prepared(
@@ -37,15 +44,16 @@ def simulate_prepared(
     *,
     observe: Callable[[RoundRecord], None] | None = None,
     announce: Announce = logger.info,
+    make_observers: MakeObservers = default_observers,
 ) -> Path:
-    """As :func:`simulate`, for a run that is prepared already; ``announce`` is told what happens."""
+    """Do as :func:`simulate` does, for a prepared run; ``announce`` is told what happens."""
     config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
     engine, which = choose_engine(config.simulation, prepared.task, config.run.device)
     with InProcessFleet(config.secagg, label, engine) as fleet:
         announce(f"training {which}")
-        run = prepared.open(fleet, logger.info)
-        for record in run.rounds():
-            if observe is not None:
-                observe(record)
-        run.conclude()
+        with prepared.open(fleet, make_observers, logger.info) as run:
+            for record in run.rounds():
+                if observe is not None:
+                    observe(record)
+            run.conclude()
     return prepared.path

@@ -1,4 +1,4 @@
-"""The noise of a whole sum without masks, which nobody sees in parts."""
+"""The noise of a whole sum without masks, drawn at once."""
 
 import os
 from math import sqrt
@@ -10,13 +10,13 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import noise_steps
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.task import choose_device
-from secagg import RoundParameters, keystream
+from secagg import SumParameters, keystream
 
 
 def sum_noise_steps(
-    order: TrainingOrder, parameters: RoundParameters, num_updates: int
+    order: TrainingOrder, parameters: SumParameters, num_updates: int
 ) -> npt.NDArray[np.int64]:
-    """What ``num_updates`` clients together add as noise, in integer steps, shape (d,).
+    """Draw the noise that ``num_updates`` clients add together, in integer steps, shape (d,).
 
     Gaussian noise is drawn in one go with the variance of all shares, num_updates C^2 sigma^2 / (n - D - c),
     and rounded once; the clients' own shares, each rounded, have 1/12 of a step squared more each, where a

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from client_app.budget import RoundOfRun, begin
+from client_app.budget import begin
 from client_app.ledger_file import locked_ledger
+from client_app.request import RoundOfRun
 from client_app.settings import Budget
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main
+from gdpfed.errors import AuditError
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
@@ -54,12 +56,25 @@ def rewritten(path, change):
     path.write_text(json.dumps({"ledger": body, "sha256": digest}))
 
 
+def recharge(terms, change):
+    (charge,) = json.loads(terms["charges"])
+    change(charge)
+    terms["charges"] = json.dumps([charge])
+
+
 def less_noise(body):
-    body["runs"][1]["terms"]["noise_stddev"] *= 0.7
+    def quieter(charge):
+        charge["event"]["noise_stddev"] *= 0.7
+
+    recharge(body["runs"][1]["terms"], quieter)
 
 
 def more_rounds(body):
-    body["runs"][0]["terms"]["num_rounds"] = 50
+    recharge(body["runs"][0]["terms"], lambda charge: charge.update(count=50))
+
+
+def another_unit(body):
+    recharge(body["runs"][0]["terms"], lambda charge: charge.update(unit="record"))
 
 
 def a_round_twice(body):
@@ -83,7 +98,7 @@ def in_clear(body):
     [
         (less_noise, "NO"),
         (more_rounds, "NO"),
-        (a_round_twice, "run one sent two updates in one round"),
+        (a_round_twice, "run one sent more updates in one round than it was charged for"),
         (a_later_start, "run one sent an update in a round that it was not charged for"),
         (a_round_too_many, "run one sent an update in a round that it was not charged for"),
         (in_clear, "run one showed single updates to the server"),
@@ -95,6 +110,27 @@ def test_what_broke_the_budget_is_found(ledger, change, words, capsys):
     shown = capsys.readouterr().out
     assert words in shown
     assert "does NOT hold" in shown
+    assert "yes" not in shown or words == "NO"
+
+
+def test_runs_of_two_units_are_not_added_up(ledger):
+    rewritten(ledger, another_unit)
+    with pytest.raises(AuditError, match="charged per client and per record cannot be added up"):
+        audit_node_ledger(ledger)
+
+
+def test_a_ledger_of_version_1_is_audited_as_before(ledger):
+    before = audit_node_ledger(ledger)
+
+    def older(body):
+        body["version"] = 1
+        for entry in body["runs"]:
+            (charge,) = json.loads(entry["terms"].pop("charges"))
+            event = {k: v for k, v in charge["event"].items() if k not in ("kind", "num_sums")}
+            entry["terms"] |= event | {"num_rounds": charge["count"]}
+
+    rewritten(ledger, older)
+    assert audit_node_ledger(ledger).runs == before.runs
 
 
 def test_a_changed_file_is_found_by_its_checksum(ledger):

@@ -79,7 +79,26 @@ def test_other_runs_pass_too(tmp_path, mode):
 
 
 def lower_noise(plan):
+    group = plan["groups"][1]
+    group["noise_multiplier"] *= 0.8
+    for charge in group["charges"]:
+        charge["event"]["noise_stddev"] *= 0.8
+
+
+def lower_stated_noise(plan):
     plan["groups"][1]["noise_multiplier"] *= 0.8
+
+
+def charge_fewer_rounds(plan):
+    plan["groups"][1]["charges"][0]["count"] -= 1
+
+
+def charge_records(plan):
+    plan["groups"][1]["charges"][0]["unit"] = "record"
+
+
+def forget_a_charge(ledger):
+    ledger["charges"][1][0]["count"] -= 1
 
 
 def lower_rate(plan):
@@ -157,6 +176,15 @@ def clients_twice(assignment):
     [
         ("plan.json", lower_noise, r"ledger was opened for plan \w+, but plan.json and assignment.json make"),
         ("plan.json", lower_noise, r"group 1 was planned for a budget of 3, but its 3 rounds cost \d\.\d+"),
+        ("plan.json", lower_noise, r"the ledger's charges of group 1 are not those of 3 rounds of the plan"),
+        ("plan.json", lower_stated_noise, r"charges of group 1 are not those of its rate, size and noise"),
+        ("plan.json", charge_fewer_rounds, r"the charges of group 1 are for 2 rounds, the plan has 3"),
+        ("plan.json", charge_records, r"group 1 is charged per record, the plan protects a client"),
+        (
+            "ledger.json",
+            forget_a_charge,
+            r"charges of group 1 are not those of 3 rounds of the plan",
+        ),
         ("plan.json", lower_rate, r"one of them was changed"),
         ("plan.json", raise_budget, r"plan.json has a budget of 4, the configuration \[1.0, 3.0, 6.0\]"),
         ("rounds.jsonl", drop_round, r"rounds.jsonl has rounds \[1, 3\], not 1 to 2 in order"),
@@ -187,6 +215,9 @@ def test_every_change_is_found(directory, file, change, words, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(words, shown)
     assert "does NOT hold" in shown
+    # Figures that the files contradict prove nothing: no group of a rejected run has held.
+    assert "yes" not in shown
+    assert "unproved" in shown or "NO" in shown
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """The command: tables, JSON, comparison, and bad input."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -16,15 +19,17 @@ GROUP_KEYS = {
     "expected_cohort_size",
     "noise_multiplier",
     "noise_variance_multiplier",
-    "keep_fraction",
-    "group_weight",
+    "charges",
 }
+# At a rate of one no method has to search for its rates.
+COMPARE = ["plan", "--compare", "privacy.sampling_rate=1"]
 
 
 def test_plan_as_json(capsys):
     assert main(["plan", "dataset=fmnist", "method=gdpfed", "privacy.accountant=rdp", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert {"groups", "noise_magnitude", "delta", "accountant", "sampling"} <= plan.keys()
+    assert {"groups", "weighting", "delta", "accountant", "sampling"} <= plan.keys()
+    assert len(plan["weighting"]["group_weights"]) == len(plan["weighting"]["keep_fractions"]) == 3
     assert all(group.keys() >= GROUP_KEYS for group in plan["groups"])
     assert (plan["accountant"], plan["sampling"]) == ("rdp", "poisson")
     assert [group["clients"] for group in plan["groups"]] == [2000, 2000, 2000]
@@ -43,7 +48,7 @@ def test_plan_without_secure_aggregation_says_what_is_lost(capsys):
 
 
 def test_compare_shows_every_method_and_why_one_is_refused(capsys):
-    assert main(["plan", "--compare"]) == 0
+    assert main(COMPARE) == 0
     out = capsys.readouterr().out
     for words in (
         "fedavg",
@@ -59,7 +64,7 @@ def test_compare_shows_every_method_and_why_one_is_refused(capsys):
 
 
 def test_compare_as_json(capsys):
-    assert main(["plan", "--compare", "--json"]) == 0
+    assert main([*COMPARE, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 1 + 7 * 3
     refused = {(row["method"], row["accountant"]) for row in rows if "refused" in row}
@@ -101,3 +106,14 @@ def test_partition_refuses_in_one_line(capsys, tmp_path):
     assert capsys.readouterr().err.startswith("gdpfed: dataset.partition=natural needs data")
     assert main(["partition", "--output", str(tmp_path / "labels.jpg")]) == 2
     assert "must be a .png file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_that_has_closed_the_pipe_ends_the_command_quietly(options):
+    """As in ``gdpfed plan | head -1``, with the pipe closed before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "gdpfed.cli", "plan", "method=fedavg", *options]
+    ended = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, "")

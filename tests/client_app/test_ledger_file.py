@@ -9,6 +9,7 @@ import pytest
 
 from client_app import ledger_file
 from client_app.ledger_file import LedgerError, locked_ledger
+from gdpfed.privacy.events import Charge, SampledGaussian
 from gdpfed.privacy.ledgers.terms import Terms
 
 TERMS = Terms(
@@ -17,14 +18,18 @@ TERMS = Terms(
     epsilon=3.0,
     delta=1e-5,
     accountant="pld",
-    sampling="poisson",
-    sampling_rate=0.2,
-    group_size=10,
-    adjacency="zero_out",
-    noise_stddev=4.0,
-    clipping_norm=2.0,
-    num_rounds=200,
-    noise="gaussian",
+    charges=(
+        Charge(
+            event=SampledGaussian(
+                sampling="poisson",
+                sampling_rate=0.2,
+                group_size=10,
+                noise_stddev=4.0,
+                clipping_norm=2.0,
+            ),
+            count=200,
+        ),
+    ),
     sums_hidden=True,
 )
 
@@ -90,7 +95,7 @@ def test_a_ledger_in_other_hands_is_one_line(tmp_path, monkeypatch):
         lambda text: "",
         lambda text: text[: len(text) // 2],
         lambda text: "[]",
-        lambda text: text.replace('"num_rounds": 200', '"num_rounds": 2'),
+        lambda text: text.replace('\\"count\\": 200', '\\"count\\": 2'),
         lambda text: json.dumps({"ledger": {"version": 1, "runs": []}, "sha256": "0" * 64}),
     ],
 )

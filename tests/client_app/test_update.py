@@ -1,6 +1,7 @@
 """From an order to residues: the decoded sum is the sum of clipped updates, to the grid's bound."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining, clip, local_update
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from secagg import EncodingError, RoundParameters
+from secagg import EncodingError, SumParameters
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
 ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")
@@ -23,7 +24,7 @@ THETA = flatten(TASK.build_model())
 
 
 def parameters(**changes):
-    values = {
+    values: dict[str, Any] = {
         "label": "test",
         "num_clients": 10,
         "threshold": 7,
@@ -32,7 +33,7 @@ def parameters(**changes):
         "clipping_norm": 1.0,
         "noise_multiplier": 0.0,
     }
-    return RoundParameters(**values | changes)
+    return SumParameters(**values | changes)
 
 
 def clipped_update(client_id, clipping_norm):
@@ -99,12 +100,12 @@ def test_two_rounds_never_reuse_noise():
 
 @pytest.mark.parametrize("change", ["length", "dtype", "missing"])
 def test_a_model_that_was_not_agreed_on_is_refused(change):
-    theta = {
+    thetas: dict[str, np.ndarray] = {
         "length": THETA[:-1],
         "dtype": THETA.astype(np.float64),
         "missing": THETA,
-    }[change]
-    content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(theta)})})
+    }
+    content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(thetas[change])})})
     if change != "missing":
         content[ORDER_RECORD] = ConfigRecord(dict(ORDER.to_scalars()))
     with pytest.raises(OrderError):

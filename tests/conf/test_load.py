@@ -1,10 +1,15 @@
 """Configuration: what composes, and one clear line for everything that does not."""
 
+import subprocess
+import sys
+from dataclasses import asdict, fields
+
 import pytest
 import yaml
 
-from conf.load import load, options, split, to_yaml
-from conf.schema import METHODS
+from conf.extensions import METHODS
+from conf.load import from_yaml, load, options, split, to_yaml
+from conf.schema import TrainingConfig
 from gdpfed.errors import ConfigError
 
 
@@ -53,11 +58,38 @@ def test_data_sets_carry_the_papers_settings(name):
 
 
 def test_every_option_file_composes():
-    for group in ("dataset", "method", "privacy", "secagg", "run"):
+    for group in ("dataset", "training", "method", "privacy", "secagg", "run", "simulation"):
         assert options(group)
         for option in options(group):
             load([f"{group}={option}"])
-    assert options("method") == sorted(METHODS)
+    assert options("method") == METHODS.names()
+
+
+def test_a_method_is_its_file_its_option_file_and_one_line():
+    for name in METHODS.names():
+        method = METHODS.get(name)
+        assert method.name == name
+        assert type(load([f"method={name}"]).method) is method.config_class
+
+
+def test_importing_the_configuration_imports_no_method():
+    command = "import sys, conf.load, conf.experiment; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert "gdpfed.registry" in shown.stdout
+    assert "gdpfed.methods" not in shown.stdout
+
+
+def test_clients_train_as_the_data_set_recommends_unless_told_otherwise():
+    names = [field.name for field in fields(TrainingConfig)]
+    assert names == ["local_steps", "batch_size", "learning_rate", "learning_rate_decay", "momentum"]
+    whole = load(["dataset=shakespeare"])
+    assert [getattr(whole.training, name) for name in names] == [30, 4, 0.1, 0.99, 0.9]
+    values = dict(zip(names, [7, 8, 0.25, 0.5, 0.75], strict=True))
+    recommended = load([f"dataset.{name}={value}" for name, value in values.items()])
+    assert asdict(recommended.training) == values
+    chosen = load([f"training.{name}={value}" for name, value in values.items()])
+    assert asdict(chosen.training) == values
+    assert chosen.dataset == load().dataset
 
 
 def test_models_take_options_of_their_own():
@@ -76,7 +108,16 @@ def test_yaml_says_everything_and_reads_back():
     read = yaml.safe_load(to_yaml(config))
     assert read["dataset"]["local_steps"] == 25
     assert read["privacy"]["delta"] == 1e-5
-    assert set(read) == {"dataset", "method", "privacy", "secagg", "run", "simulation"}
+    assert read["training"]["local_steps"] == 25
+    assert set(read) == {"dataset", "training", "method", "privacy", "secagg", "run", "simulation"}
+
+
+def test_a_run_saved_before_the_group_training_reads_as_it_was_trained():
+    text = to_yaml(load(["dataset=svhn", "dataset.local_steps=9"]))
+    older = yaml.safe_load(text)
+    assert from_yaml(text) == older
+    assert older.pop("training")["local_steps"] == 9
+    assert from_yaml(yaml.safe_dump(older)) == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +140,7 @@ def test_yaml_says_everything_and_reads_back():
             "no setting 'method.keep_fraction' for this method; it belongs to method=gdpfed_plus",
         ),
         ("method.name=fedavg", "method.name=fedavg cannot be changed by itself: choose method=fedavg"),
+        ("method=fedavg method.name=dp_fedavg", "cannot be changed by itself: choose method=dp_fedavg"),
         ("method.server_learning_rate=0", "method.server_learning_rate=0.0 must be positive"),
         ("privacy.sampling_rates=foo", "privacy.sampling_rates=foo is none of auto, paper or one number"),
         ("privacy.sampling_rates=[0.1,x]", "privacy.sampling_rates=[0.1, 'x'] is none of"),
@@ -112,6 +154,11 @@ def test_yaml_says_everything_and_reads_back():
         ("run.resume=a run.directory=b", "leave out run.directory"),
         ("dataset.momentum=1", "dataset.momentum=1.0 must be in [0, 1)"),
         ("dataset.learning_rate=-1", "dataset.learning_rate=-1.0 must be in (0, 1e+06]"),
+        ("training.momentum=1", "training.momentum=1.0 must be in [0, 1)"),
+        ("training.local_steps=0", "training.local_steps=0 must be at least 1"),
+        ("training.learning_rate_decay=2", "training.learning_rate_decay=2.0 must be in (0, 1]"),
+        ("training=adam", "training=adam is not one of sgd"),
+        ("training.steps=3", "there is no setting 'training.steps'; did you mean 'training.local_steps'?"),
         ("dataset.partition=even", "dataset.partition=even is none of iid, dirichlet, natural"),
         ("dataset.partition=dirichlet", "needs a positive concentration, not dataset.dirichlet_alpha=None"),
         ("dataset.partition=dirichlet dataset.dirichlet_alpha=0", "not dataset.dirichlet_alpha=0.0"),

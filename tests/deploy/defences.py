@@ -2,7 +2,7 @@
 
 Each works on a copy of the checkout, so that nothing here is changed. A minute or two each:
 
-    python tests/deploy/defences.py [NAME ...]
+    python -m tests.deploy.defences [NAME ...]
 """
 
 import argparse
@@ -13,10 +13,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import faulty_app
-from faulty_app import copy_of_project
 from rich.console import Console
 from rich.progress import track
+
+from gdpfed.launch.home import PROJECT
+from tests.deploy import faulty_app
+from tests.deploy.faulty_app import copy_of_project
 
 FOLDERS = (*faulty_app.FOLDERS, "deploy", "tests")
 FILES = (*faulty_app.FILES, "docker-compose.yml")
@@ -29,7 +31,7 @@ class Defence:
 
     Attributes:
         name: of the fault.
-        test: what must fail without the defence.
+        test: what must fail without the defence, as file::test.
         removals: file, code that occurs once in it, and what takes its place. Where the defence is Flower's
             own and cannot be taken away, the test no longer commits its fault.
     """
@@ -49,37 +51,37 @@ ERRORS_TOLERATED = (
 DEFENCES = (
     Defence(
         "node-vanishes",
-        "test_a_node_killed_at_any_stage[share-4]",
+        "test_faults.py::test_a_node_killed_at_any_stage[share-4]",
         (ERRORS_TOLERATED,),
     ),
     Defence(
         "node-cut-off",
-        "test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next",
+        "test_faults.py::test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next",
         (DEADLINE, ERRORS_TOLERATED),
     ),
     Defence(
         "deadline",
-        "test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
+        "test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (DEADLINE,),
     ),
     Defence(
         "charged-before",
-        "test_a_server_app_killed_in_any_stage_is_resumed[share]",
-        (("gdpfed/rounds/loop.py", "        self.files.save_ledger(self.state.ledger)\n", ""),),
+        "test_faults.py::test_a_server_app_killed_in_any_stage_is_resumed[share]",
+        (("gdpfed/rounds/loop.py", "        self.files.save_ledger(ledger)\n", ""),),
     ),
     Defence(
         "not-repeated",
-        "test_a_server_app_killed_in_any_stage_is_resumed[unmask]",
+        "test_faults.py::test_a_server_app_killed_in_any_stage_is_resumed[unmask]",
         (("gdpfed/rounds/loop.py", "if self.state.ledger.charged_rounds > index:", "if False:"),),
     ),
     Defence(
         "full-disk",
-        "test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later",
+        "test_faults.py::test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later",
         (("gdpfed/runs/write_whole.py", "        draft.unlink(missing_ok=True)\n", "        pass\n"),),
     ),
     Defence(
         "rules-broken",
-        "test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
+        "test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (
             (
                 "gdpfed/rounds/pairwise.py",
@@ -90,7 +92,7 @@ DEFENCES = (
     ),
     Defence(
         "replayed",
-        "test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
+        "test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (
             (
                 "secagg/server_intake.py",
@@ -102,17 +104,17 @@ DEFENCES = (
     ),
     Defence(
         "own-budget",
-        "test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes",
+        "test_faults.py::test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes",
         (("client_app/budget.py", "    if epsilon > budget.epsilon:\n", "    if False:\n"),),
     ),
     Defence(
         "superlink-restarted",
-        "test_a_restarted_superlink_knows_its_nodes",
+        "test_faults.py::test_a_restarted_superlink_knows_its_nodes",
         (("deploy/topology.py", '            *("--database", database),\n', ""),),
     ),
     Defence(
         "superlink-restarted-meanwhile",
-        "test_a_superlink_restarted_in_the_middle_of_a_run",
+        "test_faults.py::test_a_superlink_restarted_in_the_middle_of_a_run",
         (
             (
                 "deploy/control.py",
@@ -123,24 +125,24 @@ DEFENCES = (
     ),
     Defence(
         "key-not-registered",
-        "test_a_node_that_nobody_registered_is_refused[foreign-key]",
+        "test_federation.py::test_a_node_that_nobody_registered_is_refused[foreign-key]",
         (
             (
-                "tests/deploy/test_faults.py",
-                '    process = running.home.spawn(words, log="supernode-5.log"',
+                "tests/deploy/test_federation.py",
+                '    process = running.home.spawn(words, log="supernode-3.log"',
                 '    running.control("register", "--public", str(running.home.path / "public"))\n'
-                '    process = running.home.spawn(words, log="supernode-5.log"',
+                '    process = running.home.spawn(words, log="supernode-3.log"',
             ),
         ),
     ),
     Defence(
         "node-registers-itself",
-        "test_a_node_that_nobody_registered_is_refused[no-key]",
+        "test_federation.py::test_a_node_that_nobody_registered_is_refused[no-key]",
         (("deploy/topology.py", ', "--enable-supernode-auth"),', "),"),),
     ),
     Defence(
         "secret-of-the-superexecs",
-        "test_a_superexec_with_another_secret_gets_no_work",
+        "test_federation.py::test_a_superexec_with_another_secret_gets_no_work",
         (
             (
                 "deploy/topology.py",
@@ -152,14 +154,14 @@ DEFENCES = (
     ),
     Defence(
         "plain-text",
-        "test_a_plain_text_client_gets_no_answer",
+        "test_federation.py::test_a_plain_text_client_gets_no_answer",
         (
             (
-                "tests/deploy/test_faults.py",
-                'http.client.HTTPConnection("127.0.0.1", faulty.running.place.port(SUPERLINK), timeout=10)',
+                "tests/deploy/test_federation.py",
+                'http.client.HTTPConnection("127.0.0.1", running.place.port(SUPERLINK), timeout=10)',
                 "http.client.HTTPSConnection(\n"
                 '        "127.0.0.1",\n'
-                "        faulty.running.place.port(SUPERLINK),\n"
+                "        running.place.port(SUPERLINK),\n"
                 '        context=__import__("ssl")._create_unverified_context(),\n'
                 "    )",
             ),
@@ -168,17 +170,19 @@ DEFENCES = (
 )
 
 
-def take_away(defence: Defence, directory: Path) -> None:
-    """Remove a defence from the project in a directory.
+def without(defence: Defence) -> dict[str, str]:
+    """By file: the text that the project's files have once a defence is taken away.
 
     Raises:
         ValueError: its code is not there: the list has to be mended.
     """
+    texts: dict[str, str] = {}
     for file, code, replacement in defence.removals:
-        text = (directory / file).read_text(encoding="utf-8")
+        text = texts.get(file) or (PROJECT / file).read_text(encoding="utf-8")
         if text.count(code) != 1:
             raise ValueError(f"{defence.name}: {file} holds {text.count(code)} times {code!r}")
-        (directory / file).write_text(text.replace(code, replacement), encoding="utf-8")
+        texts[file] = text.replace(code, replacement)
+    return texts
 
 
 def failing_without(defence: Defence) -> bool:
@@ -190,8 +194,9 @@ def failing_without(defence: Defence) -> bool:
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory)
         copy_of_project(copy, FOLDERS, FILES)
-        take_away(defence, copy)
-        test = f"tests/deploy/test_faults.py::{defence.test}"
+        for file, text in without(defence).items():
+            (copy / file).write_text(text, encoding="utf-8")
+        test = f"tests/deploy/{defence.test}"
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-m", "slow or not slow", test],
             cwd=copy,

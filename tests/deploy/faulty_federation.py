@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
-from faulty_app import make_faulty_app
 
 from deploy.control import training_words
 from deploy.credentials import SECRETS
@@ -17,6 +16,7 @@ from deploy.topology import SERVER_SUPEREXEC, SUPERLINK, Federation, Node
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.launch.flower_run import FlowerRun, run_command, training_config
 from gdpfed.runs.records import RoundRecord, read_rounds
+from tests.deploy.faulty_app import make_faulty_app
 
 WAIT_SECONDS = 300.0
 POLL_SECONDS = 0.1
@@ -53,7 +53,9 @@ class FaultyFederation:
         operator, files = self.running.home.path / OPERATOR, self.files(name)
         app = make_faulty_app(self.running.home.path / f"{name}-app")
         config = training_config(
-            training_words(len(FEDERATION.nodes), [*OVERRIDES, *overrides]), directory=files, resuming=False
+            training_words(len(self.running.federation.nodes), [*OVERRIDES, *overrides]),
+            directory=files,
+            resuming=False,
         )
         words = run_command(operator, app, config | {"faults": json.dumps(faults)})
         return FlowerRun(self.running.home, words, folder=OPERATOR, log_directory=files)

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from client_app.app import app as honest
-from gdpfed.clients.messages import DATA, MASKED, ROUND
+from gdpfed.clients.messages import DATA, MASK, ROUND
 
 STATE = "rule-breaker"
 TOO_LONG_SECONDS = 600.0
@@ -23,19 +23,19 @@ class RuleBreaker(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         reply = honest(message, context)
-        data = reply.content.config_records[MASKED].get(DATA) if MASKED in reply.content else None
+        data = reply.content.config_records[MASK].get(DATA) if MASK in reply.content else None
         if not isinstance(data, bytes):
             return reply
-        before = context.state.get(STATE, ConfigRecord({ROUND: 0, DATA: b""}))
-        round_number = before[ROUND] + 1
+        before = context.state.config_records.get(STATE, ConfigRecord({ROUND: 0, DATA: b""}))
+        round_number = int(str(before[ROUND])) + 1
         context.state[STATE] = ConfigRecord({ROUND: round_number, DATA: data})
-        faults = json.loads(context.run_config["faults"]).get(str(round_number), {})
+        faults = json.loads(str(context.run_config["faults"])).get(str(round_number), {})
         fault = faults.get(str(context.node_config["partition-id"]))
         if fault == "nan":
-            del reply.content[MASKED]
-            reply.content[MASKED] = ArrayRecord({"update": Array(np.full(650, np.nan, np.float32))})
+            del reply.content[MASK]
+            reply.content[MASK] = ArrayRecord({"update": Array(np.full(650, np.nan, np.float32))})
         elif fault is not None:
-            reply.content[MASKED][DATA] = SPOILED[fault](data, before[DATA])
+            reply.content[MASK][DATA] = SPOILED[fault](data, before[DATA])
         return reply
 
 

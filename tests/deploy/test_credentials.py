@@ -8,10 +8,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from deploy.certificates import Authority
-from deploy.credentials import CredentialsError, Store, credentials_of
+from deploy.certificates import Authority, CredentialsError
+from deploy.credentials import Store
 from deploy.init import main as init
-from deploy.placements import Containers
+from deploy.placements import Containers, credentials_of
 from deploy.topology import Federation, services
 
 FEDERATION = Federation.of(6)
@@ -67,10 +67,12 @@ def test_an_authority_can_issue_for_servers_only():
     assert (constraints.ca, constraints.path_length) == (True, 0)
     leaf = x509.load_pem_x509_certificate(authority.issue(["host"])[0])
     assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    with pytest.raises(ValueError, match="at least one host"):
+    with pytest.raises(CredentialsError, match="at least one host"):
         authority.issue([])
-    with pytest.raises(ValueError, match="does not belong to its certificate"):
+    with pytest.raises(CredentialsError, match="does not belong to its certificate"):
         Authority.from_pem(authority.key_pem, Authority.create("b").certificate_pem)
+    with pytest.raises(CredentialsError, match="are not PEM .*: see 'Rotating keys'"):
+        Authority.from_pem(b"", authority.certificate_pem)
 
 
 def test_node_keys_are_the_curve_that_flower_wants_and_all_different(root):

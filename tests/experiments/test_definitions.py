@@ -8,9 +8,8 @@ from conf.experiment import experiments, load_experiment
 from conf.load import load, options
 from gdpfed.cli import main
 from gdpfed.errors import ConfigError
-from gdpfed.experiments.cells import cells_of
+from gdpfed.experiments.cells import Setting, cells_of
 from gdpfed.experiments.reproduce import PLANNED
-from gdpfed.experiments.setting import Setting
 from gdpfed.methods import make_method
 
 PAPER_TOLERANCE_PERCENT = 1.5

@@ -2,16 +2,14 @@
 
 import csv
 import io
-from functools import partial
 
 import pytest
 import yaml
 from rich.console import Console
 
 from conf.experiment import load_experiment
-from gdpfed.cli.reproduce import hire
+from gdpfed.experiments.cells import Setting
 from gdpfed.experiments.reproduce import Reproduction, reproduce
-from gdpfed.experiments.setting import Setting
 from gdpfed.report.finished_run import read_run
 
 ROWS = ("fedavg", "dp_fedavg_step", "gdpfed_plus")
@@ -31,8 +29,8 @@ def run_it(output, name="table2"):
     experiment.rows = {row: experiment.rows[row] for row in ROWS if row in experiment.rows}
     setting = Setting(("digits",), OVERRIDES, num_rounds=ROUNDS, client_factor=0.25)
     shown = io.StringIO()
-    request = Reproduction(experiment, setting, 1, output, f"gdpfed reproduce {name}")
-    assert reproduce(request, partial(hire, 2), Console(file=shown, width=200))
+    request = Reproduction(experiment, setting, 1, output, f"gdpfed reproduce {name}", num_jobs=2)
+    assert reproduce(request, Console(file=shown, width=200))
     return shown.getvalue()
 
 

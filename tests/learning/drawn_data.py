@@ -63,7 +63,7 @@ def write_cifar10(root, rng, size=8):
 
 def play(rng, roles, characters):
     """Speeches of roles in turn, about ``characters`` for each, and what each role says."""
-    said = {role: [] for role in roles}
+    said: dict[str, list[str]] = {role: [] for role in roles}
     blocks = []
     for _ in range(max(1, characters // 60)):
         for role in roles:

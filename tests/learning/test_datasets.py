@@ -23,6 +23,8 @@ def arrays(**changes):
 
 def test_digits_are_split_once_and_for_all():
     data = load_dataset(DataSource("digits"))
+    assert isinstance(data.train, Split)
+    assert isinstance(data.test, Split)
     assert data.input_shape == (1, 8, 8)
     assert (len(data.train), len(data.test), data.num_classes) == (1437, 360, 10)
     assert data.train.x.min() == 0
@@ -34,7 +36,8 @@ def test_digits_are_split_once_and_for_all():
 def test_own_data_from_npz(tmp_path):
     np.savez(tmp_path / "mine.npz", **arrays())
     data = load_dataset(DataSource("npz", str(tmp_path / "mine.npz")))
-    assert (data.input_shape, data.num_classes, data.train.x.dtype) == ((3,), 4, np.float32)
+    assert isinstance(data.train, Split)
+    assert (data.input_shape, data.num_classes, data.train.x.dtype) == ((3,), 4, np.dtype(np.float32))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from PIL import Image
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DataSource, load_dataset
+from gdpfed.learning.datasets.dataset import Pictures
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 CIFAR_JPEG = SHARED / "cifar10-images.tar.gz"
@@ -33,6 +34,13 @@ def source(root, **settings):
     return DataSource("image_folder", str(root), **settings)
 
 
+def pictures_of(data):
+    """The pixels of both splits."""
+    assert isinstance(data.train, Pictures)
+    assert isinstance(data.test, Pictures)
+    return data.train.pixels, data.test.pixels
+
+
 def test_two_splits_are_taken_as_they_are(tmp_path):
     drawn = {part: folder(tmp_path / part, seed=seed) for seed, part in enumerate(("train", "test"))}
     data = load_dataset(source(tmp_path))
@@ -49,13 +57,13 @@ def test_class_folders_alone_are_split_by_class_and_share_nothing(tmp_path):
     data = load_dataset(source(tmp_path, test_fraction=0.25))
     assert np.bincount(data.train.y).tolist() == [15, 15]
     assert np.bincount(data.test.y).tolist() == [5, 5]
-    trained_on = {picture.tobytes() for picture in data.train.pixels}
-    held_out = {picture.tobytes() for picture in data.test.pixels}
+    train_pixels, test_pixels = pictures_of(data)
+    trained_on = {picture.tobytes() for picture in train_pixels}
+    held_out = {picture.tobytes() for picture in test_pixels}
     assert len(trained_on | held_out) == 40
     load_dataset.cache_clear()
-    np.testing.assert_array_equal(
-        load_dataset(source(tmp_path, test_fraction=0.25)).test.pixels, data.test.pixels
-    )
+    again = load_dataset(source(tmp_path, test_fraction=0.25))
+    np.testing.assert_array_equal(pictures_of(again)[1], test_pixels)
 
 
 def test_pictures_are_resized_and_made_grey(tmp_path):
@@ -64,7 +72,7 @@ def test_pictures_are_resized_and_made_grey(tmp_path):
     draw(tmp_path / "dog" / "grey.jpg", np.full((40, 30), 200))
     data = load_dataset(source(tmp_path, image_size=16, channels=1))
     assert data.input_shape == (1, 16, 16)
-    pixels = np.concatenate([data.train.pixels, data.test.pixels])
+    pixels = np.concatenate(pictures_of(data))
     means = pixels.reshape(len(pixels), -1).mean(axis=1).round()
     assert {90, 200} <= set(means)
     assert load_dataset(source(tmp_path, image_size=16)).input_shape == (3, 16, 16)

@@ -87,11 +87,12 @@ def test_models_keep_nothing_between_calls(name, shape, classes, options):
 
 def test_the_lstm_layer_computes_what_torchs_does():
     layer, theirs = LSTMLayer(3, 5), nn.LSTM(3, 5, batch_first=True)
+    theirs_by_name = dict(theirs.named_parameters())
     with torch.no_grad():
-        theirs.weight_ih_l0.copy_(layer.input_map.weight)
-        theirs.weight_hh_l0.copy_(layer.hidden_map.weight)
-        theirs.bias_ih_l0.copy_(layer.input_map.bias)
-        theirs.bias_hh_l0.zero_()
+        theirs_by_name["weight_ih_l0"].copy_(layer.input_map.weight)
+        theirs_by_name["weight_hh_l0"].copy_(layer.hidden_map.weight)
+        theirs_by_name["bias_ih_l0"].copy_(layer.input_map.bias)
+        theirs_by_name["bias_hh_l0"].zero_()
     x = torch.randn(4, 11, 3, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(layer(x), theirs(x)[0])
 

@@ -2,13 +2,13 @@
 
 import socket
 
-import drawn_data
 import numpy as np
 import pytest
 import torchvision.datasets as published
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DataSource, load_dataset
+from tests.learning import drawn_data
 
 FIRST_FILE = {
     "fmnist": "FashionMNIST/raw/train-images-idx3-ubyte",

@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-import drawn_data
 import numpy as np
 import pytest
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DataSource, Windows, load_dataset
 from gdpfed.learning.datasets.text import CHARACTERS, VOCABULARY_SIZE, encode
+from tests.learning import drawn_data
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 PLAYS = SHARED / "tinyshakespeare.txt"
@@ -50,7 +50,8 @@ def test_vocabulary_is_leafs_and_one_more():
 def test_every_role_is_a_client_and_every_window_its_own(plays):
     path, said = plays
     data = load_dataset(source(path))
-    assert (data.input_shape, data.input_dtype, data.num_classes) == ((LENGTH,), np.int64, 81)
+    assert data.owners is not None
+    assert (data.input_shape, data.input_dtype, data.num_classes) == ((LENGTH,), np.dtype(np.int64), 81)
     windows = windows_of(data.train)
     for owner in range(3):
         own = [window for window, o in zip(windows, data.owners, strict=True) if o == owner]
@@ -77,6 +78,7 @@ def test_roles_that_say_too_little_are_left_out(tmp_path):
     long = "a speech that is long enough to be cut in two parts."
     path.write_text(f"A:\n{long}\n\nit goes on here.\n\nB:\nno\n\nC:\n{long}\n\nGhost:\n\n")
     data = load_dataset(source(path, min_characters=20))
+    assert data.owners is not None
     assert data.owners.max() == 1
     assert len(load_dataset(source(path, min_characters=60)).train) < len(data.train)
     with pytest.raises(LearningError, match="none of 3 roles has text to train and test on"):
@@ -87,6 +89,7 @@ def test_a_short_role_trains_before_it_is_tested(tmp_path):
     path = tmp_path / "plays.txt"
     path.write_text(f"A:\n{'x' * 14}\n\nB:\n{'y' * 400}\n")
     data = load_dataset(source(path, min_characters=14))
+    assert data.owners is not None
     assert sorted(np.bincount(data.owners)) == [1, 320 - LENGTH]
 
 
@@ -115,6 +118,7 @@ def test_leafs_files_give_its_windows_without_their_copies(tmp_path):
     expected = [x + y for user in users.values() for x, y in zip(*user["train"].values(), strict=True)]
     assert sorted(windows_of(data.train)) == sorted(expected)
     assert windows_of(data.test) == [x + y for x, y in zip(*leaf_windows(second).values(), strict=True)]
+    assert isinstance(data.train, Windows)
     assert len(data.train.codes) == len(first) + len("I am thy father's spirit")
     shorter = load_dataset(source(tmp_path, test_stride=1, min_characters=10, sequence_length=5))
     assert sorted(windows_of(shorter.train)) == sorted(window[-6:] for window in expected)
@@ -168,6 +172,9 @@ def test_characters_are_counted_once():
 @pytest.mark.skipif(not PLAYS.is_file(), reason=f"{PLAYS} is not there")
 def test_tiny_shakespeare():
     data = load_dataset(DataSource("shakespeare", str(PLAYS)))
+    assert data.owners is not None
+    assert isinstance(data.train, Windows)
+    assert isinstance(data.test, Windows)
     assert data.owners.max() + 1 == 247
     assert data.input_shape == (80,)
     assert len(data.train.codes) + len(data.test.codes) > 1_000_000

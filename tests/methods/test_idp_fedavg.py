@@ -6,8 +6,9 @@ import pytest
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import ClientSum, SumRequest, make_method
-from gdpfed.methods.base import NoiseAt
+from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 
 BOTH = pytest.mark.parametrize("name", ["idp_fedavg_scale", "idp_fedavg_sample"])
 RDP = "privacy.accountant=rdp"
@@ -30,7 +31,7 @@ def test_clipping_norms_on_fmnist():
 def test_a_round_is_one_sum_of_everybody_at_the_plans_noise(name):
     method = method_of(name)
     cohorts = [np.array([3, 5]), np.array([22]), np.array([44, 45, 59])]
-    (request,) = method.requests(cohorts)
+    (request,) = method.requests(np.zeros(4, np.float32), 0, cohorts)
     assert request.clients.tolist() == [3, 5, 22, 44, 45, 59]
     assert request.noise_at is NoiseAt.CLIENT
     bounds = [group.clipping_norm for group in method.plan.groups]
@@ -55,17 +56,17 @@ def test_step_is_the_sum_over_the_mean_cohort(name):
 def test_the_ledger_charges_every_client_by_its_group(name):
     method = method_of(name)
     ledger = Ledger(method.plan)
-    ledger.charge(0, method.cohorts(0, bytes(32)))
+    ledger.open_round(0, draw_cohorts(method.plan, 0, bytes(32)))
     for index, spent in enumerate(ledger.spent()):
         assert spent == method.plan.epsilon_after(index, 1)
     assert len(set(ledger.spent())) == 3
 
 
 def test_by_clipping_fixed_size_sampling_is_accounted_for():
-    plan = method_of("idp_fedavg_scale", "privacy.sampling=fixed_size", RDP).plan
-    assert {group.expected_cohort_size for group in plan.groups} == {6.0}
-    poisson = method_of("idp_fedavg_scale", RDP).plan
-    assert plan.noise_magnitude > poisson.noise_magnitude
+    fixed = method_of("idp_fedavg_scale", "privacy.sampling=fixed_size", RDP)
+    assert {group.expected_cohort_size for group in fixed.plan.groups} == {6.0}
+    poisson = method_of("idp_fedavg_scale", RDP)
+    assert fixed.weighting.noise_magnitude(fixed.plan) > poisson.weighting.noise_magnitude(poisson.plan)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,24 @@ def test_what_has_no_valid_accounting_is_refused_in_one_line(name, overrides, er
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("norms", [[1.0], [1.0, 0.0], [1.0, 2.1], [1.0, float("nan")]])
-def test_bounds_that_a_sum_cannot_hold_are_refused(norms):
-    with pytest.raises(ValueError, match="must be 2 numbers above 0 and at most the sum's 2.0"):
-        SumRequest("sum", np.arange(2), 2.0, 1.0, NoiseAt.CLIENT, np.array(norms))
+@pytest.mark.parametrize(
+    ("norms", "weights", "words"),
+    [
+        ([1.0], None, "client_clipping_norms must be 2 finite numbers above 0"),
+        ([1.0, 0.0], None, "client_clipping_norms must be 2 finite numbers above 0"),
+        ([1.0, float("nan")], None, "client_clipping_norms must be 2 finite numbers above 0"),
+        (None, [1.0, float("inf")], "client_weights must be 2 finite numbers above 0"),
+    ],
+)
+def test_bounds_that_a_sum_cannot_hold_are_refused(norms, weights, words):
+    with pytest.raises(PrivacyError, match=words):
+        SumRequest(
+            name="sum",
+            clients=np.arange(2),
+            clipping_norm=2.0,
+            noise_multiplier=1.0,
+            noise_at=NoiseAt.CLIENT,
+            client_clipping_norms=None if norms is None else np.array(norms),
+            client_weights=None if weights is None else np.array(weights),
+            start=np.zeros(3, np.float32),
+        )

@@ -9,8 +9,9 @@ from hypothesis.extra.numpy import arrays
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, ClientSum, make_method
-from gdpfed.methods.base import NoiseAt
+from gdpfed.methods.gdpfed import GDPFed
 from gdpfed.methods.top_k import keep_largest
+from gdpfed.privacy.ledgers.charged import NoiseAt
 
 FMNIST = ["dataset=fmnist", "privacy.accountant=rdp"]
 
@@ -20,9 +21,10 @@ def variances(*overrides):
 
 
 def test_published_noise_of_gdpfed():
-    plan = make_method(load([*FMNIST, "method=gdpfed"])).plan
+    method = make_method(load([*FMNIST, "method=gdpfed"]))
+    plan = method.plan
     assert [g.noise_variance_multiplier for g in plan.groups] == pytest.approx([2.25, 0.90, 0.53], rel=0.01)
-    assert plan.noise_magnitude == pytest.approx(2.77, rel=0.01)
+    assert method.weighting.noise_magnitude(plan) == pytest.approx(2.77, rel=0.01)
 
 
 def test_published_noise_of_gdpfed_plus_at_the_papers_rates():
@@ -46,16 +48,16 @@ def test_optimal_rates_are_the_closed_form(name, method):
 
 
 def test_dp_fedavg_is_one_group_at_the_strictest_budget():
-    plan = make_method(load([*FMNIST, "method=dp_fedavg"])).plan
-    (group,) = plan.groups
+    method = make_method(load([*FMNIST, "method=dp_fedavg"]))
+    (group,) = method.plan.groups
     assert (group.epsilon, len(group.clients), group.sampling_rate) == (0.5, 6000, 0.02)
-    assert group.group_weight == pytest.approx(1 / 120)
+    assert method.weighting.group_weights == pytest.approx((1 / 120,))
 
 
 def test_fedavg_promises_nothing_and_adds_nothing():
     method = make_method(load(["method=fedavg"]))
     assert not method.plan.private
-    (request,) = method.requests([np.arange(5)])
+    (request,) = method.requests(np.zeros(4, np.float32), 0, [np.arange(5)])
     assert (request.noise_multiplier, request.clipping_norm) == (0.0, np.inf)
     assert request.noise_at is NoiseAt.NOWHERE
 
@@ -115,22 +117,23 @@ def test_a_missing_sum_leaves_out_its_group_only():
 def test_a_method_may_ask_for_sums_one_after_the_other():
     """The round is the method's own: here each group starts from where the one before has led."""
     method = make_method(load(["method=gdpfed", "privacy.accountant=rdp"]))
-    starts = []
+    starts: list[float] = []
 
-    def sum_updates(theta, requests):
-        starts.append(float(theta[0]))
+    def sum_updates(requests):
+        starts.extend(float(request.start[0]) for request in requests)
         return [ClientSum(request.name, np.ones(1), 3) for request in requests]
 
-    class InTurn(type(method)):
-        def round(self, theta, cohorts, sum_updates):
+    class InTurn(GDPFed):
+        def round(self, theta, round_index, cohorts, sum_updates):
             sums = []
-            for request in self.requests(cohorts):
-                sums += sum_updates(theta, [request])
+            for index in range(len(cohorts)):
+                request = self.requests(theta, round_index, cohorts)[index]
+                sums += sum_updates([request])
                 theta = theta + 1
             return theta, sums
 
-    in_turn = InTurn(method.plan, server_learning_rate=1.0)
-    theta, sums = in_turn.round(np.zeros(1, dtype=np.float32), [np.arange(3)] * 3, sum_updates)
+    in_turn = InTurn(method.plan, method.weighting, server_learning_rate=1.0)
+    theta, sums = in_turn.round(np.zeros(1, dtype=np.float32), 0, [np.arange(3)] * 3, sum_updates)
     assert (starts, float(theta[0]), len(sums)) == ([0.0, 1.0, 2.0], 3.0, 3)
 
 

@@ -48,7 +48,7 @@ def test_repeated_rows_span_one_direction():
 
 def test_steps_are_those_of_a_plain_derivation():
     method = method_of("method.history=3", "method.subspace_dimension=2", "method.server_learning_rate=0.7")
-    weights = [group.group_weight for group in method.plan.groups]
+    weights = method.weighting.group_weights
     rng = np.random.default_rng(3)
     theta = np.zeros(DIMENSION, dtype=np.float32)
     public_sums = []
@@ -73,7 +73,7 @@ def test_a_missing_sum_leaves_the_history_as_it_is():
     lost = ClientSum("group 2", None, 0, "too few")
     untouched = method.step(theta, [*sums_of(totals)[:2], lost])
     assert method.state_dict() == {}
-    weights = [group.group_weight for group in method.plan.groups]
+    weights = method.weighting.group_weights
     np.testing.assert_allclose(untouched, weights[0] * totals[0] + weights[1] * totals[1], atol=1e-6)
     method.step(theta, sums_of(totals))
     method.step(theta, [*sums_of(totals)[:2], lost])

@@ -3,20 +3,16 @@ import math
 
 import numpy as np
 import pytest
-from loss_distribution import least_epsilon
 from scipy.integrate import quad
 from scipy.stats import norm
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import (
-    POISSON_ORDERS,
-    SampledGaussian,
-    _poisson_renyi,
-    epsilon_against_server,
-    make_accountant,
-    participations_quantile,
-    pld_epsilon,
-)
+from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.accountants.pld import pld_epsilon
+from gdpfed.privacy.accountants.rdp import POISSON_ORDERS, _poisson_renyi
+from gdpfed.privacy.accountants.server_view import epsilon_against_server, participations_quantile
+from gdpfed.privacy.events import SampledGaussian
+from tests.privacy.loss_distribution import least_epsilon
 
 DELTA = 6000**-1.1
 BUDGETS = (0.5, 1.5, 3.0)

@@ -3,8 +3,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import SampledGaussian, make_accountant
+from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
+from gdpfed.privacy.events import SampledGaussian
 
 DELTA = 6000**-1.1
 BUDGETS = (0.5, 1.5, 3.0)

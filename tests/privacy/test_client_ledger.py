@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.composition import composed_epsilon
+from gdpfed.privacy.accountants.composition import compose_runs
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
@@ -32,24 +32,37 @@ def ledger_with(*runs, rounds=()):
     return ledger
 
 
+def charges_with(**changes):
+    """The terms' charges as a message carries them, with something changed in the charge or its event."""
+    (entry,) = json.loads(str(TERMS.to_scalars()["charges"]))
+    for key, value in changes.items():
+        (entry if key in entry else entry["event"])[key] = value
+    return json.dumps([entry])
+
+
 def test_terms_are_the_plans_and_survive_a_message():
-    assert TERMS.mechanism == PLAN.mechanism(1)
+    assert TERMS.charges == PLAN.charges(1)
+    assert TERMS.event(5) == PLAN.event(1, 5)
+    assert TERMS.unit == "client"
     assert (TERMS.epsilon, TERMS.num_rounds, TERMS.delta) == (3.0, 6, PLAN.delta)
     assert Terms.from_scalars(json.loads(json.dumps(TERMS.to_scalars()))) == TERMS
-    assert composed_epsilon([TERMS.charge], DELTA) <= 3.0
+    assert compose_runs([TERMS.charges], DELTA).epsilon <= 3.0
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"run": ""}, "the terms' run is ''"),
-        ({"num_rounds": 0}, "num_rounds is 0; it must be at least 1"),
+        ({"charges": "[]"}, "the terms hold 0 charges"),
+        ({"charges": "{"}, "charges are no JSON list"),
+        ({"charges": charges_with(count=0)}, "a charge's count is 0; it must be at least 1"),
+        ({"charges": charges_with(unit="household")}, "unit is 'household'"),
+        ({"charges": charges_with(sampling_rate=1.5)}, "sampling_rate is 1.5"),
+        ({"charges": charges_with(noise_stddev=-1.0)}, "noise_stddev is -1.0"),
+        ({"charges": charges_with(noise="laplace")}, "noise is 'laplace'"),
         ({"first_round": 6}, "first_round is 6; it must be below their 6 rounds"),
         ({"first_round": -1}, "first_round is -1; it must be at least 0"),
         ({"delta": 1.0}, "delta is 1.0"),
-        ({"sampling_rate": 1.5}, "sampling_rate is 1.5"),
-        ({"noise_stddev": -1.0}, "noise_stddev is -1.0"),
-        ({"noise": "laplace"}, "noise is 'laplace'"),
         ({"sums_hidden": 1}, "sums_hidden is 1; give true or false"),
         ({"dropout_tolerance": 1.0}, "dropout_tolerance is 1.0"),
         ({"odd": 1}, "unknown entries: odd"),
@@ -75,7 +88,7 @@ def test_a_client_that_comes_late_is_charged_for_the_rounds_from_then_on():
     late = replace(TERMS, first_round=4)
     ledger = ClientLedger()
     ledger.begin(late, epsilon=3.0, delta=DELTA)
-    assert ledger.epsilon(DELTA) == composed_epsilon([replace(TERMS, num_rounds=2).charge], DELTA)
+    assert ledger.epsilon(DELTA) == compose_runs([PLAN.charges(1, 2)], DELTA).epsilon
     with pytest.raises(PrivacyError, match="round 3 of run one lies before round 4, from which on"):
         ledger.charge("one", 3)
     ledger.charge("one", 4)
@@ -84,16 +97,52 @@ def test_a_client_that_comes_late_is_charged_for_the_rounds_from_then_on():
     assert [each.terms for each in ledger.runs] == [late]
 
 
-def test_a_ledger_of_before_that_is_charged_whole():
-    data = ledger_with("one").to_dict()
-    del data["runs"][0]["terms"]["first_round"]
-    assert ClientLedger.from_dict(data).epsilon(DELTA) == ledger_with("one").epsilon(DELTA)
+def ledger_of_version_1(**changes):
+    """What a node's ledger held before terms had charges: one mechanism for all rounds."""
+    event = TERMS.event(0)
+    names = ("sampling", "sampling_rate", "group_size", "adjacency", "noise_stddev", "clipping_norm", "noise")
+    terms = {name: getattr(event, name) for name in names} | {"num_rounds": 6, "first_round": 0}
+    terms |= {k: v for k, v in TERMS.to_scalars().items() if k not in ("charges", "first_round")} | changes
+    return {"version": 1, "runs": [{"terms": terms, "epsilon": 9.0, "delta": DELTA, "rounds": [1]}]}
+
+
+def test_what_was_spent_under_an_earlier_version_stays_spent():
+    old = ClientLedger.from_dict(ledger_of_version_1())
+    assert old.to_dict() == ledger_with("one", rounds=[1]).to_dict()
+    assert old.epsilon(DELTA) == ledger_with("one").epsilon(DELTA) > 0
+    late = ledger_of_version_1()
+    del late["runs"][0]["terms"]["first_round"]
+    assert ClientLedger.from_dict(late).to_dict() == old.to_dict()
+    broken = ledger_of_version_1()
+    del broken["runs"][0]["terms"]["noise"]
+    with pytest.raises(PrivacyError, match="the terms lack or have unknown entries: noise"):
+        ClientLedger.from_dict(broken)
+
+
+def test_two_sums_a_round_are_two_updates_and_no_more():
+    plan = make_plan(
+        groups=groups_from_shares(40, (1.0, 3.0)),
+        num_rounds=6,
+        sampling_rate=0.2,
+        clipping_norm=2.0,
+        accountant="rdp",
+        sums_per_round=2,
+    )
+    ledger = ClientLedger()
+    terms = terms_of(plan, 1, "one", dropout_tolerance=0.0, corrupt_tolerance=0.0)
+    ledger.begin(terms, epsilon=3.0, delta=DELTA)
+    ledger.charge("one", 0)
+    one = ledger.epsilon_against_server(DELTA)
+    ledger.charge("one", 0)
+    assert ledger.epsilon_against_server(DELTA) > one
+    with pytest.raises(PrivacyError, match="round 0 of run one has had its update already"):
+        ledger.charge("one", 0)
 
 
 def test_the_same_run_under_other_terms_is_refused():
     ledger = ledger_with("one")
     with pytest.raises(PrivacyError, match="run one has begun under other terms"):
-        ledger.begin(replace(TERMS, num_rounds=7), epsilon=9.0, delta=DELTA)
+        ledger.begin(replace(TERMS, charges=PLAN.charges(0)), epsilon=9.0, delta=DELTA)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +165,7 @@ def test_against_the_server_only_updates_count_over_all_runs():
     ledger = ledger_with("one", "two", rounds=[0, 3])
     two = ledger.epsilon_against_server(DELTA)
     assert ledger_with("one").epsilon_against_server(DELTA) == 0.0
-    three = ledger.epsilon_against_server(DELTA, one_more_in="two")
+    three = ledger.epsilon_against_server(DELTA, one_more_in=("two", 0))
     assert 0 < two < three
     ledger.charge("two", 0)
     assert ledger.epsilon_against_server(DELTA) == three
@@ -131,21 +180,21 @@ def test_saving_and_loading_changes_nothing():
 
 def damaged(**changes):
     (entry,) = ledger_with("one", rounds=[1]).to_dict()["runs"]
-    return {"version": 1, "runs": [{**entry, **changes}]}
+    return {"version": 2, "runs": [{**entry, **changes}]}
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
         ([], "no mapping of version and runs"),
-        ({"version": 2, "runs": []}, "version 2; this program reads 1"),
-        ({"version": 1, "runs": {}}, "its runs are no list"),
-        ({"version": 1, "runs": [{}]}, "its run 0 is no mapping"),
+        ({"version": 3, "runs": []}, "version 3; this program reads 1 and 2"),
+        ({"version": 2, "runs": {}}, "its runs are no list"),
+        ({"version": 2, "runs": [{}]}, "its run 0 is no mapping"),
         (damaged(terms=3), "its run 0 has no terms"),
         (damaged(epsilon=0), "a run's epsilon is 0"),
         (damaged(rounds=[1, 1]), "has had its update already"),
         (damaged(rounds=[6]), "lies beyond the 6"),
-        ({"version": 1, "runs": damaged()["runs"] * 2}, "it holds run one twice"),
+        ({"version": 2, "runs": damaged()["runs"] * 2}, "it holds run one twice"),
     ],
 )
 def test_damaged_ledgers_are_refused(data, words):

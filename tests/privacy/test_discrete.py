@@ -8,12 +8,7 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import norm
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import (
-    POISSON_ORDERS,
-    SampledGaussian,
-    _poisson_renyi,
-    make_accountant,
-)
+from gdpfed.privacy.accountants.accountant import discrete_accountant, make_accountant
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
 from gdpfed.privacy.accountants.discrete import (
     DELTA_RESERVE,
@@ -21,13 +16,13 @@ from gdpfed.privacy.accountants.discrete import (
     SMALLEST_VARIANCE,
     TABLE_DISTANCE,
     convolution_divergence_bound,
-    discrete_accountant,
-    discrete_epsilon_against_server,
     effective_delta,
+    refuse_unaccountable,
     sum_divergence_bound,
 )
-from gdpfed.privacy.accountants.noise_law import refuse_unaccountable
-from gdpfed.privacy.accountants.server_view import epsilon_against_server
+from gdpfed.privacy.accountants.rdp import POISSON_ORDERS, _poisson_renyi
+from gdpfed.privacy.accountants.server_view import discrete_epsilon_against_server, epsilon_against_server
+from gdpfed.privacy.events import SampledGaussian
 from secagg.discrete_gaussian import total_variation_bound
 from secagg.noise_levels import NAMED_VARIANCES
 

@@ -17,18 +17,27 @@ PLAN = make_plan(
 )
 
 
+def stretched(num_rounds):
+    """The plan with its noise and another number of rounds."""
+    groups = tuple(
+        replace(group, stretches=(replace(group.stretches[0], num_rounds=num_rounds),))
+        for group in PLAN.groups
+    )
+    return replace(PLAN, groups=groups, num_rounds=num_rounds)
+
+
 def run(ledger, plan, rounds):
     for round_index in range(ledger.charged_rounds, rounds):
-        ledger.charge(round_index, draw_cohorts(plan, round_index, KEY))
+        ledger.open_round(round_index, draw_cohorts(plan, round_index, KEY))
 
 
 def test_spending_ends_at_what_the_plan_accounts():
     ledger = Ledger(PLAN)
     assert ledger.spent() == (0.0, 0.0)
     assert ledger.remaining == (1.0, 3.0)
-    before = (0.0, 0.0)
+    before: tuple[float, ...] = (0.0, 0.0)
     for round_index in range(6):
-        ledger.charge(round_index, draw_cohorts(PLAN, round_index, KEY))
+        ledger.open_round(round_index, draw_cohorts(PLAN, round_index, KEY))
         assert all(now > then for now, then in zip(ledger.spent(), before, strict=True))
         before = ledger.spent()
     assert ledger.spent() == tuple(group.epsilon_accounted for group in PLAN.groups)
@@ -36,21 +45,21 @@ def test_spending_ends_at_what_the_plan_accounts():
 
 
 def test_training_stops_before_a_budget_is_exceeded():
-    longer = replace(PLAN, num_rounds=100)
+    longer = stretched(100)
     ledger = Ledger(longer)
     run(ledger, longer, 6)
     with pytest.raises(BudgetExhausted, match=r"round 6 would take group 0 to epsilon 1.* its budget 1;"):
-        ledger.charge(6, draw_cohorts(longer, 6, KEY))
+        ledger.open_round(6, draw_cohorts(longer, 6, KEY))
     assert ledger.charged_rounds == 6
     assert all(spent <= budget for spent, budget in zip(ledger.spent(), (1.0, 3.0), strict=True))
 
 
 def test_rounds_beyond_the_plan_are_refused_even_within_the_budget():
-    shorter = replace(PLAN, num_rounds=2)
+    shorter = stretched(2)
     ledger = Ledger(shorter)
     run(ledger, shorter, 2)
     with pytest.raises(BudgetExhausted, match="round 2 lies beyond the plan's 2 rounds"):
-        ledger.charge(2, draw_cohorts(shorter, 2, KEY))
+        ledger.open_round(2, draw_cohorts(PLAN, 2, KEY))
 
 
 @pytest.mark.parametrize(
@@ -66,16 +75,16 @@ def test_rounds_are_charged_once_and_in_order(round_index, message):
     ledger = Ledger(PLAN)
     run(ledger, PLAN, 1)
     with pytest.raises(PrivacyError, match=message):
-        ledger.charge(round_index, draw_cohorts(PLAN, 1, KEY))
+        ledger.open_round(round_index, draw_cohorts(PLAN, 1, KEY))
     assert ledger.charged_rounds == 1
 
 
 def test_the_server_knows_each_clients_own_participations():
     ledger = Ledger(PLAN)
-    ledger.charge(0, ([0, 1], []))
+    ledger.open_round(0, ([0, 1], []))
     assert ledger.against_server()[1] == 0.0
-    ledger.charge(1, ([1], [20]))
-    ledger.charge(2, ([1, 7], []))
+    ledger.open_round(1, ([1], [20]))
+    ledger.open_round(2, ([1, 7], []))
     assert [ledger.participations(client) for client in (0, 1, 2, 20)] == [1, 3, 0, 1]
     expected = (
         epsilon_against_server(PLAN.groups[0].noise_multiplier, 3, PLAN.delta),
@@ -87,7 +96,7 @@ def test_the_server_knows_each_clients_own_participations():
 def test_without_hidden_sums_nothing_holds_against_the_server():
     ledger = Ledger(replace(PLAN, sums_hidden=False))
     assert ledger.against_server() == (0.0, 0.0)
-    ledger.charge(0, ([1], []))
+    ledger.open_round(0, ([1], []))
     assert ledger.against_server() == (math.inf, 0.0)
 
 
@@ -95,7 +104,7 @@ def test_without_privacy_everything_is_spent_with_the_first_round():
     plan = plain_plan(groups=groups_from_shares(40, (1.0, 3.0)), num_rounds=2, sampling_rate=0.5)
     ledger = Ledger(plan)
     assert ledger.spent() == (0.0, 0.0)
-    run(ledger, plan, 4)
+    run(ledger, plan, 2)
     assert ledger.spent() == (math.inf, math.inf)
     assert ledger.remaining == (0.0, 0.0)
     assert ledger.against_server() == (math.inf, math.inf)
@@ -113,7 +122,7 @@ def test_without_privacy_everything_is_spent_with_the_first_round():
 def test_cohorts_that_the_plan_cannot_draw_are_refused(cohorts, message):
     ledger = Ledger(PLAN)
     with pytest.raises(PrivacyError, match=message):
-        ledger.charge(0, cohorts)
+        ledger.open_round(0, cohorts)
     assert ledger.charged_rounds == 0
     assert ledger.against_server() == (0.0, 0.0)
 
@@ -129,9 +138,9 @@ def test_fixed_size_cohorts_have_their_size():
         delta=1e-3,
     )
     ledger = Ledger(fixed)
-    ledger.charge(0, draw_cohorts(fixed, 0, KEY))
-    with pytest.raises(PrivacyError, match="group 0 has 3 clients; fixed_size sampling draws exactly 2"):
-        ledger.charge(1, ([3, 5, 8],))
+    ledger.open_round(0, draw_cohorts(fixed, 0, KEY))
+    with pytest.raises(PrivacyError, match="group 0: it has 3 clients; fixed_size sampling draws exactly 2"):
+        ledger.open_round(1, ([3, 5, 8],))
 
 
 def test_saving_and_loading_changes_nothing():
@@ -145,7 +154,7 @@ def test_saving_and_loading_changes_nothing():
         run(either, PLAN, 6)
     assert again.to_dict() == ledger.to_dict()
     with pytest.raises(PrivacyError, match="round 3 is charged already"):
-        again.charge(3, draw_cohorts(PLAN, 3, KEY))
+        again.open_round(3, draw_cohorts(PLAN, 3, KEY))
 
 
 def saved(**changes):
@@ -160,11 +169,14 @@ def saved(**changes):
         ([], "the ledger is a list, not a mapping"),
         (saved(extra=1), "unknown entries: extra"),
         ({k: v for k, v in saved().items() if k != "plan"}, "lacks or has unknown entries: plan"),
-        (saved(version=2), "the ledger has version 2; this program reads 1"),
+        (saved(version=1), "the ledger has version 1; this program reads 2"),
         (saved(plan="abc"), r"belongs to another plan \(abc\); resume with the configuration"),
         (saved(charged_rounds=-1), "charged_rounds is -1; it must be at least 0"),
         (saved(charged_rounds=True), "charged_rounds is True; give a whole number"),
-        (saved(participations=[{}]), "not a list of 2 groups"),
+        (saved(participations=[{}]), "participations are not a list of 2 groups"),
+        (saved(charges=[[]]), "charges are not a list of 2 groups"),
+        (saved(charges=[[], 3]), "charges are not those of 2 rounds of the plan"),
+        (saved(charged_rounds=3), "charges are not those of 3 rounds of the plan"),
         (saved(participations=[{}, []]), "participations of group 1 are list, not a mapping"),
         (saved(participations=[{"x": 1}, {}]), "count of client x has no client id"),
         (saved(participations=[{"30": 1}, {}]), "client 30 is in group 0, which it is not a member of"),

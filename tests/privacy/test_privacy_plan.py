@@ -1,20 +1,22 @@
 import json
 import math
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.plan import GroupPlan
+from gdpfed.methods.weighting import Weighting, group_weights
+from gdpfed.privacy.plan import GroupPlan, Stretch
 from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups
-from gdpfed.privacy.planning.make_plan import group_weights, make_plan, plain_plan
+from gdpfed.privacy.planning.make_plan import RelativeRounds, make_plan, plain_plan
 
 GROUPS = groups_from_shares(6000, (0.5, 1.5, 3.0))
 PAPER_RATES = (0.0069, 0.0189, 0.0342)
-FMNIST = {"groups": GROUPS, "num_rounds": 50, "sampling_rate": 0.02, "clipping_norm": 1.5}
-SMALL = {
+FMNIST: dict[str, Any] = {"groups": GROUPS, "num_rounds": 50, "sampling_rate": 0.02, "clipping_norm": 1.5}
+SMALL: dict[str, Any] = {
     "groups": groups_from_shares(30, (1.0, 3.0)),
     "num_rounds": 5,
     "sampling_rate": 0.2,
@@ -29,15 +31,15 @@ def sigma2(plan):
 def test_gdpfed_on_fmnist_meets_table_5():
     plan = make_plan(**FMNIST, accountant="rdp")
     assert sigma2(plan) == pytest.approx((2.25, 0.90, 0.53), rel=0.01)
-    assert plan.noise_magnitude == pytest.approx(2.77, rel=0.01)
+    assert Weighting.of(plan).noise_magnitude(plan) == pytest.approx(2.77, rel=0.01)
     assert plan.delta == 6000**-1.1
 
 
 def test_dp_fedavg_is_one_group_at_the_smallest_budget():
     plan = make_plan(**{**FMNIST, "groups": [merge_groups(GROUPS)]}, accountant="rdp")
-    assert plan.noise_magnitude == pytest.approx(1.5**2 * 2.25, rel=0.01)
+    assert Weighting.of(plan).noise_magnitude(plan) == pytest.approx(1.5**2 * 2.25, rel=0.01)
     assert plan.groups[0].clients == range(6000)
-    assert plan.groups[0].group_weight == pytest.approx(1 / 120)
+    assert Weighting.of(plan).group_weights == pytest.approx((1 / 120,))
 
 
 def test_noise_magnitude_by_hand():
@@ -46,16 +48,14 @@ def test_noise_magnitude_by_hand():
         **FMNIST,
         accountant="rdp",
         group_sampling_rates=PAPER_RATES,
-        reweighting="squared_participation",
-        keep_fractions=(0.7, 0.8, 0.9),
     )
+    weighting = Weighting.of(plan, "squared_participation", (0.7, 0.8, 0.9))
     assert sigma2(plan) == pytest.approx((1.42, 0.87, 0.70), rel=0.01)
     r = (13.8, 37.8, 68.4)
     squares = sum(size**2 for size in r)
     by_hand = sum(k * s**2 / squares * v for k, s, v in zip((0.7, 0.8, 0.9), r, sigma2(plan), strict=True))
-    assert plan.noise_magnitude == pytest.approx(2.25 / 3 * by_hand, rel=1e-9)
-    weights = [group.group_weight for group in plan.groups]
-    assert weights == pytest.approx([size**2 / (120 * squares) for size in r], rel=1e-9)
+    assert weighting.noise_magnitude(plan) == pytest.approx(2.25 / 3 * by_hand, rel=1e-9)
+    assert weighting.group_weights == pytest.approx([size**2 / (120 * squares) for size in r], rel=1e-9)
 
 
 @given(st.lists(st.floats(0.1, 1000), min_size=1, max_size=8), st.floats(0.1, 1000))
@@ -101,7 +101,7 @@ def test_fixed_size_plans_carry_the_rate_that_is_drawn():
 def test_plain_plan_promises_nothing():
     plan = plain_plan(groups=GROUPS, num_rounds=50, sampling_rate=0.02)
     assert not plan.private
-    assert plan.noise_magnitude == 0.0
+    assert Weighting.of(plan).noise_magnitude(plan) == 0.0
     assert math.isinf(plan.clipping_norm)
     assert plan.epsilon_after(0, 1) == math.inf
     assert {group.noise_multiplier for group in plan.groups} == {0.0}
@@ -115,7 +115,6 @@ def test_json_form():
     data = json.loads(json.dumps(make_plan(**SMALL).to_dict(), allow_nan=False))
     assert {
         "groups",
-        "noise_magnitude",
         "delta",
         "accountant",
         "sampling",
@@ -123,7 +122,6 @@ def test_json_form():
         "clipping_norm",
         "num_rounds",
         "sampling_rate",
-        "reweighting",
         "private",
     } <= set(data)
     assert set(data["groups"][0]) == {
@@ -136,8 +134,7 @@ def test_json_form():
         "expected_cohort_size",
         "noise_multiplier",
         "noise_variance_multiplier",
-        "keep_fraction",
-        "group_weight",
+        "charges",
     }
     assert data["groups"][0]["clients"] == 15
 
@@ -145,7 +142,11 @@ def test_json_form():
 def test_fingerprints_tell_plans_apart():
     plan = make_plan(**SMALL)
     assert plan.fingerprint() == make_plan(**SMALL).fingerprint()
-    others = [{"num_rounds": 6}, {"clipping_norm": 1.1}, {"groups": groups_from_shares(30, (1.0, 3.1))}]
+    others: list[dict[str, Any]] = [
+        {"num_rounds": 6},
+        {"clipping_norm": 1.1},
+        {"groups": groups_from_shares(30, (1.0, 3.1))},
+    ]
     others.append({"groups": (Group(1.0, [*range(14), 29]), Group(3.0, range(14, 29)))})
     assert plan.fingerprint() not in {make_plan(**{**SMALL, **other}).fingerprint() for other in others}
 
@@ -178,11 +179,10 @@ def test_a_plan_of_three_groups_is_quick():
         ({"accountant": "prv"}, "accountant is 'prv'; choose one of"),
         ({"sampling": "all"}, "sampling is 'all'; choose one of fixed_size, poisson"),
         ({"adjacency": "add"}, "adjacency is 'add'; choose one of"),
-        ({"reweighting": "none"}, "reweighting is 'none'; choose one of"),
         ({"group_sampling_rates": (0.1,)}, "group_sampling_rates has 1 entries for 2 groups"),
         ({"group_sampling_rates": (0.1, 1.4)}, "a group's sampling rate is 1.4"),
-        ({"keep_fractions": (0.5, 0.0)}, "keep_fraction is 0.0; choose it within"),
-        ({"keep_fractions": (0.5,)}, "keep_fractions has 1 entries for 2 groups"),
+        ({"sums_per_round": 0}, "sums_per_round is 0"),
+        ({"schedule": (RelativeRounds(num_rounds=4),)}, "the schedule has 4 rounds for num_rounds 5"),
         ({"sampling": "fixed_size"}, "the pld accountant has no bound for fixed_size"),
         ({"accountant": "theorem1"}, "theorem1 needs"),
     ],
@@ -201,10 +201,48 @@ def test_a_group_plan_above_its_budget_cannot_exist():
             epsilon_against_server=3.0,
             participations_p99=1,
             clients=range(3),
-            sampling_rate=0.5,
-            expected_cohort_size=1.5,
-            clipping_norm=1.0,
-            noise_multiplier=1.0,
-            keep_fraction=1.0,
-            group_weight=1.0,
+            stretches=(Stretch(num_rounds=3, sampling_rate=0.5, clipping_norm=1.0, noise_multiplier=1.0),),
         )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("none",), "reweighting is 'none'; choose one of"),
+        (("uniform", (0.5, 0.0)), "keep_fraction is 0.0; choose it within"),
+        (("uniform", (0.5,)), "keep_fractions has 1 entries for 2 groups"),
+    ],
+)
+def test_bad_weightings_are_told_in_one_line(arguments, message):
+    with pytest.raises(PrivacyError, match=message):
+        Weighting.of(make_plan(**SMALL), *arguments)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_rounds_may_differ_and_the_whole_still_meets_every_budget(accountant):
+    """Two loud rounds, then three quiet ones of a higher rate and a smaller norm."""
+    schedule = (
+        RelativeRounds(num_rounds=2, noise_multiplier=2.0),
+        RelativeRounds(num_rounds=3, sampling_rate=1.5, clipping_norm=0.5),
+    )
+    plan = make_plan(**SMALL, accountant=accountant, schedule=schedule)
+    for index, group in enumerate(plan.groups):
+        loud, quiet = group.stretches
+        assert loud.noise_multiplier == pytest.approx(2 * quiet.noise_multiplier)
+        assert (loud.sampling_rate, quiet.sampling_rate) == pytest.approx((0.2, 0.3))
+        assert (loud.clipping_norm, quiet.clipping_norm) == (1.0, 0.5)
+        assert group.epsilon * (1 - 1e-3) < group.epsilon_accounted <= group.epsilon
+        figures = [plan.epsilon_after(index, rounds) for rounds in range(6)]
+        assert figures == sorted(figures)
+        assert figures[-1] == group.epsilon_accounted
+        assert [charge.count for charge in plan.charges(index)] == [2, 3]
+        assert [charge.count for charge in plan.charges(index, 3)] == [2, 1]
+        assert plan.event(index, 2).clipping_norm == 0.5
+
+
+def test_a_second_sum_over_each_cohort_is_paid_for():
+    once, twice = make_plan(**SMALL), make_plan(**SMALL, sums_per_round=2)
+    for one, two in zip(once.groups, twice.groups, strict=True):
+        assert two.noise_multiplier == pytest.approx(math.sqrt(2) * one.noise_multiplier, rel=2e-3)
+        assert two.epsilon_accounted <= two.epsilon
+        assert two.epsilon_against_server == pytest.approx(one.epsilon_against_server, rel=5e-3)

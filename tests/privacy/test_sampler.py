@@ -78,7 +78,7 @@ def test_rounds_and_groups_are_independent(sampled):
 
 
 def plan_of(groups, **rest):
-    return plain_plan(groups=groups, num_rounds=5, sampling_rate=0.2, **rest)
+    return plain_plan(groups=groups, num_rounds=8, sampling_rate=0.2, **rest)
 
 
 def test_same_key_round_and_group_give_the_same_cohort():

@@ -1,9 +1,12 @@
 """One noise for groups with different budgets, against dp-accounting used on its own."""
 
+from typing import Any
+
 import dp_accounting as dp
 import pytest
 
 from gdpfed.errors import PrivacyError
+from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
@@ -11,7 +14,7 @@ from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms, shared_n
 
 GROUPS = groups_from_shares(600, (1.0, 3.0, 6.0), (0.5, 0.3, 0.2))
 SIZES = [group.size for group in GROUPS]
-TERMS = {"num_rounds": 20, "delta": 1e-3}
+TERMS: dict[str, Any] = {"num_rounds": 20, "delta": 1e-3}
 
 
 def independent_epsilon(accountant, rate, sigma):
@@ -51,8 +54,8 @@ def test_at_the_rates_one_noise_meets_every_budget(accountant):
     found = rates(accountant, 0.1)
     assert mean_over_clients(found) == pytest.approx(0.1, rel=1e-12)
     assert list(found) == sorted(found)
-    terms = {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.0, "accountant": accountant}
-    plan = make_plan(**terms, **TERMS, group_sampling_rates=found, one_sum=True)
+    terms = TERMS | {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.0, "accountant": accountant}
+    plan = make_plan(**terms, group_sampling_rates=found, one_sum=True)
     (sigma,) = {group.noise_multiplier for group in plan.groups}
     for rate, group in zip(found, GROUPS, strict=True):
         assert independent_epsilon(accountant, rate, sigma) == pytest.approx(group.epsilon, rel=0.01)
@@ -89,7 +92,7 @@ def test_fixed_size_sampling_is_refused():
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 @pytest.mark.parametrize("noise", ["gaussian", "discrete_gaussian"])
 def test_one_sum_has_one_noise_that_keeps_every_budget(accountant, noise):
-    terms = {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.5, "noise": noise, **TERMS}
+    terms = TERMS | {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.5, "noise": noise}
     apart = make_plan(**terms, accountant=accountant)
     norms = scaled_clipping_norms([group.noise_multiplier for group in apart.groups], SIZES, 1.5)
     plan = make_plan(**terms, accountant=accountant, group_clipping_norms=norms, one_sum=True)
@@ -97,9 +100,9 @@ def test_one_sum_has_one_noise_that_keeps_every_budget(accountant, noise):
     for index, group in enumerate(plan.groups):
         assert group.noise_stddev == pytest.approx(stddev, rel=1e-12)
         assert group.epsilon * (1 - 1e-3) < group.epsilon_accounted <= group.epsilon
-        assert plan.mechanism(index).noise_multiplier == pytest.approx(stddev / norms[index], rel=1e-12)
+        assert plan.event(index, 0).noise_multiplier == pytest.approx(stddev / norms[index], rel=1e-12)
         assert plan.epsilon_after(index, 20) == group.epsilon_accounted
-    assert plan.noise_magnitude == pytest.approx(stddev**2, rel=1e-12)
+    assert Weighting.of(plan).noise_magnitude(plan) == pytest.approx(stddev**2, rel=1e-12)
     written = plan.to_dict()
     assert [group["clipping_norm"] for group in written["groups"]] == list(norms)
     assert "clipping_norm" not in apart.to_dict()["groups"][0]
@@ -117,13 +120,26 @@ def test_one_noise_is_the_largest_that_a_group_needs():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reweighting": "squared_participation"}, "one sum of all groups has one weight"),
-        ({"keep_fractions": (0.5, 0.7, 1.0)}, "treat groups apart"),
         ({"group_clipping_norms": (1.0, 2.0)}, "group_clipping_norms has 2 entries for 3"),
         ({"group_clipping_norms": (1.0, 2.0, 0.0)}, "a group's clipping_norm is 0.0"),
     ],
 )
 def test_what_one_sum_cannot_do_is_refused(change, message):
-    terms = {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.0, "accountant": "rdp", **TERMS}
+    terms = TERMS | {"groups": GROUPS, "sampling_rate": 0.1, "clipping_norm": 1.0, "accountant": "rdp"}
     with pytest.raises(PrivacyError, match=message):
         make_plan(**terms, one_sum=True, **change)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("squared_participation",), "one sum of all groups has one weight"),
+        (("uniform", (0.5, 0.7, 1.0)), "treat groups apart"),
+    ],
+)
+def test_one_sum_cannot_be_weighed_by_group(arguments, message):
+    plan = make_plan(
+        groups=GROUPS, sampling_rate=0.1, clipping_norm=1.0, accountant="rdp", one_sum=True, **TERMS
+    )
+    with pytest.raises(PrivacyError, match=message):
+        Weighting.of(plan, *arguments)

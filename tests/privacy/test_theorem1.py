@@ -1,17 +1,19 @@
 import math
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import SampledGaussian, make_accountant
+from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
+from gdpfed.privacy.events import SampledGaussian
 
 DELTA = 6000**-1.1
 # A setting in which both conditions hold: many clients, few of them drawn, many rounds.
-HOLDS = {"sampling_rate": 1e-3, "num_rounds": 400_000, "delta": 1e-5}
+HOLDS: dict[str, Any] = {"sampling_rate": 1e-3, "num_rounds": 400_000, "delta": 1e-5}
 
 
 def calibrate(epsilon, *, sampling_rate, num_rounds, delta, clipping_norm=1.0):

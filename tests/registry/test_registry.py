@@ -13,7 +13,7 @@ class ThingError(ValueError):
 
 @pytest.fixture
 def things():
-    registry = Registry("thing", GROUP, error=ThingError)
+    registry: Registry[int] = Registry("thing", GROUP, error=ThingError)
     registry.register("one", 1)
     return registry
 
@@ -64,3 +64,16 @@ def test_an_entry_point_that_cannot_be_loaded_names_its_package(things, install)
     install("package_of_ruin", ruin="package_of_ruin:absent")
     with pytest.raises(ThingError, match="'ruin' of package package_of_ruin cannot be loaded from .*absent"):
         things.get("ruin")
+
+
+def test_what_is_built_in_is_loaded_when_it_is_asked_for(install):
+    things: Registry[int] = Registry(
+        "thing", GROUP, built_in={"three": "package_of_three:two", "gone": "nowhere:nothing"}
+    )
+    assert things.names() == ["gone", "three"]
+    with pytest.raises(ValueError, match="'gone' of gdpfed itself cannot be loaded from nowhere:nothing"):
+        things.get("gone")
+    install("package_of_three", gone="package_of_three:two")
+    assert things.get("three") == 2
+    with pytest.raises(ValueError, match=r"more than once \(gdpfed itself, package package_of_three\)"):
+        things.get("gone")

@@ -1,9 +1,11 @@
 """Comparing runs: seeds become one line with mean and deviation, and what is no finished run is refused."""
 
 import json
+import shutil
 from statistics import mean, stdev
 
 import pytest
+import yaml
 from matplotlib.image import imread
 
 from gdpfed.cli import main
@@ -15,17 +17,22 @@ FINAL = (0.62, 0.65, 0.71)
 RDP = "privacy.accountant=rdp"
 
 
-@pytest.fixture
-def runs(tmp_path):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
     """gdpfed_plus with three seeds, one dp_fedavg, one fedavg."""
+    folder = tmp_path_factory.mktemp("runs")
     for seed, final in enumerate(FINAL):
         accuracies = (0.1, 0.3 + seed / 100, final)
-        write_run(
-            tmp_path / f"plus{seed}", [RDP, f"run.seed={seed}"], accuracies=accuracies, seconds=1 + seed
-        )
-    write_run(tmp_path / "dp", [RDP, "method=dp_fedavg"], accuracies=(0.2, 0.3, 0.4))
-    write_run(tmp_path / "plain", ["method=fedavg"], accuracies=(0.2, 0.6, 0.9))
-    return tmp_path
+        write_run(folder / f"plus{seed}", [RDP, f"run.seed={seed}"], accuracies=accuracies, seconds=1 + seed)
+    write_run(folder / "dp", [RDP, "method=dp_fedavg"], accuracies=(0.2, 0.3, 0.4))
+    write_run(folder / "plain", ["method=fedavg"], accuracies=(0.2, 0.6, 0.9))
+    return folder
+
+
+@pytest.fixture
+def runs(written, tmp_path):
+    """The runs, for a test to change."""
+    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
 
 
 def directories(path):
@@ -41,7 +48,7 @@ def test_runs_that_differ_in_the_seed_are_one_line(runs):
     ]
     percent = [100 * final for final in FINAL]
     final = lines[2].final_accuracy
-    assert (final.mean, final.stddev) == (pytest.approx(mean(percent)), pytest.approx(stdev(percent)))
+    assert [final.mean, final.stddev] == pytest.approx([mean(percent), stdev(percent)])
     assert [spread.mean for spread in lines[2].accuracies()] == pytest.approx([10, 31, mean(percent)])
     assert lines[0].final_accuracy.stddev is None
 
@@ -61,6 +68,22 @@ def test_a_label_names_what_tells_lines_apart(tmp_path):
         "digits, gdpfed_plus, budgets (1, 3, 6), clipping_norm 3.5",
         "digits, dp_fedavg",
         "npz, dp_fedavg",
+    ]
+
+
+def test_the_same_training_is_one_line_by_whatever_group_it_was_chosen(tmp_path):
+    for seed, steps in enumerate(
+        ("dataset.local_steps=9", "training.local_steps=9", "training.local_steps=5")
+    ):
+        write_run(tmp_path / f"run{seed}", [RDP, steps, f"run.seed={seed}"])
+    older = tmp_path / "run0" / "config.yaml"
+    settings = yaml.safe_load(older.read_text())
+    del settings["training"]
+    older.write_text(yaml.safe_dump(settings))
+    lines = lines_of([read_run(path) for path in sorted(tmp_path.iterdir())])
+    assert [(line.label, [run.seed for run in line.runs]) for line in lines] == [
+        ("gdpfed_plus, local_steps 9", [0, 1]),
+        ("gdpfed_plus, local_steps 5", [2]),
     ]
 
 
@@ -105,7 +128,7 @@ def spoil(runs, name):
     if name == "model":
         (run / "model.safetensors").write_bytes(b"nonsense")
     if name == "plan":
-        (run / "plan.json").write_text(json.dumps({"groups": []}))
+        (run / "plan.json").write_text(json.dumps({"version": 2, "groups": []}))
     if name == "line":
         (run / "rounds.jsonl").write_text("nonsense\n")
     if name == "short":

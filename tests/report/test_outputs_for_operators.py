@@ -6,7 +6,9 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from math import inf
+from typing import Any
 
+import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
@@ -15,6 +17,7 @@ from gdpfed.report.event_files import EVENTS_FOLDER, EventFiles
 from gdpfed.report.metrics import metrics_of
 from gdpfed.report.mlflow_run import MlflowRun, TrackingError
 from gdpfed.report.status import status_line
+from gdpfed.rounds.observers import RoundEnded, RunOpened
 from gdpfed.runs.records import RoundRecord
 from testing.small_runs import run
 
@@ -32,6 +35,11 @@ def record(number=1, **changes):
         "seconds": {"total": 2.0},
     }
     return RoundRecord(**values | changes)
+
+
+def ended(number, **changes):
+    theta = np.zeros(3, np.float32)
+    return RoundEnded(number - 1, theta, theta, [], record(number, **changes))
 
 
 def test_the_status_line_says_who_took_part_and_what_is_left():
@@ -77,25 +85,38 @@ def scalars_in(folder):
 
 
 def test_event_files_hold_every_figure_of_every_round(tmp_path):
-    sink = EventFiles(tmp_path, 0)
-    sink.write(record(1))
-    sink.write(record(2, accuracy=0.75))
+    sink = EventFiles()
+    sink.opened(RunOpened(tmp_path, 0))
+    sink.round_ended(ended(1))
+    sink.round_ended(ended(2, accuracy=0.75))
     assert scalars_in(tmp_path / EVENTS_FOLDER)["test/accuracy", 2] == 0.75
-    sink.close()
+    sink.closed()
     expected = {(name, number): value for number in (1, 2) for name, value in metrics_of(record()).items()}
     assert scalars_in(tmp_path / EVENTS_FOLDER) == expected | {("test/accuracy", 2): 0.75}
 
 
 def test_a_process_that_resumes_in_the_same_second_keeps_the_first_ones_events(tmp_path):
     for number in (1, 2):
-        sink = EventFiles(tmp_path, number - 1)
-        sink.write(record(number))
-        sink.close()
+        sink = EventFiles()
+        sink.opened(RunOpened(tmp_path, number - 1))
+        sink.round_ended(ended(number))
+        sink.closed()
     assert {step for _, step in scalars_in(tmp_path / EVENTS_FOLDER)} == {1, 2}
+
+
+class TrackingServer(HTTPServer):
+    """Notes what it is sent, and refuses the calls that a test names."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Tracker)
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.refused: set[str] = set()
 
 
 class Tracker(BaseHTTPRequestHandler):
     """As much of MLflow's REST interface as a run needs."""
+
+    server: TrackingServer
 
     def do_GET(self):
         if "runs/get" in self.path:
@@ -128,8 +149,7 @@ class Tracker(BaseHTTPRequestHandler):
 
 @contextmanager
 def tracker():
-    server = HTTPServer(("127.0.0.1", 0), Tracker)
-    server.calls, server.refused = [], set()
+    server = TrackingServer()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -143,8 +163,8 @@ def tracker():
 def test_mlflow_is_sent_every_figure_and_the_end():
     with tracker() as (server, uri):
         sink = MlflowRun(uri, "name", {"method": "gdpfed"}, print)
-        sink.write(record(3))
-        sink.close()
+        sink.round_ended(ended(3))
+        sink.closed()
     metrics = {
         body["key"]: (body["value"], body["step"]) for call, body in server.calls if call == "runs/log-metric"
     }
@@ -154,13 +174,13 @@ def test_mlflow_is_sent_every_figure_and_the_end():
 
 
 def test_a_tracker_that_fails_later_is_left_behind():
-    said = []
+    said: list[str] = []
     with tracker() as (server, uri):
         sink = MlflowRun(uri, "name", {}, said.append)
         server.refused.add("runs/log-metric")
-        sink.write(record(1))
-        sink.write(record(2))
-        sink.close()
+        sink.round_ended(ended(1))
+        sink.round_ended(ended(2))
+        sink.closed()
     assert len(said) == 1
     assert said[0].startswith(f"run.mlflow={uri} failed, going on without: ")
     assert "the disk is full" in said[0]

@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from secagg import DecodeError, RoundParameters
+from secagg import DecodeError, SumParameters
 from secagg.client_state import ClientState
 from secagg.messages import (
     AdvertiseReply,
@@ -63,7 +63,7 @@ def decoders() -> dict[str, tuple[Callable[[bytes], bytes], bytes]]:
         "unmask request": (lambda d: UnmaskRequest.decode(d).encode(), requests[4]),
         "unmask reply": (lambda d: UnmaskReply.decode(d).encode(), replies[4]),
         "parameters": (
-            lambda d: RoundParameters.from_bytes(d).to_bytes(),
+            lambda d: SumParameters.from_bytes(d).to_bytes(),
             joined.parameters.to_bytes(),
         ),
         "new state": (lambda d: ClientState.from_bytes(d).to_bytes(), states[0]),

@@ -1,6 +1,7 @@
 """Residues of b bits on the wire, and the choice of b."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_decode_gives_the_signed_value_back(bits: int) -> None:
 @pytest.mark.parametrize("noise_stddev", list(NAMED_VARIANCES))
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 4.0])
 def test_chosen_bits_are_the_fewest(num_clients: int, noise_stddev: float, sigma: float) -> None:
-    numbers = {"noise_multiplier": sigma, "dropout_tolerance": num_clients // 10}
+    numbers: dict[str, Any] = {"noise_multiplier": sigma, "dropout_tolerance": num_clients // 10}
     bits = modulus_bits_for(num_clients=num_clients, noise_stddev=noise_stddev, **numbers)
 
     def stddev_with(bits: int) -> float:

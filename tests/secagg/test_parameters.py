@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from secagg import ClientPolicy, DecodeError, RoundParameters, threshold_for
+from secagg import ClientPolicy, DecodeError, SumParameters, threshold_for
 from testing.joined_sessions import make_parameters
 
 
@@ -40,13 +40,13 @@ def test_impossible_values_name_themselves(changes: dict[str, Any], match: str) 
 
 def test_bytes_are_canonical() -> None:
     parameters = make_parameters(label="rünge/1", suite="chacha20", corrupt_tolerance=2)
-    assert RoundParameters.from_bytes(parameters.to_bytes()) == parameters
+    assert SumParameters.from_bytes(parameters.to_bytes()) == parameters
     zero, minus_zero = (make_parameters(noise_multiplier=value) for value in (0.0, -0.0))
     assert zero.to_bytes() == minus_zero.to_bytes()
     unclipped = replace(zero, clipping_norm=math.inf)
-    assert RoundParameters.from_bytes(unclipped.to_bytes()) == unclipped
+    assert SumParameters.from_bytes(unclipped.to_bytes()) == unclipped
     with pytest.raises(DecodeError):
-        RoundParameters.from_bytes(parameters.to_bytes() + b"\0")
+        SumParameters.from_bytes(parameters.to_bytes() + b"\0")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from flwr.app import Context, RecordDict
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import RunError
-from gdpfed.privacy.accountants.composition import composed_epsilon
+from gdpfed.privacy.accountants.composition import compose_runs
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
@@ -27,7 +27,7 @@ def no_waiting(monkeypatch):
 
 def vectors(grid):
     """How many rounds have been masked so far."""
-    return sum("masked" in exchange for exchange in grid.exchanges)
+    return sum("mask" in exchange for exchange in grid.exchanges)
 
 
 def online_from(grid, away, comes_after=None):
@@ -54,20 +54,22 @@ def test_a_node_that_joins_later_has_spent_less(tmp_path):
     assert [record.failures for record in records] == [{}, {}, {}]
     assert [record.survivors for record in records] == [[20], [24], [24]]
     assert participations(tmp_path / "run") == {k: 2 if k in LATE else 3 for k in range(NUM_CLIENTS)}
-    agree, steady = [{"advertise"}, {"share"}], [{"masked", "advertise"}, {"unmask", "share"}]
+    agree, steady = [{"advertise"}, {"share"}], [{"mask", "advertise"}, {"unmask", "share"}]
     # The keys agreed for round 2 are of a cohort without those who came, so it agrees anew.
     assert grid.exchanges == [
         *[{"join"}, *agree, *steady],
         *[{"join"}, *agree, *steady],
-        *[{"masked"}, {"unmask"}],
+        *[{"mask"}, {"unmask"}],
     ]
     assert audit_run(tmp_path / "run").passed
 
 
-def test_a_node_that_leaves_for_good_is_neither_asked_nor_charged_any_more(tmp_path):
+def test_a_node_that_leaves_for_good_is_neither_asked_nor_charged_any_more(tmp_path, monkeypatch):
     grid = LocalGrid(NUM_CLIENTS)
     everybody = grid.get_node_ids
-    grid.get_node_ids = lambda: [n for n in everybody() if n != FIRST_NODE_ID + 7 or vectors(grid) < 2]
+    monkeypatch.setattr(
+        grid, "get_node_ids", lambda: [n for n in everybody() if n != FIRST_NODE_ID + 7 or vectors(grid) < 2]
+    )
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
     assert [record.failures for record in records] == [{}, {}, {}]
     assert [record.survivors for record in records] == [[24], [24], [23]]
@@ -81,7 +83,7 @@ def test_a_round_interrupted_while_nodes_come_or_go_is_charged_to_those_who_were
 ):
     directory, there = tmp_path / "run", NUM_CLIENTS - len(before)
     with pytest.raises(Crash):
-        run(directory, SOME, grid=online_from(crashing_grid(NUM_CLIENTS, "masked", there + 3), before))
+        run(directory, SOME, grid=online_from(crashing_grid(NUM_CLIENTS, "mask", there + 3), before))
     records = run(directory, SOME, grid=online_from(LocalGrid(NUM_CLIENTS), after), resume=True)
     assert [record.cohort_sizes for record in records] == [[there], [there], [NUM_CLIENTS - len(after)]]
     assert [record.reachable for record in records] == [[there], [], [NUM_CLIENTS - len(after)]]
@@ -108,7 +110,7 @@ def move(grid, client):
 
 def moving(client):
     """A grid on which a node is started anew once round 1 has been unmasked."""
-    moved = []
+    moved: list[int] = []
 
     def meddle(kind, asked, content):
         if kind == "unmask" and asked == NUM_CLIENTS - 1 and not moved:
@@ -139,7 +141,7 @@ def test_in_active_mode_nobody_comes_under_another_key(tmp_path, caplog):
     ("partition", "words"),
     [(3, "two SuperNodes say they are client 3"), (99, "client 99: partition-id must be from 0 to 23")],
 )
-def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, partition, words):
+def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, monkeypatch, partition, words):
     grid = LocalGrid(NUM_CLIENTS)
     everybody = grid.get_node_ids
     grid.contexts[NEW_NODE_ID] = Context(
@@ -149,7 +151,9 @@ def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, partition, word
         state=RecordDict(),
         run_config={},
     )
-    grid.get_node_ids = lambda: [n for n in everybody() if n != NEW_NODE_ID or vectors(grid)]
+    monkeypatch.setattr(
+        grid, "get_node_ids", lambda: [n for n in everybody() if n != NEW_NODE_ID or vectors(grid)]
+    )
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
     assert [record.survivors for record in records] == [[24], [24], [24]]
     assert caplog.text.count(words) == 1
@@ -166,7 +170,7 @@ def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon
     assert [each.terms.first_round for each in late.runs] == [1] * runs
     for each in late.runs:
         whole = replace(each.terms, first_round=0)
-        assert 0 < late.epsilon(1e-3) < composed_epsilon([whole.charge], 1e-3) <= epsilon
+        assert 0 < late.epsilon(1e-3) < compose_runs([whole.own_charges], 1e-3).epsilon <= epsilon
     assert ("(the plan's delta is 0.001); the run goes on without it" in caplog.text) == (runs == 0)
 
 

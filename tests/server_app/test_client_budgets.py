@@ -224,7 +224,7 @@ def test_an_update_is_written_down_before_it_leaves(tmp_path):
         def _deliver(self, message):
             kinds = kinds_of(message)
             reply = super()._deliver(message)
-            if "masked" in kinds:
+            if "mask" in kinds:
                 client = message.metadata.dst_node_id - FIRST_NODE_ID
                 at_answer[client] = json.loads((tmp_path / f"{client}.json").read_text())["ledger"]
             return reply

@@ -95,7 +95,7 @@ def test_it_trains_and_resumes(tmp_path):
     [
         ({"gdpfed.methods": {"mine": "math:pi"}}, [], "method 'mine' has config_class None: make it a"),
         ({"gdpfed.methods": {"mine": "nowhere:Mine"}}, [], "cannot be loaded from nowhere:Mine"),
-        ({"gdpfed.methods": {"pfa": "math:pi"}}, [], "names a method 'pfa' as well"),
+        ({"gdpfed.methods": {"pfa": "math:pi"}}, [], "once (gdpfed itself, package my-extension): keep one"),
         ({"gdpfed.conf": {"mine": "math"}}, [], "not a package: name the package whose directory"),
         ({"gdpfed.conf": {"mine": "conf"}}, ["method=pfa"], "rename one of them"),
     ],

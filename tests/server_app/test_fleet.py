@@ -8,19 +8,28 @@ from conf.load import load
 from gdpfed.errors import RunError
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.models import flatten
-from gdpfed.methods.base import NoiseAt, SumRequest
-from gdpfed.rounds.run import order_of
-from gdpfed.rounds.task import task_of
+from gdpfed.methods.base import SumRequest
+from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.rounds.run import order_of, task_of
 from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
-from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.charging import as_charged
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 
 NUM_CLIENTS = 12
 
 
-def request(name, clients, *, noise_multiplier=1.0, noise_at=NoiseAt.CLIENT, norms=None):
-    return SumRequest(name, np.asarray(clients), 1.0, noise_multiplier, noise_at, norms)
+def request(theta, name, clients, *, noise_multiplier=1.0, noise_at=NoiseAt.CLIENT, norms=None):
+    return SumRequest(
+        name=name,
+        clients=np.asarray(clients),
+        clipping_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        noise_at=noise_at,
+        client_clipping_norms=norms,
+        start=theta,
+    )
 
 
 def small_fleet(*overrides):
@@ -28,28 +37,30 @@ def small_fleet(*overrides):
     grid = LocalGrid(NUM_CLIENTS)
     nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
     task = task_of(config)
-    fleet = GridFleet(Exchanger(grid, nodes, 60.0), config.secagg, "test")
+    fleet = GridFleet(Exchanger(as_grid(grid), nodes, 60.0), config.secagg, "test")
     return fleet, grid, order_of(config, task), flatten(task.build_model())
 
 
 def test_requests_that_share_clients_are_all_summed():
     fleet, grid, order, theta = small_fleet()
-    sums = fleet.sum_updates(order, theta, [request("a", range(6)), request("b", range(3, 9))])
+    sums = fleet.sum_updates(
+        order, as_charged([request(theta, "a", range(6)), request(theta, "b", range(3, 9))])
+    )
     assert [(each.name, each.survivors) for each in sums] == [("a", 6), ("b", 6)]
     assert all(each.total.shape == theta.shape for each in sums)
-    assert [kind for kind, _ in grid.sent].count("masked") == 12
+    assert [kind for kind, _ in grid.sent].count("mask") == 12
 
 
 def test_noise_too_small_for_the_grid_is_refused():
     fleet, _, order, theta = small_fleet()
     with pytest.raises(RunError, match="tiny: .*raise the noise_multiplier or modulus_bits"):
-        fleet.check(order, theta, [request("tiny", range(12), noise_multiplier=1e-6)])
+        fleet.check(order, [request(theta, "tiny", range(12), noise_multiplier=1e-6)])
 
 
 def test_noise_that_nobody_would_add_is_refused():
     fleet, _, order, theta = small_fleet()
     with pytest.raises(RunError, match="a asks for noise of 1.0 from nobody"):
-        fleet.sum_updates(order, theta, [request("a", range(6), noise_at=NoiseAt.NOWHERE)])
+        fleet.sum_updates(order, as_charged([request(theta, "a", range(6), noise_at=NoiseAt.NOWHERE)]))
 
 
 @pytest.mark.parametrize("mode", ["pairwise", "off"])
@@ -57,7 +68,9 @@ def test_every_client_is_clipped_to_its_own_norm(mode):
     fleet, _, order, theta = small_fleet(f"secagg={mode}")
     norms = np.linspace(0.01, 0.12, NUM_CLIENTS)
     silent = {"noise_multiplier": 0.0, "noise_at": NoiseAt.NOWHERE}
-    (together,) = fleet.sum_updates(order, theta, [request("a", range(12), norms=norms, **silent)])
+    (together,) = fleet.sum_updates(
+        order, as_charged([request(theta, "a", range(12), norms=norms, **silent)])
+    )
     expected = np.zeros(len(theta))
     for client_id, norm in enumerate(norms):
         rng = np.random.default_rng([order.task.seed, client_id, order.round_index])
@@ -72,13 +85,13 @@ def test_a_norm_that_rounding_would_use_up_is_refused():
     fleet, _, order, theta = small_fleet()
     norms = np.array([1e-9] + [1.0] * 11)
     with pytest.raises(RunError, match="a: rounding .* takes more than the clipping norm 1e-09"):
-        fleet.check(order, theta, [request("a", range(12), norms=norms)])
+        fleet.check(order, [request(theta, "a", range(12), norms=norms)])
 
 
 @pytest.mark.parametrize("size", range(3, 13))
 def test_every_cohort_size_can_be_summed_at_the_largest_tolerances(size):
     overrides = ["secagg.threshold=0.5", "secagg.dropout_tolerance=0.45", "secagg.corrupt_tolerance=0.1"]
     fleet, _, order, theta = small_fleet(*overrides)
-    (result,) = fleet.sum_updates(order, theta, [request("a", range(size))])
+    (result,) = fleet.sum_updates(order, as_charged([request(theta, "a", range(size))]))
     assert result.survivors == size
     assert threshold_for(size, 0.5) > (size - 1) / 2

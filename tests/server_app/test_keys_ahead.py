@@ -8,15 +8,14 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from client_app.ledger_file import locked_ledger
-from gdpfed.methods import make_method
 from gdpfed.methods.dp_fedavg import DPFedAvg
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
 from testing.small_runs import NUM_CLIENTS, final_model, grid_of_owners, run
 
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0.1"]
 FIRST = [{"advertise"}, {"share"}]
-STEADY = [{"masked", "advertise"}, {"unmask", "share"}]
-LAST = [{"masked"}, {"unmask"}]
+STEADY = [{"mask", "advertise"}, {"unmask", "share"}]
+LAST = [{"mask"}, {"unmask"}]
 
 
 def exchanges(directory, overrides, grid=None):
@@ -40,8 +39,8 @@ def test_four_exchanges_a_round_without(tmp_path):
 
 def test_a_server_that_may_lie_costs_one_more_exchange(tmp_path):
     found = exchanges(tmp_path / "run", ["secagg.mode=active", "run.num_rounds=2"])
-    steady = [{"masked", "advertise"}, {"check", "share"}, {"unmask"}]
-    assert found == [*FIRST, *steady, {"masked"}, {"check"}, {"unmask"}]
+    steady = [{"mask", "advertise"}, {"check", "share"}, {"unmask"}]
+    assert found == [*FIRST, *steady, {"mask"}, {"check"}, {"unmask"}]
 
 
 def test_a_process_agrees_on_no_keys_for_rounds_that_another_will_run(tmp_path):
@@ -100,12 +99,12 @@ def test_who_vanishes_after_agreeing_is_a_dropout_of_the_round(tmp_path):
     assert records[1].spent_epsilon > records[0].spent_epsilon
     assert (records[2].survivors, records[2].failures) == ([24], {})
     # So many advertised too few keys for round 3 as well: it began anew, with everybody.
-    assert grid.exchanges[1:] == [*FIRST, *STEADY, {"masked", "advertise"}, *FIRST, *LAST]
+    assert grid.exchanges[1:] == [*FIRST, *STEADY, {"mask", "advertise"}, *FIRST, *LAST]
 
 
 def test_a_node_that_restarts_is_missing_until_it_has_agreed_again(tmp_path):
     def restart(kind, client, content):
-        if kind == "masked" and client == 4 and content["masked"]["round"] == 1:
+        if kind == "mask" and client == 4 and content["mask"]["round"] == 1:
             grid.contexts[FIRST_NODE_ID + client].state = RecordDict()
         return content
 
@@ -115,9 +114,9 @@ def test_a_node_that_restarts_is_missing_until_it_has_agreed_again(tmp_path):
     assert refusals(grid) == ["this client has no open session: it joins again next round"]
 
 
-@pytest.mark.parametrize("stage", ["masked", "unmask", "share"])
+@pytest.mark.parametrize("stage", ["mask", "unmask", "share"])
 def test_a_record_of_an_earlier_round_is_refused_and_harms_no_other_round(tmp_path, stage):
-    earlier = {}
+    earlier: dict[str, ConfigRecord] = {}
 
     def replay(kind, client, content):
         if kind != stage or client != 4:
@@ -142,7 +141,7 @@ def test_a_round_is_not_unmasked_twice(tmp_path):
     def again(kind, client, content):
         if kind == "unmask" and client == 4:
             answered[content["unmask"]["round"]] = content["unmask"]
-        if kind == "masked" and client == 4 and content["masked"]["round"] == 1:
+        if kind == "mask" and client == 4 and content["mask"]["round"] == 1:
             content["unmask"] = answered[0]
         return content
 
@@ -154,11 +153,11 @@ def test_a_round_is_not_unmasked_twice(tmp_path):
 
 def test_keys_that_were_agreed_ahead_and_not_used_cost_a_node_nothing(tmp_path):
     """A node's own ledger has an update for every masked vector, and none for keys alone."""
-    seen = {}
+    seen: dict[str, int] = {}
 
     def gone(kind, client):
         seen[kind] = seen.get(kind, 0) + (client == 5)
-        return client == 5 and kind == "masked" and seen["masked"] > 1
+        return client == 5 and kind == "mask" and seen["mask"] > 1
 
     grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS, vanishes=gone)
     run(tmp_path / "run", [*EVERYBODY, "privacy.budgets=[3]"], grid=grid)
@@ -174,7 +173,7 @@ def test_keys_that_were_agreed_ahead_and_not_used_cost_a_node_nothing(tmp_path):
 
 
 def test_a_node_keeps_two_sessions_at_most_and_none_in_the_end(tmp_path):
-    kept = set()
+    kept: set[tuple[str, ...]] = set()
 
     def look(kind, client, content):
         kept.update(tuple(sorted(context.state)) for context in grid.contexts.values())
@@ -189,20 +188,20 @@ def test_a_node_keeps_two_sessions_at_most_and_none_in_the_end(tmp_path):
 
 def test_what_was_masked_and_never_unmasked_is_erased_by_the_next_message(tmp_path):
     """8 of 24 refuse to mask in round 1, so nobody is asked to unmask it; the others share for round 2."""
-    held = {"share": set(), "masked": set()}
+    held: dict[str, set[tuple[str, ...]]] = {"share": set(), "mask": set()}
 
     def meddle(kind, client, content):
         if kind in held and client >= 8 and content[kind]["round"] == 1:
             held[kind].add(tuple(sorted(grid.contexts[FIRST_NODE_ID + client].state)))
-        if kind == "masked" and client < 8 and content["masked"]["round"] == 0:
-            content["masked"] = ConfigRecord({**content["masked"], "round": 9})
+        if kind == "mask" and client < 8 and content["mask"]["round"] == 0:
+            content["mask"] = ConfigRecord({**content["mask"], "round": 9})
         return content
 
     grid = LocalGrid(NUM_CLIENTS, meddle=meddle)
     records = run(tmp_path / "run", [*EVERYBODY, "run.num_rounds=2"], grid=grid)
     assert [record.survivors for record in records] == [[0], [24]]
     agreeing, masked = "secagg-session-agreeing", "secagg-session-masked"
-    assert held == {"share": {(agreeing, masked)}, "masked": {(agreeing,)}}
+    assert held == {"share": {(agreeing, masked)}, "mask": {(agreeing,)}}
 
 
 class Adaptive(DPFedAvg):
@@ -210,10 +209,14 @@ class Adaptive(DPFedAvg):
 
     factor = 1.0
 
-    def requests(self, cohorts):
+    def requests(self, theta, round_index, cohorts):
         return [
-            replace(each, clipping_norm=each.clipping_norm * self.factor)
-            for each in super().requests(cohorts)
+            replace(
+                each,
+                clipping_norm=each.clipping_norm * self.factor,
+                noise_multiplier=each.noise_multiplier / self.factor,
+            )
+            for each in super().requests(theta, round_index, cohorts)
         ]
 
     def step(self, theta, sums):
@@ -224,29 +227,29 @@ class Adaptive(DPFedAvg):
 class InTurn(DPFedAvg):
     """Asks for the sums of two halves of the cohort, the second from where the first has led."""
 
-    def round(self, theta, cohorts, sum_updates):
+    def round(self, theta, round_index, cohorts, sum_updates):
         sums = []
-        for request in self.requests([np.array_split(cohorts[0], 2)[0], np.array_split(cohorts[0], 2)[1]]):
-            sums += sum_updates(theta, [request])
+        for part in range(2):
+            sums += sum_updates([self.part(theta, round_index, cohorts, part)])
             theta = self.step(theta, sums[-1:])
         return theta, sums
 
-    def requests(self, cohorts):
-        (whole,) = super().requests(cohorts[:1])
-        return [replace(whole, name=f"part {k}", clients=each) for k, each in enumerate(cohorts)]
+    def part(self, theta, round_index, cohorts, part):
+        (whole,) = self.requests(theta, round_index, cohorts[:1])
+        return replace(whole, name=f"part {part}", clients=np.array_split(cohorts[0], 2)[part])
 
-    def requests_ahead(self, cohorts):
-        return self.requests([np.array_split(cohorts[0], 2)[0]])
+    def requests_ahead(self, theta, round_index, draw):
+        return [self.part(theta, round_index, draw(), 0)]
 
 
 @pytest.mark.parametrize("method", [Adaptive, InTurn])
 def test_a_method_need_not_ask_for_what_was_expected(tmp_path, monkeypatch, method):
     monkeypatch.setattr(
         "gdpfed.rounds.run.make_method",
-        lambda config: method(make_method(config).plan, server_learning_rate=1.0),
+        method.from_config,
     )
     grid = LocalGrid(NUM_CLIENTS)
     records = run(tmp_path / "run", [*EVERYBODY, "run.num_rounds=2"], grid=grid)
     assert [sum(record.survivors) for record in records] == [24, 24]
     assert refusals(grid) == []
-    assert {"masked", "advertise"} in grid.exchanges
+    assert {"mask", "advertise"} in grid.exchanges

@@ -11,22 +11,28 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.rounds.task import task_of
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.rounds.run import task_of
 from gdpfed.simulation import InProcessFleet
 from gdpfed.simulation.sequential import SequentialEngine
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
-from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.charging import as_charged, as_expected
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 
 NUM_CLIENTS = 36
-REPEATS = 6
+# Few sums of a wide model: keys cost by the client and the sum, noise by the parameter.
+REPEATS = 2
+HIDDEN_UNITS = 200
+DIMENSION = (64 + 1) * HIDDEN_UNITS + (HIDDEN_UNITS + 1) * 10
 # Five standard deviations of a sample variance over N normal values: 5 sqrt(2 / N).
 SIGMAS = 5.0
 
 
 def grid_fleet(secagg, vanishes=lambda kind, client: False):
     nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
-    return GridFleet(Exchanger(LocalGrid(NUM_CLIENTS, vanishes=vanishes), nodes, 60.0), secagg, "noise")
+    grid = LocalGrid(NUM_CLIENTS, vanishes=vanishes)
+    return GridFleet(Exchanger(as_grid(grid), nodes, 60.0), secagg, "noise")
 
 
 def in_process_fleet(secagg):
@@ -39,6 +45,7 @@ def noise_samples(overrides, make_fleet=grid_fleet, method="gdpfed"):
         [
             f"dataset.num_clients={NUM_CLIENTS}",
             "dataset.model=mlp",
+            f"dataset.model_options={{hidden_units:{HIDDEN_UNITS}}}",
             f"method={method}",
             "privacy.sampling_rate=1",
             "privacy.delta=1e-3",
@@ -51,8 +58,8 @@ def noise_samples(overrides, make_fleet=grid_fleet, method="gdpfed"):
     training = LocalTraining(1, 4, 1e-12, 0.0)
     order = TrainingOrder(task, training, round_index=0, device="cpu", noise=config.privacy.noise)
     fleet = make_fleet(config.secagg)
-    requests = method.requests(method.cohorts(0, bytes(32)))
-    rounds = [fleet.sum_updates(order, theta, requests) for _ in range(REPEATS)]
+    requests = method.requests(theta, 0, draw_cohorts(method.plan, 0, bytes(32)))
+    rounds = [fleet.sum_updates(order, as_charged(requests)) for _ in range(REPEATS)]
     return method.plan, [np.concatenate([each[m].total for each in rounds]) for m in range(len(requests))]
 
 
@@ -64,7 +71,7 @@ def test_variance_is_the_plans_in_every_group(secagg, noise, make_fleet):
     plan, sums = noise_samples(overrides, make_fleet)
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
-        assert samples.size == REPEATS * 4810
+        assert samples.size == REPEATS * DIMENSION
         assert samples.var() / stated == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / samples.size))
         assert abs(samples.mean()) < SIGMAS * np.sqrt(stated / samples.size)
         kurtosis = np.mean((samples / samples.std()) ** 4)
@@ -85,7 +92,7 @@ def test_at_the_tolerated_dropouts_the_variance_is_exactly_the_plans():
     lost = {0, 1, 2, 12, 13, 14, 24, 25, 26}
     plan, sums = noise_samples(
         ["secagg.dropout_tolerance=0.25"],
-        partial(grid_fleet, vanishes=lambda kind, client: kind == "masked" and client in lost),
+        partial(grid_fleet, vanishes=lambda kind, client: kind == "mask" and client in lost),
     )
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
@@ -101,7 +108,7 @@ def test_discrete_noise_in_levels_is_the_plans_at_every_accepted_dropout(lost):
             "secagg.noise_levels=3",
             "secagg.dropout_tolerance=0.25",
         ],
-        partial(grid_fleet, vanishes=lambda kind, client: kind == "masked" and client in gone),
+        partial(grid_fleet, vanishes=lambda kind, client: kind == "mask" and client in gone),
     )
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
@@ -115,17 +122,18 @@ class AgreedAhead:
     def __init__(self, lost, secagg):
         nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
         self.grid = LocalGrid(NUM_CLIENTS, vanishes=self.vanishes)
-        self.fleet = GridFleet(Exchanger(self.grid, nodes, 60.0), secagg, "noise")
+        self.fleet = GridFleet(Exchanger(as_grid(self.grid), nodes, 60.0), secagg, "noise")
         self.lost = lost
 
     def vanishes(self, kind, client):
-        return self.grid.exchanges[-1] == {"masked"} and client in self.lost
+        return self.grid.exchanges[-1] == {"mask"} and client in self.lost
 
-    def sum_updates(self, order, theta, requests):
-        self.fleet.sum_updates(order, theta, requests, upcoming=requests)
+    def sum_updates(self, order, charged):
+        requests = [each.request for each in charged]
+        self.fleet.sum_updates(order, charged, upcoming=lambda: as_expected(requests))
         seen = len(self.grid.exchanges)
-        sums = self.fleet.sum_updates(replace(order, round_index=1), theta, requests)
-        assert self.grid.exchanges[seen:] == [{"masked"}, {"unmask"}]
+        sums = self.fleet.sum_updates(replace(order, round_index=1), as_charged(requests, 1))
+        assert self.grid.exchanges[seen:] == [{"mask"}, {"unmask"}]
         return sums
 
 
@@ -146,7 +154,7 @@ def test_who_vanishes_after_keys_were_agreed_ahead_is_a_dropout(levels):
 def test_a_shared_noise_is_added_once_whatever_the_clipping_norms(noise, make_fleet):
     overrides = [f"privacy.noise={noise}", "secagg.dropout_tolerance=0"]
     plan, (samples,) = noise_samples(overrides, make_fleet, method="idp_fedavg_scale")
-    assert samples.size == REPEATS * 4810
+    assert samples.size == REPEATS * DIMENSION
     for group in plan.groups:
         stated = (group.clipping_norm * group.noise_multiplier) ** 2
         assert samples.var() / stated == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / samples.size))

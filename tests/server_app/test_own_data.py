@@ -6,7 +6,7 @@ import pytest
 from conf.load import load
 from gdpfed.errors import LearningError, RunError
 from gdpfed.learning.datasets.own import ExampleForm, own_split
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import NUM_CLIENTS, final_model, run
 
@@ -47,7 +47,7 @@ def test_a_client_with_its_own_file_never_loads_the_data_set(tmp_path, monkeypat
     from gdpfed.learning.models import flatten
     from gdpfed.learning.task import Task
     from gdpfed.rounds.run import order_of
-    from secagg import RoundParameters
+    from secagg import SumParameters
 
     config = load([f"dataset.num_clients={NUM_CLIENTS}", "run.seed=9"])
     grid_with_files(tmp_path, [0])
@@ -55,7 +55,7 @@ def test_a_client_with_its_own_file_never_loads_the_data_set(tmp_path, monkeypat
     theta = flatten(order.task.build_model())
     order = type(order).from_scalars(order.to_scalars())
     monkeypatch.setattr(Task, "load", lambda self: pytest.fail("the data set was loaded"))
-    parameters = RoundParameters(
+    parameters = SumParameters(
         label="own",
         num_clients=4,
         threshold=3,
@@ -103,7 +103,7 @@ def test_examples_of_another_form_are_refused(tmp_path, arrays, words):
 def test_examples_are_taken_as_they_are(tmp_path):
     np.savez(tmp_path / "own.npz", x_train=X + 0.5, y_train=Y.astype(np.uint8))
     split = own_split(tmp_path / "own.npz", FORM)
-    assert (split.x.dtype, split.y.dtype, len(split)) == (np.float32, np.int64, 4)
+    assert (split.x.dtype, split.y.dtype, len(split)) == (np.dtype(np.float32), np.dtype(np.int64), 4)
     assert (split.x == 0.5).all()
 
 

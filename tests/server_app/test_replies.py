@@ -1,6 +1,7 @@
 """Sending messages and waiting for their replies, on a clock that only sleeping moves."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,8 @@ class SlowGrid:
 def received(grid, monkeypatch, timeout_seconds=60.0):
     clock = SimpleNamespace(monotonic=lambda: grid.now, sleep=grid.sleep)
     monkeypatch.setattr(replies_module, "time", clock)
-    arrived = send_and_receive(grid, [object()] * len(grid.ids), timeout_seconds)
+    messages: list[Any] = [object()] * len(grid.ids)
+    arrived = send_and_receive(grid, messages, timeout_seconds)
     return [reply.metadata.reply_to_message_id for reply in arrived]
 
 

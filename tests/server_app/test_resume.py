@@ -58,17 +58,17 @@ FIRST, SECOND, THIRD = (number * NUM_CLIENTS + 3 for number in range(3))
     [
         (True, "advertise", FIRST, 1),
         (True, "share", FIRST, 1),
-        (True, "masked", FIRST, 1),
+        (True, "mask", FIRST, 1),
         (True, "advertise", SECOND, 1),
         (True, "unmask", FIRST, 1),
         (True, "share", SECOND, 1),
-        (True, "masked", SECOND, 2),
+        (True, "mask", SECOND, 2),
         (True, "advertise", THIRD, 2),
         (True, "unmask", SECOND, 2),
         (True, "share", THIRD, 2),
         (False, "advertise", SECOND, 2),
         (False, "share", SECOND, 2),
-        (False, "masked", SECOND, 2),
+        (False, "mask", SECOND, 2),
         (False, "unmask", SECOND, 2),
     ],
 )
@@ -82,7 +82,7 @@ def test_an_interrupted_round_is_charged_once_and_not_repeated(tmp_path, keys_ah
     words = {"round": "interrupted before its end: charged, and not repeated"}
     assert [record.failures for record in records] == [words if r == lost else {} for r in (1, 2, 3)]
     assert grid.exchanges[:3] == [{"join"}, {"advertise"}, {"share"}]
-    assert sum(kind == "masked" for kind, _ in grid.sent) == (3 - lost) * NUM_CLIENTS
+    assert sum(kind == "mask" for kind, _ in grid.sent) == (3 - lost) * NUM_CLIENTS
     ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
     assert ledger["charged_rounds"] == 3
     assert set(ledger["participations"][0].values()) == {3}
@@ -148,18 +148,21 @@ def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
     run(directory, ["run.stop_after_round=2"], resume=True)
     ledger = json.loads((directory / "ledger.json").read_text())
     ledger["charged_rounds"] = 3
+    for (charge,) in ledger["charges"]:
+        charge["count"] = 3
     (directory / "ledger.json").write_text(json.dumps(ledger))
     (directory / "checkpoint.safetensors").write_bytes(old)
     with pytest.raises(RunError, match="the ledger has 3 rounds and the checkpoint 1"):
         run(directory, resume=True)
 
 
-def scripted_sums(fleet, order, theta, requests, *, upcoming):
+def scripted_sums(fleet, order, charged, *, upcoming):
     """Sums that depend on the round, the model and the group only, in place of noised ones."""
     del fleet, upcoming
     rng = np.random.default_rng(order.round_index)
+    requests = [each.take() for each in charged]
     return [
-        ClientSum(each.name, rng.normal(size=len(theta)) - 0.1 * theta, len(each.clients))
+        ClientSum(each.name, rng.normal(size=len(each.start)) - 0.1 * each.start, len(each.clients))
         for each in requests
     ]
 

@@ -1,39 +1,36 @@
 """Over Flower or in one process: the same cohorts, the same model, the same noise."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from conf.load import load
 from gdpfed.methods import METHODS
-from gdpfed.methods.base import Method
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
-from testing.small_runs import SMALL, final_model, run
+from testing.small_runs import final_model, nothing_drawn, run, small_config
 
 
 def simulated(directory, overrides=(), *, resume=False, observe=None):
     """As ``small_runs.run``, in process."""
-    key = "run.resume" if resume else "run.directory"
-    assert simulate(load([*SMALL, f"{key}='{directory}'", *overrides]), observe=observe) == directory
+    with nothing_drawn():
+        assert simulate(small_config(directory, overrides, resume=resume), observe=observe) == directory
     return read_rounds(directory)
 
 
 @pytest.fixture
 def quiet(monkeypatch):
     """Cohorts of private runs from a fixed key, and no noise; clipping stays."""
-    sum_updates = Fleet.sum_updates
+    parameters = Fleet._parameters
 
-    def without_noise(self, order, theta, requests, *, upcoming):
-        silent, silent_next = (
-            [replace(each, noise_multiplier=0.0) for each in some] for some in (requests, upcoming)
-        )
-        return sum_updates(self, order, theta, silent, upcoming=silent_next)
+    def without_noise(self, round_index, request):
+        return parameters(self, round_index, replace(request, noise_multiplier=0.0))
 
     monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
-    monkeypatch.setattr(Fleet, "sum_updates", without_noise)
+    monkeypatch.setattr(Fleet, "_parameters", without_noise)
 
 
 @pytest.mark.parametrize("method", METHODS.names())
@@ -52,17 +49,18 @@ def test_both_fleets_train_the_same_model(tmp_path, quiet, method, secagg):
 
 def test_both_fleets_draw_the_same_cohorts(tmp_path, monkeypatch):
     monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
-    drawn = {}
-    cohorts = Method.cohorts
+    drawn: dict[str, list[Any]] = {}
     for name, train in (("flower", run), ("process", simulated)):
 
-        def noted(self, index, key, name=name):
-            drawn.setdefault(name, []).append(cohorts(self, index, key))
+        def noted(plan, index, key, name=name):
+            drawn.setdefault(name, []).append(draw_cohorts(plan, index, key))
             return drawn[name][-1]
 
-        monkeypatch.setattr(Method, "cohorts", noted)
+        monkeypatch.setattr("gdpfed.rounds.loop.draw_cohorts", noted)
         train(tmp_path / name, ["method=gdpfed", "run.num_rounds=2"])
-    for flower, process in zip(drawn["flower"], drawn["process"], strict=True):
+    # Keys ahead need the next round's cohorts a round before; they are the same when it comes.
+    assert [len(drawn[name]) for name in ("flower", "process")] == [3, 2]
+    for flower, process in zip([drawn["flower"][0], drawn["flower"][-1]], drawn["process"], strict=True):
         assert [each.tolist() for each in flower] == [each.tolist() for each in process]
 
 

@@ -34,7 +34,7 @@ def cohort_of(order, size=20, *, clipping_norm=1.0, noise_multiplier=1.0):
 
 def updates_by(engine, order, cohort):
     """Client id to update in steps."""
-    found = {}
+    found: dict[int, np.ndarray] = {}
     for clients, steps in engine.updates(order, theta_of(order), cohort):
         assert steps.dtype == np.int64
         found |= dict(zip(clients, steps, strict=True))

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_cohorts import cohort_of, order_of, theta_of, updates_by
 
+from gdpfed.clients.order import ClientPart
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.chunk_size import CPU_BYTES, clients_at_once, kept_bytes
 from gdpfed.simulation.examples import Batches, DeviceExamples
 from gdpfed.simulation.sequential import SequentialEngine
+from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 CPU = torch.device("cpu")
 
@@ -106,7 +107,7 @@ def test_clients_with_bounds_of_their_own_are_held_to_them():
     order = order_of()
     cohort = cohort_of(order)
     norms = dict(zip(cohort.clients[5:], np.linspace(0.01, 0.1, 15), strict=True))
-    cohort = replace(cohort, clipping_norms=norms)
+    cohort = replace(cohort, parts={client: ClientPart(norm) for client, norm in norms.items()})
     alone = updates_by(SequentialEngine(), order, cohort)
     together = updates_by(BatchedEngine(order.task, CPU, chunk_clients=4), order, cohort)
     held = 0

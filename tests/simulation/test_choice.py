@@ -6,7 +6,7 @@ from torch import nn
 from conf.load import load
 from gdpfed.errors import ConfigError
 from gdpfed.learning.task import Task
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.choice import choose_engine
 from gdpfed.simulation.processes import WorkerProcesses

@@ -6,6 +6,7 @@ from safetensors.numpy import load_file
 from conf.load import load
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
+from testing.small_runs import nothing_drawn
 
 WAYS = (
     ("simulation.workers=1",),
@@ -26,7 +27,8 @@ def trained(directory, *overrides):
         "run.num_rounds=3",
         f"run.directory='{directory}'",
     )
-    simulate(load([*settings, *overrides]))
+    with nothing_drawn():
+        simulate(load([*settings, *overrides]))
     tensors = load_file(directory / "model.safetensors")
     model = {name: tensor.tobytes() for name, tensor in tensors.items()}
     return model, [(record.cohort_sizes, record.accuracy, record.loss) for record in read_rounds(directory)]

@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from small_cohorts import order_of, theta_of
 
 from conf.schema import SecAggConfig
-from gdpfed.rounds.parameters import round_parameters
+from gdpfed.rounds.fleet import PreparedSum
+from gdpfed.rounds.parameters import sum_parameters
 from gdpfed.simulation import batched, fleet, sum_noise
 from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.examples import Batches
 from gdpfed.simulation.fleet import InProcessFleet
+from tests.simulation.small_cohorts import order_of, theta_of
 
 CLIENTS = list(range(7, 27))
 
@@ -31,7 +33,8 @@ def watched(monkeypatch, module, name, seen):
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precision):
-    order, seen = order_of(), []
+    order = order_of()
+    seen: list[tuple[str, tuple[bool, str], list[torch.dtype]]] = []
     theta = theta_of(order)
     watched(monkeypatch, batched, "clipped_steps", seen)
     watched(monkeypatch, sum_noise, "gaussian_noise", seen)
@@ -39,7 +42,7 @@ def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precis
     watched(monkeypatch, torch.nn.functional, "linear", seen)
     settings = SecAggConfig(mode="off")
     engine = BatchedEngine(order.task, torch.device("cpu"), precision=precision)
-    parameters = round_parameters(
+    parameters = sum_parameters(
         settings,
         label="sum",
         num_clients=len(CLIENTS),
@@ -47,7 +50,8 @@ def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precis
         clipping_norm=1.0,
         noise_multiplier=1.0,
     )
-    InProcessFleet(settings, "run", engine).sum_jobs(order, theta, {"sum": (parameters, CLIENTS)}, {}, {})
+    prepared = PreparedSum("sum", parameters, CLIENTS, order, theta, {})
+    InProcessFleet(settings, "run", engine).sum_wave([prepared], [])
     exact = (False, "highest")
     trained = {"float32": exact, "tf32": (False, "high"), "bf16": (True, "highest")}[precision]
     by_name = {name: (now, dtypes) for name, now, dtypes in seen}
@@ -61,7 +65,7 @@ def test_parameters_stay_in_float32_between_steps(precision):
     """A step far below what bf16 can add to a parameter is not lost."""
     order = order_of(learning_rate=1e-4)
     engine = BatchedEngine(order.task, torch.device("cpu"), precision=precision)
-    batches = batched.Batches.draw(order, CLIENTS)
+    batches = Batches.draw(order, CLIENTS)
     theta = theta_of(order)
     updates = engine._training.updates(theta, order.training, engine._examples, batches).numpy()
     moved = np.abs(updates).max(axis=1)

@@ -12,13 +12,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.devices import SeveralDevices
 from gdpfed.simulation.engine import split_evenly
 from gdpfed.simulation.processes import WorkerProcesses, _start_worker
+from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 ORDER = order_of()
 make_engine = partial(BatchedEngine, ORDER.task, torch.device("cpu"), chunk_clients=3)

@@ -5,6 +5,7 @@ from flwr.app import Context
 from flwr.client import Client, NumPyClient
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
+from flwr.common import NDArrays, Scalar
 
 from gdpfed.late_import import loaded_for_good
 
@@ -15,10 +16,10 @@ class Trainer(NumPyClient):
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def fit(self, parameters, config):
+    def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
         """Local training from the given model; every client has the same weight."""
         with loaded_for_good("torch"):
-            from secagg_plus.training import trained
+            from .training import trained
 
         (theta,) = parameters
         return [trained(self.context, theta.astype(np.float32))], 1, {}

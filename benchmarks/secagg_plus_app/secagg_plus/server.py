@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from conf.load import load, split
 from gdpfed.learning.models import flatten
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import task_of
 
 app = ServerApp()
 

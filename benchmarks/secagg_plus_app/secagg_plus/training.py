@@ -8,8 +8,7 @@ from flwr.app import Context
 from conf.load import load, split
 from gdpfed.clients.update import batch_generator
 from gdpfed.learning.local_update import local_update
-from gdpfed.rounds.run import order_of
-from gdpfed.rounds.task import task_of
+from gdpfed.rounds.run import order_of, task_of
 
 
 def trained(context: Context, theta: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -25,4 +24,5 @@ def trained(context: Context, theta: npt.NDArray[np.float32]) -> npt.NDArray[np.
         rng=batch_generator(order, client_id),
         device=torch.device("cpu"),
     )
-    return theta + update.numpy()
+    model: npt.NDArray[np.float32] = theta + update.numpy()
+    return model

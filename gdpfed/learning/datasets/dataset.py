@@ -68,7 +68,7 @@ class Pictures:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """What clients train on, what the server evaluates on.
+    """A data set: clients train on one split, and the server evaluates on the other.
 
     Attributes:
         owners: where the data has clients of its own, which of them (0, 1, ...) holds each training
@@ -88,7 +88,7 @@ class Dataset:
 
     @property
     def input_dtype(self) -> np.dtype[np.float32] | np.dtype[np.int64]:
-        """What an input is made of."""
+        """The data type of an input."""
         return self._no_examples().x.dtype
 
     def _no_examples(self) -> Split:

@@ -34,7 +34,7 @@ def load(source: DataSource) -> Dataset:
 
 def _read(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [key for key in NPZ_KEYS if key not in archive]
             if missing:
                 raise LearningError(

@@ -22,7 +22,7 @@ READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=Le
 
 @dataclass(frozen=True)
 class ExampleForm:
-    """What an example looks like: enough to build the model where the data set is not at hand.
+    """The form of an example, from which the model can be built without the data set.
 
     Attributes:
         input_shape: of one example.
@@ -76,7 +76,7 @@ def own_split(path: Path, form: ExampleForm) -> Split:
 
 def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [key for key in OWN_KEYS if key not in archive]
             if missing:
                 raise LearningError(f"data={path} lacks the arrays {', '.join(missing)}")

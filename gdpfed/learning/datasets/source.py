@@ -1,4 +1,4 @@
-"""Which data set, and what its loader must know: small enough to travel in every message."""
+"""The name and settings of a data set, small enough for every message."""
 
 from dataclasses import dataclass, fields
 

@@ -30,6 +30,6 @@ def cnn2(input_shape: tuple[int, ...], num_classes: int, *, hidden_units: int = 
 
 
 def num_features(layers: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """How many values these layers make of one example."""
+    """Return how many values these layers compute from one example."""
     with torch.no_grad():
         return prod(layers(torch.zeros(1, *input_shape)).shape)

@@ -63,5 +63,5 @@ class LastPosition(nn.Module):
     """(B, L, features) to (B, features)."""
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """What is known after the last character."""
+        """Return the features after the last character."""
         return states[:, -1]

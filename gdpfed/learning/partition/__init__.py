@@ -1,4 +1,4 @@
-"""Who holds which examples: computed from a seed, the same on every node, without sending data."""
+"""Partitions: which client holds which examples, computed on every node from one seed."""
 
 from gdpfed.learning.partition.choice import Partition
 

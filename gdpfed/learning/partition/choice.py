@@ -14,7 +14,7 @@ from gdpfed.learning.partition.natural import natural_indices
 
 @dataclass(frozen=True)
 class Partition:
-    """How the training split is shared out.
+    """The way in which the training split is shared out.
 
     Attributes:
         name: iid, dirichlet or natural.

@@ -1,12 +1,14 @@
 """The least noise that keeps a group within its budget, found on the safe side."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
-from gdpfed.privacy.accountants.accountant import Accountant, make_accountant, pld_epsilon
+from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
+from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, solve_falling
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
 from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
@@ -55,6 +57,21 @@ def calibrate_noise_multiplier(
         return _calibrate_theorem1(unit_noise, target_epsilon, num_rounds, delta)
     unit_noise = replace(unit_noise, noise_stddev=1.0, clipping_norm=1.0)
     return _calibrate_by_search(accountant, unit_noise, target_epsilon, num_rounds, delta)
+
+
+def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:
+    """Return the least noise multiplier, or multiple of a pattern of them, that meets `target_epsilon`.
+
+    `epsilon` takes it and returns what all rounds cost; it must fall. The result is on the safe side, as
+    that of `calibrate_noise_multiplier`.
+
+    Raises PrivacyError for budgets that no noise can reach.
+    """
+    bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
+    try:
+        return solve_falling(epsilon, target_epsilon, Start(guess, TYPICAL_LOG_SLOPE), bounds).position
+    except UnreachableError as error:
+        raise PrivacyError(_why_unreachable(target_epsilon, error.low, error.high)) from None
 
 
 @lru_cache(maxsize=1024)

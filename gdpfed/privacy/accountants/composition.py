@@ -1,125 +1,214 @@
-"""What several trainings cost one client together.
+"""Composition: what a list of charges costs together, by the proof that its schedule allows.
 
-The terms of a training may depend on what earlier ones released, so its admission is a *privacy
-filter*. Renyi divergences, added order by order, are one: a client is (epsilon, delta)-DP as long as,
-at some order, the sum converts to at most epsilon (Feldman and Zrnic, "Individual Privacy Accounting
-via a Renyi Filter", NeurIPS 2021, Theorem 3.1; for a set of orders Lecuyer, arXiv:2103.01379, Theorem
-3.3). Composed privacy-loss distributions are tighter, but proved for mechanisms that are fixed
-beforehand. So one training alone, whose terms are fixed before it begins, has the least of all
-figures that cover it, and several have the Renyi sum.
+* **fixed**: every event of the list was fixed before the first release. Privacy loss distributions compose
+  then, as do Renyi divergences and, for releases without sampling, zero-concentrated DP; the least figure
+  holds, or that of the accountant that is named.
+* **adaptive**: later events may depend on what earlier ones released, so the budget is kept by a *privacy
+  filter*. Renyi divergences, added order by order, are one: somebody is (epsilon, delta)-DP as long as, at
+  some order, the sum converts to at most epsilon (Feldman and Zrnic, "Individual Privacy Accounting via a
+  Renyi Filter", NeurIPS 2021, Theorem 3.1; for a set of orders Lecuyer, arXiv:2103.01379, Theorem 3.3).
+  Composed privacy loss distributions are tighter, but proved for events that are fixed beforehand.
+
+Figures of different units never add up: such a list is refused.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import epsilon_of_renyi, renyi_curve
+from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for, as_continuous
 from gdpfed.privacy.accountants.discrete import GAUSSIAN_SHARE, MOST_EPSILON, effective_delta
-from gdpfed.privacy.accountants.noise_law import NoiseLaw, accountant_for
-from gdpfed.privacy.accountants.server_view import epsilon_against_server
-from gdpfed.privacy.events import SampledGaussian
-from gdpfed.privacy.validation import require_count, require_delta
+from gdpfed.privacy.accountants.pld import composed_pld_epsilon
+from gdpfed.privacy.accountants.rdp import epsilon_of_renyi, renyi_curve
+from gdpfed.privacy.accountants.zcdp import zcdp_epsilon
+from gdpfed.privacy.events import Charge, Event, Gaussian, NoiseLaw, SampledGaussian
+from gdpfed.privacy.validation import require_delta
+
+Schedule = Literal["fixed", "adaptive"]
+Proof = Literal["nothing", "no noise", "theorem1", "rdp", "pld", "zcdp", "renyi filter"]
 
 
 @dataclass(frozen=True)
-class Charge:
-    """`num_rounds` rounds of one mechanism under one law of noise."""
+class Bound:
+    """An epsilon and the proof behind it."""
 
-    mechanism: SampledGaussian
-    num_rounds: int
-    noise: NoiseLaw = "gaussian"
-
-    def __post_init__(self) -> None:
-        require_count("num_rounds", self.num_rounds)
+    epsilon: float
+    proof: Proof
 
 
-@dataclass(frozen=True)
-class NoisedSums:
-    """`count` sums, noised by `noise_stddev` / `clipping_norm`, that a client is known to be part of."""
-
-    mechanism: SampledGaussian
-    count: int
-    noise: NoiseLaw = "gaussian"
-
-
-def composed_epsilon(charges: Sequence[Charge], delta: float) -> float:
+def compose(
+    charges: Sequence[Charge], delta: float, *, schedule: Schedule, accountant: Accountant | None = None
+) -> Bound:
     """Return epsilon at delta of all charges together; 0 for none, inf where a charge has no noise.
 
-    Charges under replace_one adjacency hold under zero_out as well, so mixed ones are accounted as
-    what all of them are: zero_out.
+    `accountant` None takes the least figure of all proofs that cover a fixed schedule; an adaptive one has
+    the Renyi filter only. A figure under replace_one holds under zero_out as well, so it may stand beside
+    others in one list, where it has a proof there.
 
-    Raises PrivacyError where several charges include poisson sampling under replace_one, for which
-    no Renyi bound is known.
+    Raises PrivacyError for charges of different units, and for events that no proof covers.
     """
     require_delta(delta)
+    _refuse_mixed_units(charges)
+    if not charges:
+        return Bound(0.0, "nothing")
+    if not all(charge.event.is_noisy for charge in charges):
+        return Bound(math.inf, "no noise")
+    merged = _merged(charges)
+    if schedule == "adaptive":
+        return Bound(_renyi_sum(merged, delta, "fine"), "renyi filter")
+    if accountant is not None:
+        return Bound(_fixed_epsilon(merged, delta, accountant), accountant.name)
+    return _least(merged, delta)
+
+
+def compose_runs(runs: Sequence[Sequence[Charge]], delta: float) -> Bound:
+    """Return epsilon at delta of several runs: each fixed before it began, all of them adaptive.
+
+    The terms of a run may depend on what earlier ones released. One run alone is a fixed schedule.
+    """
+    if len(runs) == 1:
+        return compose(runs[0], delta, schedule="fixed")
+    return compose([charge for run in runs for charge in run], delta, schedule="adaptive")
+
+
+def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
+    """Return epsilon at delta of releases that the server knows a client to be part of.
+
+    Sampling of clients hides nothing from it. K_i sums of noise multiplier sigma_i compose to one Gaussian
+    of (sum_i K_i / sigma_i^2)^(-1/2), with sigma_i / 2 in place of sigma_i where one client's update may be
+    replaced by any other. Gaussian mechanisms are exactly their own worst case, so the figure is a filter
+    as well (Smith and Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy",
+    arXiv:2210.17520). Steps of DP-SGD are drawn on the client, so they cost against the server what they
+    cost against everybody.
+    """
+    require_delta(delta)
+    _refuse_mixed_units(charges)
     if not charges:
         return 0.0
-    if any(charge.mechanism.noise_stddev == 0.0 for charge in charges):
+    if not all(charge.event.is_noisy for charge in charges):
         return math.inf
-    if len(charges) == 1:
-        return _epsilon_alone(charges[0], delta)
-    curves = [renyi_curve(charge.mechanism) for charge in charges]
-    discrete = [charge for charge in charges if charge.noise == "discrete_gaussian"]
-    orders = set.intersection(*(set(curve) for curve in curves))
-    if discrete:
-        orders = {order for order in orders if order == int(order)}
-        delta = effective_delta(delta, num_rounds=sum(charge.num_rounds for charge in discrete))
-    return _bounded(epsilon_of_renyi(_sum(charges, curves, orders), delta), bool(discrete))
-
-
-def composed_epsilon_against_server(sums: Sequence[NoisedSums], delta: float) -> float:
-    """Return epsilon at delta of the sums that a client was part of, sampling hiding nothing.
-
-    K_i sums of noise multiplier sigma_i compose to one Gaussian of (sum_i K_i / sigma_i^2)^(-1/2),
-    with sigma_i / 2 in place of sigma_i where one client's update may be replaced by any other. Gaussian
-    mechanisms are exactly their own worst case, so the figure is a filter as well (Smith and
-    Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy", arXiv:2210.17520).
-    """
-    require_delta(delta)
-    taken = [each for each in sums if each.count]
-    if not taken:
-        return 0.0
-    if any(each.mechanism.noise_stddev == 0.0 for each in taken):
-        return math.inf
-    discrete = sum(each.count for each in taken if each.noise == "discrete_gaussian")
+    seen = [(_without_sampling(charge.event), charge.count) for charge in charges]
+    if not all(isinstance(event, Gaussian) for event, _ in seen):
+        return compose(charges, delta, schedule="adaptive").epsilon
+    discrete = _discrete_releases(charges)
     if discrete:
         delta = effective_delta(delta, num_rounds=discrete)
-    sigma = math.fsum(each.count / _charged_multiplier(each) ** 2 for each in taken) ** -0.5
-    return _bounded(epsilon_against_server(sigma, 1, delta), discrete > 0)
+    return _bounded(
+        composed_pld_epsilon([(_charged(event), count) for event, count in seen], delta), discrete
+    )
 
 
-def _epsilon_alone(charge: Charge, delta: float) -> float:
-    """The least figure of the accountants that cover one charge."""
-    figures = []
-    for name in ("pld", "rdp"):
-        accountant = accountant_for(charge.noise, name, "fine")
+def _refuse_mixed_units(charges: Sequence[Charge]) -> None:
+    units = sorted({charge.unit for charge in charges})
+    if len(units) > 1:
+        raise PrivacyError(
+            f"charges per {' and per '.join(units)} cannot be added up; account each unit by itself"
+        )
+
+
+def _merged(charges: Sequence[Charge]) -> list[Charge]:
+    """Equal events as one charge, in the order in which they first come."""
+    counts: dict[Event, int] = {}
+    for charge in charges:
+        counts[charge.event] = counts.get(charge.event, 0) + charge.count
+    return [Charge(event=event, count=count, unit=charges[0].unit) for event, count in counts.items()]
+
+
+def _least(charges: Sequence[Charge], delta: float) -> Bound:
+    """The least figure of the proofs that cover all charges."""
+    proofs: dict[Proof, Callable[[], float]] = {
+        "pld": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "pld")),
+        "rdp": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "rdp")),
+        "zcdp": lambda: zcdp_epsilon(charges, delta),
+    }
+    bounds, refused = [], None
+    for proof, epsilon in proofs.items():
         try:
-            figures.append(accountant.epsilon(charge.mechanism, charge.num_rounds, delta))
+            bounds.append(Bound(epsilon(), proof))
         except PrivacyError as error:
-            refused = error
-    if not figures:
+            refused = refused or error
+    if not bounds and refused is not None:
         raise refused
-    return min(figures)
+    return min(bounds, key=lambda bound: bound.epsilon)
+
+
+def _accountant(charges: Sequence[Charge], name: str) -> Accountant:
+    return accountant_for(_law(charges[0].event), name, "fine")
+
+
+def _fixed_epsilon(charges: Sequence[Charge], delta: float, accountant: Accountant) -> float:
+    if len(charges) == 1:
+        event = charges[0].event
+        own = accountant_for(_law(event), accountant.name, accountant.renyi_orders)
+        return own.epsilon(event, charges[0].count, delta)
+    if accountant.name == "rdp":
+        return _renyi_sum(charges, delta, accountant.renyi_orders)
+    if accountant.name == "theorem1":
+        raise PrivacyError(
+            f"theorem1 accounts one event for all rounds, not {len(charges)}; use the rdp or pld accountant"
+        )
+    discrete = _discrete_releases(charges)
+    if discrete:
+        delta = effective_delta(delta, num_rounds=discrete)
+    releases = [(_charged(charge.event), charge.count) for charge in charges]
+    return _bounded(composed_pld_epsilon(releases, delta), discrete)
+
+
+def _renyi_sum(charges: Sequence[Charge], delta: float, orders: RenyiOrders) -> float:
+    curves = [renyi_curve(_continuous(charge.event)) for charge in charges]
+    discrete = _discrete_releases(charges)
+    common = set.intersection(*(set(curve) for curve in curves))
+    if discrete or orders == "whole":
+        common = {order for order in common if order == int(order)}
+    if discrete:
+        delta = effective_delta(delta, num_rounds=discrete)
+    return _bounded(epsilon_of_renyi(_sum(charges, curves, common), delta), discrete)
 
 
 def _sum(
     charges: Sequence[Charge], curves: Sequence[Mapping[float, float]], orders: set[float]
 ) -> dict[float, float]:
     return {
-        order: math.fsum(
-            charge.num_rounds * curve[order] for charge, curve in zip(charges, curves, strict=True)
-        )
+        order: math.fsum(charge.count * curve[order] for charge, curve in zip(charges, curves, strict=True))
         for order in sorted(orders)
     }
 
 
-def _charged_multiplier(sums: NoisedSums) -> float:
-    distance = 1.0 if sums.mechanism.adjacency == "zero_out" else 2.0
-    share = GAUSSIAN_SHARE if sums.noise == "discrete_gaussian" else 1.0
-    return sums.mechanism.noise_multiplier * share / distance
+def _law(event: Event) -> NoiseLaw:
+    return event.noise if isinstance(event, SampledGaussian | Gaussian) else "gaussian"
 
 
-def _bounded(epsilon: float, discrete: bool) -> float:
+def _discrete_releases(charges: Sequence[Charge]) -> int:
+    """How many sums carry discrete noise."""
+    return sum(
+        charge.count * (charge.event.num_sums if isinstance(charge.event, SampledGaussian) else 1)
+        for charge in charges
+        if _law(charge.event) == "discrete_gaussian"
+    )
+
+
+def _continuous(event: Event) -> Event:
+    """The event whose divergences at whole orders are those of this one."""
+    return as_continuous(event, 1.0) if _law(event) == "discrete_gaussian" else event
+
+
+def _charged(event: Event) -> Event:
+    """The event of continuous noise that a discrete one is charged as."""
+    return as_continuous(event, GAUSSIAN_SHARE) if _law(event) == "discrete_gaussian" else event
+
+
+def _without_sampling(event: Event) -> Event:
+    """What one who knows the cohort sees of an event."""
+    if not isinstance(event, SampledGaussian):
+        return event
+    stddev = event.noise_stddev / math.sqrt(event.num_sums)
+    return Gaussian(
+        noise_stddev=stddev, clipping_norm=event.clipping_norm, adjacency=event.adjacency, noise=event.noise
+    )
+
+
+def _bounded(epsilon: float, discrete: int) -> float:
     """inf beyond what the proof for discrete noise reaches."""
     return math.inf if discrete and epsilon > MOST_EPSILON else epsilon

@@ -23,23 +23,14 @@ The bits behind the noise are pseudo-random, so the guarantee is computational.
 """
 
 import math
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
-from gdpfed.privacy.accountants.accountant import (
-    Accountant,
-    AccountantName,
-    RenyiOrders,
-    make_accountant,
-    pld_epsilon,
-)
-from gdpfed.privacy.accountants.server_view import epsilon_against_server
-from gdpfed.privacy.events import Adjacency, SampledGaussian
-from gdpfed.privacy.validation import require_choice, require_count, require_delta, require_positive
+from gdpfed.privacy.events import NoiseLaw
+from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
 special = late_import("scipy.special")
 
@@ -132,50 +123,13 @@ def effective_delta(
     return delta - DELTA_RESERVE
 
 
-def discrete_accountant(name: str) -> Accountant:
-    """Return the `rdp` (whole orders) or `pld` accountant for discrete Gaussian noise.
-
-    Its `epsilon` takes the same mechanism, with the standard deviation of the sum's noise in the
-    unit of C, and the full delta; above `MOST_EPSILON` it returns inf.
-
-    Raises PrivacyError for `theorem1`, whose proof is about continuous noise.
-    """
-    require_choice("accountant", name, ("theorem1", "rdp", "pld"))
-    if name == "theorem1":
+def refuse_unaccountable(noise: NoiseLaw, epsilon: float) -> None:
+    """Raise PrivacyError for a budget that the proof for this noise does not reach."""
+    if noise == "discrete_gaussian" and epsilon > MOST_EPSILON:
         raise PrivacyError(
-            "theorem1 is proved for continuous Gaussian noise, at fractional orders too; "
-            "use the rdp or pld accountant with discrete_gaussian noise, or gaussian noise"
+            f"epsilon is {epsilon:g}; discrete_gaussian noise is accounted up to {MOST_EPSILON:g}, "
+            "lower the budget or use gaussian noise"
         )
-    return _DiscreteAccountant("rdp" if name == "rdp" else "pld")
-
-
-@dataclass(frozen=True)
-class _DiscreteAccountant:
-    name: AccountantName
-    renyi_orders: RenyiOrders = "whole"
-
-    def epsilon(self, mechanism: SampledGaussian, num_rounds: int, delta: float) -> float:
-        require_count("num_rounds", num_rounds, at_least=0)
-        reduced = effective_delta(delta, num_rounds=max(1, num_rounds))
-        if num_rounds == 0:
-            return 0.0
-        if mechanism.noise_stddev == 0.0:
-            return math.inf
-        if self.name == "rdp":
-            epsilon = make_accountant("rdp", "whole").epsilon(mechanism, num_rounds, reduced)
-        else:
-            epsilon = _smoothed_pld_epsilon(mechanism, num_rounds, reduced)
-        return epsilon if epsilon <= MOST_EPSILON else math.inf
-
-
-def discrete_epsilon_against_server(
-    noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency = "zero_out"
-) -> float:
-    """`epsilon_against_server` for discrete noise: of `GAUSSIAN_SHARE` of it, at the reduced delta."""
-    reduced = effective_delta(delta, num_rounds=max(1, participations))
-    charged = noise_multiplier * GAUSSIAN_SHARE
-    epsilon = epsilon_against_server(charged, participations, reduced, adjacency)
-    return epsilon if epsilon <= MOST_EPSILON else math.inf
 
 
 @lru_cache(maxsize=64)
@@ -183,8 +137,3 @@ def _log_tau(num_clients: int, integer_stddev: float) -> float:
     k = np.arange(1, num_clients)
     exponents = -2 * (math.pi * integer_stddev) ** 2 * (k / (k + 1))
     return math.log(10) + float(special.logsumexp(exponents))
-
-
-def _smoothed_pld_epsilon(mechanism: SampledGaussian, num_rounds: int, delta: float) -> float:
-    charged = replace(mechanism, noise_stddev=mechanism.noise_stddev * GAUSSIAN_SHARE)
-    return pld_epsilon(charged, num_rounds, delta)

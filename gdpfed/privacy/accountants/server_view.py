@@ -6,7 +6,8 @@ from typing import get_args
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
-from gdpfed.privacy.events import Adjacency
+from gdpfed.privacy.accountants.discrete import GAUSSIAN_SHARE, MOST_EPSILON, effective_delta
+from gdpfed.privacy.events import Adjacency, NoiseLaw
 from gdpfed.privacy.validation import (
     require_choice,
     require_count,
@@ -43,6 +44,24 @@ def epsilon_against_server(
     distance = 1.0 if adjacency == "zero_out" else 2.0
     sigma = noise_multiplier / distance / math.sqrt(participations)
     return float(dp.get_epsilon_gaussian(sigma, delta))
+
+
+def discrete_epsilon_against_server(
+    noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency = "zero_out"
+) -> float:
+    """`epsilon_against_server` for discrete noise: of `GAUSSIAN_SHARE` of it, at the reduced delta."""
+    reduced = effective_delta(delta, num_rounds=max(1, participations))
+    charged = noise_multiplier * GAUSSIAN_SHARE
+    epsilon = epsilon_against_server(charged, participations, reduced, adjacency)
+    return epsilon if epsilon <= MOST_EPSILON else math.inf
+
+
+def server_epsilon(
+    noise: NoiseLaw, noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency
+) -> float:
+    """Return epsilon against the server of K noised sums that a client is known to be part of."""
+    bound = discrete_epsilon_against_server if noise == "discrete_gaussian" else epsilon_against_server
+    return bound(noise_multiplier, participations, delta, adjacency)
 
 
 def participations_quantile(num_rounds: int, sampling_rate: float, probability: float = 0.99) -> int:

@@ -10,7 +10,7 @@ import math
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
-from gdpfed.privacy.events import SampledGaussian
+from gdpfed.privacy.events import Event, SampledGaussian
 from gdpfed.privacy.validation import (
     require_count,
     require_delta,
@@ -68,7 +68,7 @@ def check_theorem1(
         )
 
 
-def theorem1_epsilon(mechanism: SampledGaussian, num_rounds: int, delta: float) -> float:
+def theorem1_epsilon(mechanism: Event, num_rounds: int, delta: float) -> float:
     """Return Theorem 1's eps of `num_rounds` rounds, its formula solved for eps.
 
     Where the formula's order alpha is too large for the condition, the largest order that meets
@@ -78,7 +78,7 @@ def theorem1_epsilon(mechanism: SampledGaussian, num_rounds: int, delta: float) 
     Raises PrivacyError for sampling or adjacency that the theorem does not cover, and where no
     order meets the conditions.
     """
-    _check_covered(mechanism)
+    mechanism = _covered(mechanism)
     variance = mechanism.noise_multiplier**2
     rate, clipping_norm = mechanism.sampling_rate, mechanism.clipping_norm
     log_inverse_delta = -math.log(delta)
@@ -94,13 +94,16 @@ def theorem1_epsilon(mechanism: SampledGaussian, num_rounds: int, delta: float) 
     return spent * order / (2 * variance) + log_inverse_delta / (order - 1)
 
 
-def _check_covered(mechanism: SampledGaussian) -> None:
+def _covered(mechanism: Event) -> SampledGaussian:
+    if not isinstance(mechanism, SampledGaussian):
+        raise PrivacyError(f"theorem1 does not cover {mechanism.kind}; {REMEDY}")
     if mechanism.sampling != "poisson" or mechanism.adjacency != "zero_out":
         raise PrivacyError(
             f"theorem1 does not cover {mechanism.sampling} sampling under {mechanism.adjacency} "
             "adjacency; use poisson with zero_out, or the rdp accountant for fixed_size, "
             "or the pld accountant for poisson with replace_one"
         )
+    return mechanism
 
 
 def _order_slack(order: float, variance: float, rate: float, clipping_norm: float) -> float:

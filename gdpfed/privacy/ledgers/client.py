@@ -5,20 +5,18 @@ client only if the rounds that it is not drawn in count as well, and those it ne
 server, which knows whom it asked, only the updates that were really sent count.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.composition import (
-    NoisedSums,
-    composed_epsilon,
-    composed_epsilon_against_server,
-)
-from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
+from gdpfed.privacy.events import Charge
+from gdpfed.privacy.ledgers.terms import Terms, upgraded_scalars
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass
@@ -30,9 +28,13 @@ class ChargedRun:
     delta: float
     rounds: list[int] = field(default_factory=list)
 
-    def sums(self, more: int = 0) -> NoisedSums:
-        """What the server knows this client to be part of, and `more` besides."""
-        return NoisedSums(self.terms.mechanism, len(self.rounds) + more, self.terms.noise)
+    def sent(self, more_in: int | None = None) -> list[Charge]:
+        """The sums that the server knows this client to be part of, and one more in a round."""
+        rounds = [*self.rounds, *([] if more_in is None else [more_in])]
+        return [
+            Charge(event=replace(self.terms.event(index), num_sums=1), count=count, unit=self.terms.unit)
+            for index, count in Counter(rounds).items()
+        ]
 
 
 class ClientLedger:
@@ -54,18 +56,23 @@ class ClientLedger:
     def epsilon(self, delta: float, also: Terms | None = None) -> float:
         """Epsilon at delta of all runs, and of `also` unless it has begun.
 
-        Raises PrivacyError where they have no common accounting, and for a run that began under other
-        terms.
+        Raises PrivacyError where they have no common accounting or are of different units, and for a run
+        that began under other terms.
         """
-        charges = [run.terms.charge for run in self._runs.values()]
+        runs = [run.terms.own_charges for run in self._runs.values()]
         if also is not None and not self._has_begun(also):
-            charges.append(also.charge)
-        return composed_epsilon(charges, delta)
+            runs.append(also.own_charges)
+        return compose_runs(runs, delta).epsilon
 
-    def epsilon_against_server(self, delta: float, one_more_in: str | None = None) -> float:
-        """Epsilon at delta of the updates sent, and of one more in the run of that name."""
-        sums = [run.sums(more=name == one_more_in) for name, run in self._runs.items()]
-        return composed_epsilon_against_server(sums, delta)
+    def epsilon_against_server(self, delta: float, one_more_in: tuple[str, int] | None = None) -> float:
+        """Epsilon at delta of the updates sent, and of one more in the run of that name and its round."""
+        more_run, more_round = one_more_in or (None, None)
+        sent = [
+            charge
+            for name, run in self._runs.items()
+            for charge in run.sent(more_in=more_round if name == more_run else None)
+        ]
+        return compose_against_server(sent, delta)
 
     def begin(self, terms: Terms, *, epsilon: float, delta: float) -> None:
         """Charge a run in full, under a budget; the same terms again, from any round, charge nothing."""
@@ -90,7 +97,7 @@ class ClientLedger:
                 f"round {round_index} of run {run} lies before round {begun.terms.first_round}, from which "
                 "on this client was charged"
             )
-        if round_index in begun.rounds:
+        if begun.rounds.count(round_index) >= begun.terms.event(round_index).num_sums:
             raise PrivacyError(f"round {round_index} of run {run} has had its update already")
         return begun.terms
 
@@ -109,22 +116,24 @@ class ClientLedger:
         """Return the ledger that `to_dict` saved; PrivacyError for data that is incomplete or wrong."""
         if not isinstance(data, Mapping) or set(data) != {"version", "runs"}:
             raise PrivacyError("it is no mapping of version and runs")
-        if data["version"] != FORMAT_VERSION:
-            raise PrivacyError(f"it has version {data['version']!r}; this program reads {FORMAT_VERSION}")
+        if data["version"] not in (1, FORMAT_VERSION):
+            raise PrivacyError(
+                f"it has version {data['version']!r}; this program reads 1 and {FORMAT_VERSION}"
+            )
         if not isinstance(data["runs"], list):
             raise PrivacyError("its runs are no list")
         ledger = cls()
         for number, entry in enumerate(data["runs"]):
-            ledger._restore(number, entry)
+            ledger._restore(number, entry, data["version"])
         return ledger
 
-    def _restore(self, number: int, entry: object) -> None:
+    def _restore(self, number: int, entry: object, version: int) -> None:
         if not isinstance(entry, Mapping) or set(entry) != {field.name for field in fields(ChargedRun)}:
             raise PrivacyError(f"its run {number} is no mapping of terms, budget and rounds")
         if not isinstance(entry["terms"], Mapping) or not isinstance(entry["rounds"], list):
             raise PrivacyError(f"its run {number} has no terms or no list of rounds")
-        # Ledgers of before clients could come late do not name the round.
-        terms = Terms.from_scalars({"first_round": 0, **entry["terms"]})
+        # What was spent under an earlier version stays spent.
+        terms = Terms.from_scalars(upgraded_scalars(entry["terms"]) if version == 1 else entry["terms"])
         if terms.run in self._runs:
             raise PrivacyError(f"it holds run {terms.run} twice")
         self.begin(terms, epsilon=entry["epsilon"], delta=entry["delta"])

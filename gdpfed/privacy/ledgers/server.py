@@ -1,40 +1,78 @@
-"""What has been spent: charged before a round runs, never given back."""
+"""The server's ledger: what a run has been charged, before anything leaves. Nothing is ever given back.
 
+Opening a round charges its event to every client of every group and counts those that were drawn. Within
+it, `Ledger.charge` makes of requests what a fleet may sum, as long as they are what the plan charged for.
+"""
+
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gdpfed.errors import BudgetExhausted, PrivacyError
+from gdpfed.privacy.ledgers.charged import (
+    ROUNDING,
+    SEAL,
+    ChargedSum,
+    ExpectedSum,
+    NoiseAt,
+    R,
+    Release,
+    planned_norm_exceeded,
+)
 from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import ClientIds
+from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+
+
+@dataclass
+class _Round:
+    """A round that requests can be made in: who was drawn, in which group, and in how many sums each is."""
+
+    index: int
+    group_of: dict[int, int]
+    names: set[str] = field(default_factory=set)
+    sums_of: Counter[int] = field(default_factory=Counter)
 
 
 class Ledger:
-    """The rounds charged to a plan, and how often each client took part.
+    """The rounds charged to a plan, how often each client took part, and what the open round may sum.
 
     A round is charged before it runs and stays charged if it fails, as its updates may have been
     seen. Counts are sparse: clients that never took part cost nothing.
+
+    Args:
+        plan: what is charged for.
+        subject: names who asks, in errors, as in "method dp_fedavg".
     """
 
-    def __init__(self, plan: PrivacyPlan) -> None:
-        """Open an empty ledger for `plan`."""
+    def __init__(self, plan: PrivacyPlan, subject: str = "the method") -> None:
         self._plan = plan
+        self._subject = subject
         self._charged_rounds = 0
+        self._open: _Round | None = None
         self._participations: tuple[Counter[int], ...] = tuple(Counter() for _ in plan.groups)
         self._members = tuple(_members(group.clients) for group in plan.groups)
+
+    @property
+    def plan(self) -> PrivacyPlan:
+        """What is charged for; cohorts are drawn from it too."""
+        return self._plan
 
     @property
     def charged_rounds(self) -> int:
         """The number of rounds charged, which is also the index of the next one."""
         return self._charged_rounds
 
-    def charge(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
+    def open_round(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
         """Charge the round that is about to run, `cohorts` being the clients drawn per group.
+
+        Requests are charged against it until the next one opens.
 
         Raises BudgetExhausted where it would take a group beyond its budget or lies beyond the
         plan's rounds, and PrivacyError for a round out of order or charged already and for
@@ -46,11 +84,56 @@ class Ledger:
             raise PrivacyError(
                 f"round {round_index} is {state}; the next to charge is {self._charged_rounds}"
             )
-        drawn = self._checked_cohorts(cohorts)
         self._check_budgets(round_index + 1)
+        opened, drawn = self._round_of(round_index, cohorts)
         self._charged_rounds += 1
+        self._open = opened
         for counts, clients in zip(self._participations, drawn, strict=True):
             counts.update(clients)
+
+    def close_round(self) -> None:
+        """End the open round: nothing more is asked for in it."""
+        self._open = None
+
+    def charge(self, round_index: int, requests: Iterable[R]) -> list[ChargedSum[R]]:
+        """Return what a fleet may sum: the requests, if they are what the open round was charged for.
+
+        Raises PrivacyError, in one line that names subject, round and request, for a round that is not open,
+        a sum that asks a client who was not drawn or is in as many sums of the round as the plan has, a
+        larger contribution or less noise than the plan's, noise that nobody or another law adds, a work or a
+        unit that the plan does not charge, or a name that the round has had. Then nothing of `requests` can
+        be summed.
+        """
+        requests = self._read(round_index, requests)
+        if self._open is None or self._open.index != round_index:
+            names = ", ".join(request.name for request in requests)
+            raise PrivacyError(
+                f"{self._subject}, round {round_index}, {names}: the round is not open; ask for a sum "
+                "within its own round"
+            )
+        self._check_requests(self._open, requests)
+        return [ChargedSum(SEAL, request, round_index) for request in requests]
+
+    def groups_of(self, request: Release) -> tuple[int, ...]:
+        """Return the groups that a request of the open round asks clients of, in order."""
+        drawn = {} if self._open is None else self._open.group_of
+        return tuple(sorted({drawn[client] for client in request.clients.tolist() if client in drawn}))
+
+    def expect(
+        self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]], requests: Iterable[R]
+    ) -> list[ExpectedSum[R]]:
+        """Return requests of the next round, whose cohorts are drawn already, for keys to be agreed.
+
+        Nothing is charged.
+
+        Raises PrivacyError as `charge` would in that round.
+        """
+        if round_index != self._charged_rounds:
+            raise PrivacyError(f"round {round_index} is not the next one, {self._charged_rounds}")
+        requests = self._read(round_index, requests)
+        upcoming, _ = self._round_of(round_index, cohorts)
+        self._check_requests(upcoming, requests)
+        return [ExpectedSum(SEAL, request, round_index) for request in requests]
 
     def spent(self) -> tuple[float, ...]:
         """Return each group's accounted epsilon of the charged rounds (inf without privacy)."""
@@ -85,23 +168,27 @@ class Ledger:
         return sum(counts[client_id] for counts in self._participations if client_id in counts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, which `from_dict` reads."""
+        """Return the JSON form, which `from_dict` reads: charges and participations by group."""
         return {
             "version": FORMAT_VERSION,
             "plan": self._plan.fingerprint(),
             "charged_rounds": self._charged_rounds,
+            "charges": [
+                [charge.to_dict() for charge in self._plan.charges(m, self._charged_rounds)]
+                for m in range(len(self._plan.groups))
+            ],
             "participations": [
                 {str(client): counts[client] for client in sorted(counts)} for counts in self._participations
             ],
         }
 
     @classmethod
-    def from_dict(cls, plan: PrivacyPlan, data: object) -> "Ledger":
-        """Return the ledger saved by `to_dict` for the same plan.
+    def from_dict(cls, plan: PrivacyPlan, data: object, subject: str = "the method") -> "Ledger":
+        """Return the ledger saved by `to_dict` for the same plan; no round is open in it.
 
         Raises PrivacyError for another plan's ledger and for data that is incomplete or wrong.
         """
-        ledger = cls(plan)
+        ledger = cls(plan, subject)
         fields = _checked_fields(data)
         if fields["plan"] != plan.fingerprint():
             raise PrivacyError(
@@ -112,16 +199,30 @@ class Ledger:
             "the ledger's charged_rounds", fields["charged_rounds"], at_least=0
         )
         saved = fields["participations"]
-        if not isinstance(saved, list) or len(saved) != len(plan.groups):
+        for name in ("participations", "charges"):
+            if not isinstance(fields[name], list) or len(fields[name]) != len(plan.groups):
+                raise PrivacyError(
+                    f"the ledger's {name} are not a list of {len(plan.groups)} groups; "
+                    "the file is damaged, resume from an intact one"
+                )
+        charged = [[c.count for c in plan.charges(m, ledger._charged_rounds)] for m, _ in enumerate(saved)]
+        if [_counts(group) for group in fields["charges"]] != charged:
             raise PrivacyError(
-                f"the ledger's participations are not a list of {len(plan.groups)} groups; "
+                f"the ledger's charges are not those of {ledger._charged_rounds} rounds of the plan; "
                 "the file is damaged, resume from an intact one"
             )
-        for m, counts in enumerate(saved):
-            ledger._participations[m].update(ledger._checked_counts(m, counts))
+        for m, group_counts in enumerate(saved):
+            ledger._participations[m].update(ledger._checked_counts(m, group_counts))
         return ledger
 
     def _check_budgets(self, rounds: int) -> None:
+        if rounds > self._plan.num_rounds:
+            if not self._plan.private:
+                return
+            raise BudgetExhausted(
+                f"round {rounds - 1} lies beyond the plan's {self._plan.num_rounds} rounds; "
+                "training must stop here, make a plan for more rounds beforehand"
+            )
         if not self._plan.private:
             return
         for m, group in enumerate(self._plan.groups):
@@ -131,18 +232,20 @@ class Ledger:
                     f"round {rounds - 1} would take group {m} to epsilon {epsilon:.4g}, above its "
                     f"budget {group.epsilon:g}; training must stop here"
                 )
-        if rounds > self._plan.num_rounds:
-            raise BudgetExhausted(
-                f"round {rounds - 1} lies beyond the plan's {self._plan.num_rounds} rounds; "
-                "training must stop here, make a plan for more rounds beforehand"
-            )
 
-    def _checked_cohorts(self, cohorts: Sequence[ClientIds | Sequence[int]]) -> tuple[list[int], ...]:
+    def _round_of(
+        self, index: int, cohorts: Sequence[ClientIds | Sequence[int]]
+    ) -> tuple[_Round, tuple[list[int], ...]]:
+        """A round over these cohorts, which must be such as the plan draws."""
         if len(cohorts) != len(self._plan.groups):
             raise PrivacyError(f"{len(cohorts)} cohorts for {len(self._plan.groups)} groups; give one each")
-        return tuple(self._checked_cohort(m, cohort) for m, cohort in enumerate(cohorts))
+        drawn = tuple(self._checked_cohort(index, m, cohort) for m, cohort in enumerate(cohorts))
+        group_of = {client: m for m, clients in enumerate(drawn) for client in clients}
+        return _Round(index, group_of), drawn
 
-    def _checked_cohort(self, group_index: int, cohort: ClientIds | Sequence[int]) -> list[int]:
+    def _checked_cohort(
+        self, round_index: int, group_index: int, cohort: ClientIds | Sequence[int]
+    ) -> list[int]:
         clients: list[int] = np.asarray(cohort, dtype=np.int64).tolist()
         if len(set(clients)) != len(clients):
             raise PrivacyError(
@@ -153,14 +256,81 @@ class Ledger:
                 raise PrivacyError(
                     f"client {client} is not in group {group_index}; draw cohorts from this plan"
                 )
-        if self._plan.sampling == "fixed_size":
-            expected = self._plan.mechanism(group_index).cohort_size
-            if len(clients) != expected:
-                raise PrivacyError(
-                    f"the cohort of group {group_index} has {len(clients)} clients; "
-                    f"fixed_size sampling draws exactly {expected}"
-                )
+        group = self._plan.groups[group_index]
+        rate = group.stretch(min(round_index, self._plan.num_rounds - 1)).sampling_rate
+        try:
+            self._plan.law.check(len(clients), rate, len(group.clients))
+        except PrivacyError as error:
+            raise PrivacyError(f"the cohort of group {group_index}: {error}") from None
         return clients
+
+    def _read(self, round_index: int, requests: Iterable[R]) -> tuple[R, ...]:
+        """The requests, read once: what is checked is what is charged."""
+        read = tuple(requests)
+        for each in read:
+            if not isinstance(each, Release):
+                raise PrivacyError(
+                    f"{self._subject}, round {round_index}: a {type(each).__name__} is no request for a sum; "
+                    "make a SumRequest"
+                )
+        return read
+
+    def _check_requests(self, opened: _Round, requests: Sequence[Release]) -> None:
+        """Check all requests, then note what they take of the round."""
+        names, sums_of = set(opened.names), Counter(opened.sums_of)
+        for request in requests:
+            broken = self._broken_rule(opened, request, names, sums_of)
+            if broken:
+                raise PrivacyError(f"{self._subject}, round {opened.index}, {request.name}: {broken}")
+            names.add(request.name)
+            sums_of.update(request.clients.tolist())
+        opened.names, opened.sums_of = names, sums_of
+
+    def _broken_rule(
+        self, opened: _Round, request: Release, names: set[str], sums_of: Mapping[int, int]
+    ) -> str:
+        """How a request breaks what the round was charged for, in words; nothing where it does not."""
+        plan, clients = self._plan, request.clients.tolist()
+        if request.name in names:
+            return "the round has a sum of this name already"
+        if len(set(clients)) != len(clients):
+            return "a client is asked twice in one sum"
+        for client in clients:
+            if client not in opened.group_of:
+                return f"client {client} was not drawn in this round"
+            if sums_of[client] >= plan.sums_per_round:
+                return (
+                    f"client {client} is in {sums_of[client]} sums of this round already, and the plan "
+                    f"charges {plan.sums_per_round} a round"
+                )
+        if request.work not in plan.works:
+            return f"the plan charges {', '.join(plan.works)}, not {request.work}"
+        if request.unit != plan.unit:
+            return f"the plan protects a {plan.unit}, not a {request.unit}"
+        broken = _broken_number(request)
+        if broken or not plan.private:
+            return broken
+        return self._broken_bound(opened, request, clients)
+
+    def _broken_bound(self, opened: _Round, request: Release, clients: Iterable[int]) -> str:
+        """How norms or noise break the plan's."""
+        if request.noise_at is not NoiseAt.CLIENT:
+            return f"noise is added {request.noise_at.value}, and the plan's is added by every client"
+        if request.noise != self._plan.noise:
+            return f"{request.noise} noise is asked for, and the plan's is {self._plan.noise}"
+        for client, norm in zip(clients, request.contribution_norms.tolist(), strict=True):
+            planned = self._plan.groups[opened.group_of[client]].stretch(opened.index)
+            if planned_norm_exceeded(norm, planned.clipping_norm):
+                return (
+                    f"client {client} may contribute a norm of {norm:.6g}, above the plan's "
+                    f"{planned.clipping_norm:.6g}"
+                )
+            if not request.noise_stddev >= planned.noise_stddev * (1 - ROUNDING):
+                return (
+                    f"noise of standard deviation {request.noise_stddev:.6g} is below the plan's "
+                    f"{planned.noise_stddev:.6g}"
+                )
+        return ""
 
     def _checked_counts(self, group_index: int, counts: object) -> dict[int, int]:
         if not isinstance(counts, Mapping):
@@ -184,17 +354,39 @@ class Ledger:
         return checked
 
 
+def _broken_number(request: Release) -> str:
+    """Which number of a request is none under any plan, in words; nothing where all are."""
+    norm, sigma = request.clipping_norm, request.noise_multiplier
+    if not norm > 0:
+        return f"clipping_norm is {norm}; it must be above 0"
+    if not 0 <= sigma < math.inf:
+        return f"noise_multiplier is {sigma}; it must be finite and not negative"
+    if math.isinf(norm) and sigma > 0:
+        return f"noise_multiplier is {sigma:.6g} without a clipping_norm; noise needs a finite one"
+    largest = float(request.contribution_norms.max(initial=0.0))
+    if planned_norm_exceeded(largest, norm):
+        return f"a client may contribute a norm of {largest:.6g}, above the sum's clipping_norm of {norm:.6g}"
+    return ""
+
+
+def _counts(charges: object) -> list[Any]:
+    """The counts of a group's saved charges."""
+    if not isinstance(charges, list):
+        return []
+    return [each.get("count") if isinstance(each, Mapping) else None for each in charges]
+
+
 def _members(clients: Sequence[int]) -> range | frozenset[int]:
     return clients if isinstance(clients, range) else frozenset(clients)
 
 
 def _checked_fields(data: object) -> Mapping[str, Any]:
-    expected = {"version", "plan", "charged_rounds", "participations"}
+    expected = {"version", "plan", "charged_rounds", "charges", "participations"}
     if not isinstance(data, Mapping):
         raise PrivacyError(f"the ledger is a {type(data).__name__}, not a mapping; it is damaged")
+    if data.get("version", FORMAT_VERSION) != FORMAT_VERSION:
+        raise PrivacyError(f"the ledger has version {data['version']!r}; this program reads {FORMAT_VERSION}")
     if set(data) != expected:
         odd = ", ".join(sorted(str(key) for key in expected ^ set(data)))
         raise PrivacyError(f"the ledger lacks or has unknown entries: {odd}; it is damaged")
-    if data["version"] != FORMAT_VERSION:
-        raise PrivacyError(f"the ledger has version {data['version']!r}; this program reads {FORMAT_VERSION}")
     return data

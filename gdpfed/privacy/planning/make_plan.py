@@ -1,55 +1,102 @@
-"""Building a plan: from groups and budgets to noise, weights and what is guaranteed."""
+"""Building a plan: from groups and budgets to noise and what is guaranteed."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders
-from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
-from gdpfed.privacy.accountants.noise_law import (
-    NoiseLaw,
-    accountant_for,
-    refuse_unaccountable,
-    server_epsilon,
-)
-from gdpfed.privacy.accountants.server_view import participations_quantile
-from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling, fixed_cohort_size
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Reweighting
+from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
+from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier, calibrate_scale
+from gdpfed.privacy.accountants.composition import compose
+from gdpfed.privacy.accountants.discrete import refuse_unaccountable
+from gdpfed.privacy.accountants.server_view import participations_quantile, server_epsilon
+from gdpfed.privacy.events import Adjacency, Charge, NoiseLaw, Sampling
+from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Stretch
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
+from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.validation import (
-    require_choice,
     require_count,
     require_delta,
     require_length,
-    require_number,
     require_positive,
     require_rate,
 )
 
-__all__ = [
-    "GroupPlan",
-    "PrivacyPlan",
-    "Reweighting",
-    "group_weights",
-    "make_plan",
-    "noise_magnitude",
-    "plain_plan",
-]
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeRounds:
+    """Rounds in a row whose rate, norm and noise are these multiples of the plan's."""
+
+    num_rounds: int
+    sampling_rate: float = 1.0
+    clipping_norm: float = 1.0
+    noise_multiplier: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_count("num_rounds", self.num_rounds)
+        for name in ("sampling_rate", "clipping_norm", "noise_multiplier"):
+            require_positive(f"a round's relative {name}", getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Terms:
+class _Common:
     """What all groups of a private plan have in common."""
 
     accountant: Accountant
     noise: NoiseLaw
-    sampling: Sampling
+    law: SamplingLaw
     adjacency: Adjacency
-    num_rounds: int
     delta: float
     sums_hidden: bool
+    sums_per_round: int
+    schedule: tuple[RelativeRounds, ...]
+
+    @property
+    def num_rounds(self) -> int:
+        return sum(rounds.num_rounds for rounds in self.schedule)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether every round is as the plan says, with one sum."""
+        return self.sums_per_round == 1 and all(
+            (each.sampling_rate, each.clipping_norm, each.noise_multiplier) == (1.0, 1.0, 1.0)
+            for each in self.schedule
+        )
+
+    def stretches(self, group: Group, rate: float, norm: float, sigma: float) -> tuple[Stretch, ...]:
+        """The rounds of a group whose plain rate, norm and noise are these."""
+        if self.is_constant:
+            return (_stretch(self.num_rounds, rate, norm, sigma),)
+        return tuple(
+            _stretch(
+                each.num_rounds,
+                self.law.drawn_rate(require_rate("a round's rate", rate * each.sampling_rate), group.size),
+                norm * each.clipping_norm,
+                sigma * each.noise_multiplier,
+            )
+            for each in self.schedule
+        )
+
+    def charges(self, group: Group, stretches: Sequence[Stretch]) -> list[Charge]:
+        return [
+            Charge(
+                event=self.law.event(
+                    rate=stretch.sampling_rate,
+                    group_size=group.size,
+                    noise_stddev=stretch.noise_stddev,
+                    clipping_norm=stretch.clipping_norm,
+                    adjacency=self.adjacency,
+                    noise=self.noise,
+                    num_sums=self.sums_per_round,
+                ),
+                count=stretch.num_rounds,
+            )
+            for stretch in stretches
+        ]
+
+    def epsilon(self, group: Group, stretches: Sequence[Stretch]) -> float:
+        charges = self.charges(group, stretches)
+        return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
 
 def make_plan(
@@ -65,57 +112,51 @@ def make_plan(
     sampling: Sampling = "poisson",
     adjacency: Adjacency = "zero_out",
     group_sampling_rates: Sequence[float] | None = None,
-    reweighting: Reweighting = "uniform",
-    keep_fractions: Sequence[float] | None = None,
     group_clipping_norms: Sequence[float] | None = None,
     one_sum: bool = False,
     sums_hidden: bool = True,
+    sums_per_round: int = 1,
+    schedule: Sequence[RelativeRounds] | None = None,
 ) -> PrivacyPlan:
     """Return the plan that calibrates every group's noise to its own budget.
 
     `delta` None means n**-1.1; `group_sampling_rates` None means `sampling_rate` in each group,
-    and given ones are used as they are; `keep_fractions` None keeps everything;
-    `group_clipping_norms` None means `clipping_norm` in each group. Under fixed_size sampling a
-    group's rate becomes that of the whole cohort it draws. With `one_sum` all cohorts are one sum
-    under one noise, the largest sigma_m C_m that a group needs. `sums_hidden` False says that the
-    server sees single updates, against which no epsilon holds.
+    and given ones are used as they are; `group_clipping_norms` None means `clipping_norm` in each group.
+    Under fixed_size sampling a group's rate becomes that of the whole cohort it draws. With `one_sum` all
+    cohorts are one sum under one noise, the largest sigma_m C_m that a group needs. `sums_hidden` False says
+    that the server sees single updates, against which no epsilon holds. `sums_per_round` sums may be asked
+    of each cohort, and `schedule` says how rounds differ, in order; None means that they do not.
 
     Raises PrivacyError for input that is out of range, and where no valid accounting exists.
     """
     delta = _checked(groups, num_rounds, delta)
-    rates = _drawn_rates(groups, sampling_rate, sampling, group_sampling_rates)
-    weights = _weights(groups, rates, sampling_rate, reweighting)
-    terms = _Terms(
+    law = sampling_law(sampling)
+    rates = _drawn_rates(groups, sampling_rate, law, group_sampling_rates)
+    common = _Common(
         accountant=accountant_for(noise, accountant, renyi_orders),
         noise=noise,
-        sampling=sampling,
+        law=law,
         adjacency=adjacency,
-        num_rounds=num_rounds,
         delta=delta,
         sums_hidden=sums_hidden,
+        sums_per_round=require_count("sums_per_round", sums_per_round),
+        schedule=_checked_schedule(schedule, num_rounds),
     )
     clipping_norm = require_positive("clipping_norm", clipping_norm)
     norms = _checked_clipping_norms(group_clipping_norms, clipping_norm, len(groups))
-    keep = _checked_keep_fractions(keep_fractions, len(groups))
-    if one_sum:
-        _check_one_sum(reweighting, keep)
-    sigmas = _calibrated(terms, groups, rates, norms, one_sum)
-    planned = tuple(
-        map(lambda *each: _private_group(terms, *each), groups, rates, norms, sigmas, keep, weights)
-    )
+    sigmas = _calibrated(common, groups, rates, norms, one_sum)
     return PrivacyPlan(
-        groups=planned,
+        groups=tuple(map(lambda *each: _private_group(common, *each), groups, rates, norms, sigmas)),
         num_rounds=num_rounds,
         delta=delta,
-        accountant=terms.accountant.name,
+        accountant=common.accountant.name,
         sampling=sampling,
         adjacency=adjacency,
         clipping_norm=clipping_norm,
-        noise_magnitude=noise_magnitude(planned, reweighting),
         sampling_rate=float(sampling_rate),
-        reweighting=reweighting,
-        renyi_orders=terms.accountant.renyi_orders,
+        renyi_orders=common.accountant.renyi_orders,
         noise=noise,
+        sums_per_round=sums_per_round,
         sums_hidden=sums_hidden,
         one_sum=one_sum,
     )
@@ -128,14 +169,14 @@ def plain_plan(
     sampling_rate: float,
     delta: float | None = None,
     sampling: Sampling = "poisson",
+    sums_per_round: int = 1,
 ) -> PrivacyPlan:
     """Return the plan of training without privacy (plain FedAvg): no clipping bound, no noise.
 
     Nothing is guaranteed, so every epsilon is inf, the groups' budgets included.
     """
     delta = _checked(groups, num_rounds, delta)
-    rates = _drawn_rates(groups, sampling_rate, sampling, None)
-    weights = _weights(groups, rates, sampling_rate, "uniform")
+    rates = _drawn_rates(groups, sampling_rate, sampling_law(sampling), None)
     planned = (
         GroupPlan(
             epsilon=math.inf,
@@ -143,14 +184,9 @@ def plain_plan(
             epsilon_against_server=math.inf,
             participations_p99=participations_quantile(num_rounds, rate),
             clients=group.clients,
-            sampling_rate=rate,
-            expected_cohort_size=rate * group.size,
-            clipping_norm=math.inf,
-            noise_multiplier=0.0,
-            keep_fraction=1.0,
-            group_weight=weight,
+            stretches=(_stretch(num_rounds, rate, math.inf, 0.0),),
         )
-        for group, rate, weight in zip(groups, rates, weights, strict=True)
+        for group, rate in zip(groups, rates, strict=True)
     )
     return PrivacyPlan(
         groups=tuple(planned),
@@ -160,47 +196,20 @@ def plain_plan(
         sampling=sampling,
         adjacency="zero_out",
         clipping_norm=math.inf,
-        noise_magnitude=0.0,
         sampling_rate=float(sampling_rate),
-        reweighting="uniform",
+        sums_per_round=require_count("sums_per_round", sums_per_round),
         private=False,
     )
 
 
-def group_weights(
-    expected_cohort_sizes: Sequence[float], mean_cohort_size: float, reweighting: Reweighting
-) -> tuple[float, ...]:
-    """Return omega_m, the weight of group m's summed update.
-
-    omega_m = 1 / (q n) for `uniform`, omega_m = r_m^2 / (q n sum_j r_j^2) for
-    `squared_participation`, with r_m = `expected_cohort_sizes` and q n = `mean_cohort_size`.
-    """
-    require_choice("reweighting", reweighting, get_args(Reweighting))
-    if reweighting == "uniform":
-        return (1 / mean_cohort_size,) * len(expected_cohort_sizes)
-    squares = math.fsum(size**2 for size in expected_cohort_sizes)
-    return tuple(size**2 / (mean_cohort_size * squares) for size in expected_cohort_sizes)
-
-
-def noise_magnitude(groups: Sequence[GroupPlan], reweighting: Reweighting) -> float:
-    """Return Lambda = (1 / M) sum_m (k_m / d) v_m C_m^2 sigma_m^2, per parameter (paper, Table 5).
-
-    v_m = 1 under `uniform`, v_m = r_m^2 / sum_j r_j^2 under `squared_participation`. The paper has
-    C_m = C. Where all groups are one sum, every term is the variance of its noise, and so is Lambda,
-    which is how the paper counts DP-FedAvg.
-    """
-    squares = math.fsum(group.expected_cohort_size**2 for group in groups)
-    total = math.fsum(
-        group.keep_fraction
-        * (1.0 if reweighting == "uniform" else group.expected_cohort_size**2 / squares)
-        * group.noise_stddev**2
-        for group in groups
+def _stretch(num_rounds: int, rate: float, clipping_norm: float, sigma: float) -> Stretch:
+    return Stretch(
+        num_rounds=num_rounds, sampling_rate=rate, clipping_norm=clipping_norm, noise_multiplier=sigma
     )
-    return total / len(groups)
 
 
 def _calibrated(
-    terms: _Terms,
+    common: _Common,
     groups: Sequence[Group],
     rates: Sequence[float],
     clipping_norms: Sequence[float],
@@ -208,7 +217,7 @@ def _calibrated(
 ) -> tuple[float, ...]:
     """Return sigma_m of every group; where they share one noise, what it is in units of their C_m."""
     sigmas = [
-        _calibrated_group(terms, group, rate, norm)
+        _calibrated_group(common, group, rate, norm)
         for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)
     ]
     if not one_sum:
@@ -217,52 +226,51 @@ def _calibrated(
     return tuple(max(sigma, stddev / norm) for sigma, norm in zip(sigmas, clipping_norms, strict=True))
 
 
-def _calibrated_group(terms: _Terms, group: Group, rate: float, clipping_norm: float) -> float:
-    refuse_unaccountable(terms.noise, group.epsilon)
-    return calibrate_noise_multiplier(
-        terms.accountant,
-        sampling=terms.sampling,
+def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm: float) -> float:
+    """Return sigma_m: for rounds that are alike at once, otherwise by a search that begins there."""
+    refuse_unaccountable(common.noise, group.epsilon)
+    sigma = calibrate_noise_multiplier(
+        common.accountant,
+        sampling=common.law.name,
         sampling_rate=rate,
         group_size=group.size,
         target_epsilon=group.epsilon,
-        num_rounds=terms.num_rounds,
-        delta=terms.delta,
-        adjacency=terms.adjacency,
+        num_rounds=common.num_rounds,
+        delta=common.delta,
+        adjacency=common.adjacency,
         clipping_norm=clipping_norm,
+    )
+    if common.is_constant:
+        return sigma
+    return calibrate_scale(
+        lambda scale: common.epsilon(group, common.stretches(group, rate, clipping_norm, scale)),
+        target_epsilon=group.epsilon,
+        guess=sigma,
     )
 
 
 def _private_group(
-    terms: _Terms,
-    group: Group,
-    rate: float,
-    clipping_norm: float,
-    sigma: float,
-    keep_fraction: float,
-    weight: float,
+    common: _Common, group: Group, rate: float, clipping_norm: float, sigma: float
 ) -> GroupPlan:
-    mechanism = SampledGaussian(
-        sampling=terms.sampling,
-        sampling_rate=rate,
-        group_size=group.size,
-        noise_stddev=sigma * clipping_norm,
-        clipping_norm=clipping_norm,
-        adjacency=terms.adjacency,
+    stretches = common.stretches(group, rate, clipping_norm, sigma)
+    # Above the largest rate nobody takes part more often.
+    participations = participations_quantile(
+        common.num_rounds, max(stretch.sampling_rate for stretch in stretches)
     )
-    participations = participations_quantile(terms.num_rounds, rate)
-    against_server = server_epsilon(terms.noise, sigma, participations, terms.delta, terms.adjacency)
+    against_server = server_epsilon(
+        common.noise,
+        min(stretch.noise_multiplier for stretch in stretches),
+        participations * common.sums_per_round,
+        common.delta,
+        common.adjacency,
+    )
     return GroupPlan(
         epsilon=group.epsilon,
-        epsilon_accounted=terms.accountant.epsilon(mechanism, terms.num_rounds, terms.delta),
-        epsilon_against_server=against_server if terms.sums_hidden else math.inf,
+        epsilon_accounted=common.epsilon(group, stretches),
+        epsilon_against_server=against_server if common.sums_hidden else math.inf,
         participations_p99=participations,
         clients=group.clients,
-        sampling_rate=rate,
-        expected_cohort_size=rate * group.size,
-        clipping_norm=clipping_norm,
-        noise_multiplier=sigma,
-        keep_fraction=keep_fraction,
-        group_weight=weight,
+        stretches=stretches,
     )
 
 
@@ -272,49 +280,33 @@ def _checked(groups: Sequence[Group], num_rounds: int, delta: float | None) -> f
         raise PrivacyError("groups is empty; give at least one group")
     check_disjoint(groups)
     require_count("num_rounds", num_rounds)
-    return require_delta(default_delta(_num_clients(groups)) if delta is None else delta)
+    return require_delta(default_delta(sum(group.size for group in groups)) if delta is None else delta)
 
 
-def _num_clients(groups: Sequence[Group]) -> int:
-    return sum(group.size for group in groups)
+def _checked_schedule(
+    schedule: Sequence[RelativeRounds] | None, num_rounds: int
+) -> tuple[RelativeRounds, ...]:
+    if schedule is None:
+        return (RelativeRounds(num_rounds=num_rounds),)
+    total = sum(rounds.num_rounds for rounds in schedule)
+    if total != num_rounds:
+        raise PrivacyError(f"the schedule has {total} rounds for num_rounds {num_rounds}; make them equal")
+    return tuple(schedule)
 
 
 def _drawn_rates(
     groups: Sequence[Group],
     sampling_rate: float,
-    sampling: Sampling,
+    law: SamplingLaw,
     group_sampling_rates: Sequence[float] | None,
 ) -> tuple[float, ...]:
     """Return q_m as the sampler draws it: a whole cohort's under fixed_size sampling."""
     require_rate("sampling_rate", sampling_rate)
-    require_choice("sampling", sampling, get_args(Sampling))
     if group_sampling_rates is None:
         group_sampling_rates = (sampling_rate,) * len(groups)
     require_length("group_sampling_rates", group_sampling_rates, len(groups))
-    rates = tuple(require_rate("a group's sampling rate", rate) for rate in group_sampling_rates)
-    if sampling == "poisson":
-        return rates
-    sizes = [group.size for group in groups]
-    return tuple(fixed_cohort_size(rate, size) / size for rate, size in zip(rates, sizes, strict=True))
-
-
-def _weights(
-    groups: Sequence[Group],
-    rates: Sequence[float],
-    sampling_rate: float,
-    reweighting: Reweighting,
-) -> tuple[float, ...]:
-    expected = [rate * group.size for rate, group in zip(rates, groups, strict=True)]
-    return group_weights(expected, sampling_rate * _num_clients(groups), reweighting)
-
-
-def _check_one_sum(reweighting: Reweighting, keep_fractions: Sequence[float]) -> None:
-    """Refuse what would need the groups' sums one by one."""
-    if reweighting != "uniform" or len(set(keep_fractions)) > 1:
-        raise PrivacyError(
-            f"reweighting {reweighting} and keep_fractions {tuple(keep_fractions)} treat groups apart; "
-            "one sum of all groups has one weight, uniform, and one keep_fraction"
-        )
+    rates = [require_rate("a group's sampling rate", rate) for rate in group_sampling_rates]
+    return tuple(law.drawn_rate(rate, group.size) for rate, group in zip(rates, groups, strict=True))
 
 
 def _checked_clipping_norms(
@@ -324,13 +316,3 @@ def _checked_clipping_norms(
         return (clipping_norm,) * num_groups
     require_length("group_clipping_norms", clipping_norms, num_groups)
     return tuple(require_positive("a group's clipping_norm", norm) for norm in clipping_norms)
-
-
-def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: int) -> tuple[float, ...]:
-    if keep_fractions is None:
-        return (1.0,) * num_groups
-    require_length("keep_fractions", keep_fractions, num_groups)
-    for fraction in keep_fractions:
-        if not 0.0 < require_number("keep_fraction", fraction) <= 1.0:
-            raise PrivacyError(f"keep_fraction is {fraction}; choose it within (0, 1]")
-    return tuple(float(fraction) for fraction in keep_fractions)

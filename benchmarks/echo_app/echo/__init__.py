@@ -1,1 +1,0 @@
-"""Vectors there and back."""

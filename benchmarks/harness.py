@@ -1,0 +1,219 @@
+"""What all benchmarks share: options, contenders in one run, medians, tables that go into docs.
+
+A table in a document lies between two lines, and only the command named there replaces it::
+
+    <!-- measured by: python -m benchmarks.exchanges --nodes 6 -->
+    <!-- end -->
+
+``--write docs/secagg.md`` does so. If a command makes several tables, it fills as many places in their order.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+
+from conf.load import load
+from gdpfed.errors import InputError
+from gdpfed.launch.flower_run import FlowerRun
+from gdpfed.launch.simulation_backend import Launch
+from gdpfed.report.table import Table
+from gdpfed.runs.records import RoundRecord, read_rounds
+
+PROJECT = Path(__file__).resolve().parents[1]
+SECONDS_LINE = "round seconds "
+DOC_COLUMNS = 120
+CONSOLE = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of every measured round of one contender.
+
+    Attributes:
+        facts: what else its row shows, in the order of the table's columns.
+        peak_mb: the most memory of all its processes, 0 if it was not measured.
+    """
+
+    name: str
+    seconds: Sequence[float]
+    facts: tuple[str, ...] = ()
+    peak_mb: float = 0.0
+
+    @property
+    def median(self) -> float:
+        """Seconds of the middle round."""
+        return statistics.median(self.seconds)
+
+    def spread(self) -> str:
+        """Median, least and most."""
+        return f"{three(self.median)} ({three(min(self.seconds))}, {three(max(self.seconds))})"
+
+
+def three(value: float) -> str:
+    """A number of about three digits, without an exponent."""
+    return f"{value:.{1 if value >= 10 else 2 if value >= 1 else 3}f}"
+
+
+def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
+    """Measure one contender after the other, and say what each took and how busy the machine was."""
+    measured = []
+    for contender in contenders:
+        with CONSOLE.status("measuring ..."):
+            each = contender()
+        CONSOLE.print(
+            f"{each.name}: {each.spread()} s, load average {os.getloadavg()[0]:.1f}", soft_wrap=True
+        )
+        measured.append(each)
+    return measured
+
+
+def comparison(
+    title: str, measured: Sequence[Measured], floor: Callable[[Measured], Measured], *headings: str
+) -> Table:
+    """A row for each contender: facts, seconds, and its median over that of ``floor(contender)``.
+
+    The last two headings are those of the seconds and of the ratio, those before them belong to the facts.
+    """
+    rows = [(m.name, *m.facts, m.spread(), f"{m.median / floor(m).median:.2f}") for m in measured]
+    return Table(title, ("", *headings), rows)
+
+
+def fastest(repeats: int, /, **contenders: Callable[[], object]) -> dict[str, float]:
+    """Seconds of each contender's fastest run, all in turn, so that other load slows all or none."""
+    best = dict.fromkeys(contenders, float("inf"))
+    for _ in range(repeats):
+        for name, act in contenders.items():
+            best[name] = min(best[name], seconds(act))
+    return best
+
+
+def seconds(act: Callable[[], object], repeats: int = 1) -> float:
+    """Seconds of the fastest of some runs."""
+    times: list[float] = []
+    for _ in range(repeats):
+        with noted(times):
+            act()
+    return min(times)
+
+
+@contextmanager
+def noted(times: list[float]) -> Iterator[None]:
+    """Append the seconds that the body takes."""
+    started = perf_counter()
+    yield
+    times.append(perf_counter() - started)
+
+
+def follow(run: FlowerRun | Launch) -> str:
+    """Wait until a run has ended, and return Flower's log."""
+    while run.running():
+        pass
+    return run.check()
+
+
+def train_over_flower(overrides: Sequence[str]) -> list[RoundRecord]:
+    """Train with ``flwr run`` on the simulation backend, and return the run's rounds."""
+    with tempfile.TemporaryDirectory() as parent:
+        run, clients = Path(parent) / "run", load(overrides).dataset.num_clients
+        with Launch.training(overrides, num_clients=clients, directory=run, resuming=False) as launch:
+            follow(launch)
+        return read_rounds(run)
+
+
+def steady_seconds(records: Sequence[RoundRecord]) -> list[float]:
+    """Seconds of every round but the first, in which libraries are loaded, without evaluation."""
+    return [record.training_seconds for record in records[1:]]
+
+
+def printed_seconds(log: str) -> list[float]:
+    """Seconds of every round but the first, as an app of the benchmarks has printed them in Flower's log."""
+    line = next(line for line in log.splitlines() if SECONDS_LINE in line)
+    every: list[float] = json.loads(line.partition(SECONDS_LINE)[2])
+    return every[1:]
+
+
+def read_options(description: str | None, *, overrides: bool, **defaults: Any) -> argparse.Namespace:
+    """Read the command line: the options named here, ``--write``, and overrides if there may be some.
+
+    False stands for a flag, and a tuple for some of the choices in it.
+    """
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=layout)
+    parser.add_argument(
+        "--write", type=Path, metavar="DOC", help="replace this command's tables in a document"
+    )
+    if overrides:
+        parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="settings beside its own")
+    for name, default in defaults.items():
+        if default is False:
+            parser.add_argument(f"--{name}", action="store_true")
+        elif isinstance(default, tuple):
+            parser.add_argument(f"--{name}", nargs="+", choices=default, default=default)
+        else:
+            parser.add_argument(f"--{name}", type=type(default), default=default, help="default: %(default)s")
+    return parser.parse_args()
+
+
+def publish(tables: Sequence[Table], document: Path | None) -> None:
+    """Print tables and where they were measured, and write them into the document if there is one."""
+    for table in tables:
+        Console(width=DOC_COLUMNS).print(table.to_rich())
+    print(provenance())
+    if document is not None:
+        stamp = textwrap.fill(provenance(), DOC_COLUMNS)
+        texts = [f"{table.to_markdown()}\n{stamp}" for table in tables]
+        document.write_text(with_tables(document.read_text("utf-8"), present_command(), texts), "utf-8")
+
+
+def with_tables(text: str, command: str, tables: Sequence[str]) -> str:
+    """A document with new tables in the places of this command.
+
+    Raises:
+        InputError: the document has not as many places for this command as there are tables.
+    """
+    marker = f"<!-- measured by: {command} -->"
+    pattern = rf"(?<={re.escape(marker)}\n)(?:(?!<!-- measured by: ).)*?^<!-- end -->$"
+    places = re.compile(pattern, re.DOTALL | re.MULTILINE)
+    if (found := len(places.findall(text))) != len(tables):
+        raise InputError(
+            f"{found} of {len(tables)} places for tables: put `{marker}` and `<!-- end -->` where each goes"
+        )
+    remaining = iter(tables)
+    return places.sub(lambda _: f"\n{next(remaining)}\n\n<!-- end -->", text)
+
+
+def present_command() -> str:
+    """The command line of this process, without ``--write``."""
+    words = sys.orig_argv[1:]
+    if "--write" in words:
+        at = words.index("--write")
+        del words[at : at + 2]
+    return shlex.join(["python", *words])
+
+
+def provenance() -> str:
+    """Where and of what commit something is measured, in one sentence."""
+    describe = ("git", "describe", "--always", "--dirty", "--exclude=*")
+    done = subprocess.run(describe, cwd=PROJECT, capture_output=True, text=True, check=False)  # noqa: S603
+    processor = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    return (
+        f"Measured by `{present_command()}` at commit {done.stdout.strip() or 'unknown'} on "
+        f"{len(os.sched_getaffinity(0))} cores of {processor[1] if processor else platform.machine()}, "
+        f"load average {os.getloadavg()[0]:.1f} at the end."
+    )

@@ -1,0 +1,1 @@
+"""Secure aggregation against the raw cipher and against Flower's SecAgg+."""

@@ -1,0 +1,171 @@
+"""Secure aggregation against the raw cipher and against Flower's SecAgg+, and its growth with the cohort.
+
+The table's rows are measured one after the other in this one call. The growth is that of whole rounds in
+which a tenth of the members leaves; its picture goes to docs/secagg_growth.png.
+
+    python -m benchmarks.secagg             about ten minutes
+    python -m benchmarks.secagg --quick     smaller work, and a growth up to n = 120
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import CipherContext
+
+from benchmarks.growth_picture import draw_growth
+from benchmarks.harness import CONSOLE, PROJECT, fastest, publish, read_options, three
+from benchmarks.secagg import flower
+from benchmarks.secagg.ours import parameters_for, peak_vectors, run_round, sparse_parameters
+from gdpfed.report.table import Table
+from secagg import COMPLETE_BELOW, Stage
+from secagg.prg import add_masks, cipher_stream, mask_stream
+from secagg.shamir import recover, split
+
+SUITE = "aes128ctr"
+MASKS = 20
+GROWTH_DIMENSION = 100_000
+CHUNK_BYTES = 256 * 1024
+HEADINGS = ("work", "ours", "compared with", "ratio", "aim")
+Row = tuple[str, str, str, str, str]
+
+
+def compared(work: str, ours: str, other: str, ratio: float, aim: str = "") -> Row:
+    """A row of the table, shown as soon as it is measured."""
+    row = (work, ours, other, f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}", aim)
+    CONSOLE.print(" | ".join(row), soft_wrap=True)
+    return row
+
+
+def raw_keystream(stream: CipherContext, num_bytes: int) -> None:
+    """The cipher alone, into one reused buffer in cache."""
+    zeros, buffer = bytes(CHUNK_BYTES), bytearray(CHUNK_BYTES)
+    for _ in range(num_bytes // CHUNK_BYTES):
+        stream.update_into(zeros, buffer)
+
+
+def mask_rates(dimension: int, threads: int, repeats: int) -> dict[str, float]:
+    """Bytes a second of our masks, and of the cipher alone in CTR mode and by way of GCM."""
+    vector = np.zeros(dimension, dtype=np.uint32)
+    masks = [(bytes([number]) * 16, 1) for number in range(MASKS)]
+    share = 4 * dimension * MASKS // threads // CHUNK_BYTES * CHUNK_BYTES
+    streams = {
+        "ctr": lambda: cipher_stream(SUITE, bytes(16)),
+        "gcm": lambda: mask_stream(SUITE, bytes(16), 0),
+    }
+
+    def alone(mode: str) -> None:
+        made = [streams[mode]() for _ in range(threads)]
+        list(pool.map(raw_keystream, made, [share] * threads))
+
+    with ThreadPoolExecutor(threads) as pool:
+        best = fastest(
+            repeats,
+            ours=lambda: add_masks(vector, masks, SUITE, threads),
+            ctr=lambda: alone("ctr"),
+            gcm=lambda: alone("gcm"),
+        )
+    sizes = {"ours": 4 * dimension * MASKS, "ctr": share * threads, "gcm": share * threads}
+    return {name: size / best[name] for name, size in sizes.items()}
+
+
+def mask_rows(dimension: int, repeats: int) -> list[Row]:
+    """Making and adding masks, on one thread and on two."""
+    rows, d = [], _d(dimension)
+    for threads, aim in ((1, "0.8"), (2, "0.75" if dimension > 5e6 else "")):
+        rates = mask_rates(dimension, threads, repeats)
+        name = f"mask and add, {d}, {threads} thread{'s'[: threads - 1]}"
+        for mode, wanted in (("ctr", aim), ("gcm", "")):
+            other = f"AES-{mode.upper()} alone, {_rate(rates[mode])}"
+            rows.append(compared(name, _rate(rates["ours"]), other, rates["ours"] / rates[mode], wanted))
+        if threads == 1:
+            ours, theirs = 4 * dimension / rates["ours"], flower.mask_seconds(dimension)
+            rows.append(against_flower(f"one mask, {d}", ours, theirs, "4"))
+    return rows
+
+
+def against_flower(work: str, ours: float, theirs: float, aim: str) -> Row:
+    """A row of seconds."""
+    return compared(work, _time(ours), f"Flower {_time(theirs)}", theirs / ours, aim)
+
+
+def shamir_rows() -> list[Row]:
+    """Splitting and recovering one secret."""
+    secret = bytes(range(32))
+    shares = split(secret, 120, 80, os.urandom)
+    chosen = {x: shares[x - 1] for x in range(1, 81)}
+    ours = fastest(50, split=lambda: split(secret, 120, 80, os.urandom), recover=lambda: recover(chosen, 32))
+    splitting, recovering = flower.shamir_seconds(120, 80, secret)
+    return [
+        against_flower("Shamir split, 120 holders, t = 80", ours["split"], splitting, "1,000"),
+        against_flower("Shamir recover (weights cached)", ours["recover"], recovering, "1,000"),
+    ]
+
+
+def round_rows(num_clients: int, dimension: int) -> list[Row]:
+    """The parts of a round in which a tenth of the clients leaves."""
+    parameters = parameters_for(num_clients, dimension)
+    dropped, threshold = num_clients // 10, parameters.threshold
+    cost = run_round(parameters)
+    sharing, masking = flower.client_seconds(num_clients, threshold, dimension)
+    server = flower.server_seconds(num_clients, threshold, dimension, dropped)
+    n, d = f"n = {num_clients}", _d(dimension)
+    return [
+        against_flower(f"client, key sharing, {n}", cost.client_seconds[Stage.SHARE], sharing, "200"),
+        against_flower(f"client, masked input, {n}, {d}", cost.client_seconds[Stage.MASK], masking, "5"),
+        against_flower(
+            f"server, {dropped} of {num_clients} dropped, {d}", cost.server_seconds, server, "100"
+        ),
+    ]
+
+
+def growth(sizes: Sequence[int], picture: Path) -> Table:
+    """Seconds a round on the complete and the sparse graph, as a table and as a picture."""
+    labels = ("client, complete", "client, sparse", "server, complete", "server, sparse")
+    lines: dict[str, list[tuple[float, float]]] = {label: [] for label in labels}
+    rows = []
+    for n in sizes:
+        sparse = complete = run_round(parameters_for(n, GROWTH_DIMENSION))
+        if n >= COMPLETE_BELOW:
+            sparse = run_round(sparse_parameters(n, GROWTH_DIMENSION))
+        seconds = (complete.client_total, sparse.client_total, complete.server_seconds, sparse.server_seconds)
+        for label, value in zip(labels, seconds, strict=True):
+            lines[label].append((n, value))
+        rows.append((str(n), *(f"{value:.3g}" for value in seconds)))
+    draw_growth(picture, "members n", {"seconds a round": lines})
+    return Table(f"Seconds a round, d = {GROWTH_DIMENSION:,}, a tenth dropped", ("n", *labels), rows)
+
+
+def _d(dimension: int) -> str:
+    return f"d = {dimension:.3g}".replace("e+0", "e")
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e9:.1f} GB/s"
+
+
+def _time(value: float) -> str:
+    return f"{three(value)} s" if value >= 1 else f"{three(1e3 * value)} ms"
+
+
+def main() -> None:
+    """Measure and show the tables."""
+    picture = PROJECT / "docs/secagg_growth.png"
+    options = read_options(__doc__, overrides=False, quick=False, picture=picture)
+    large, repeats = (2_000_000, 5) if options.quick else (11_000_000, 15)
+    rows = [
+        *mask_rows(1_000_000, 4 * repeats),
+        *mask_rows(large, repeats),
+        *shamir_rows(),
+        *round_rows(*((30, 100_000) if options.quick else (120, 1_000_000))),
+    ]
+    note = f"A client's memory from residues to reply peaks at {peak_vectors(1_000_000):.2f} vectors of d."
+    table = Table("Secure aggregation (AES-128, complete graph, t = 2/3)", HEADINGS, rows, note)
+    sizes = (30, 120) if options.quick else (30, 120, 300, 1000)
+    publish([table, growth(sizes, options.picture)], options.write)
+
+
+if __name__ == "__main__":
+    main()

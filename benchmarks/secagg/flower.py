@@ -1,0 +1,98 @@
+"""The other side of the comparison: the functions of Flower's own SecAgg+, on the same work.
+
+Client stages are its mod's `_share_keys` and `_collect_masked_vectors` with real keys. The server's
+unmasking is the arithmetic of `SecAggPlusWorkflow.unmask_stage` in its own functions, a few secrets
+and masks of each kind measured and multiplied by how many there are.
+"""
+
+import os
+
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from flwr.common import ndarrays_to_parameters
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt, generate_shared_key
+from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition
+from flwr.common.secure_aggregation.secaggplus_constants import Key
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen, share_keys_plaintext_concat
+from flwr.supercore.primitives.asymmetric import (
+    bytes_to_private_key,
+    bytes_to_public_key,
+    generate_key_pairs,
+    private_key_to_bytes,
+    public_key_to_bytes,
+)
+
+from benchmarks.harness import seconds
+
+# The package has a function of the module's name, which an import statement would find instead.
+mod = import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")
+MODULUS = 2**32
+
+
+def mask_seconds(dimension: int) -> float:
+    """One mask: generated and added."""
+    vector = [np.zeros(dimension, dtype=np.int64)]
+    return seconds(
+        lambda: parameters_addition(vector, pseudo_rand_gen(b"s" * 32, MODULUS, [(dimension,)])), 3
+    )
+
+
+def shamir_seconds(holders: int, threshold: int, secret: bytes) -> tuple[float, float]:
+    """Splitting and recovering one secret."""
+    shares = create_shares(secret, threshold, holders)
+    split = seconds(lambda: create_shares(secret, threshold, holders))
+    return split, seconds(lambda: combine_shares(shares[:threshold]))
+
+
+def client_seconds(num_clients: int, threshold: int, dimension: int) -> tuple[float, float]:
+    """The stages in which one client shares its keys and masks its vector."""
+    state, configs = _client(num_clients, threshold)
+    keys: Any = {str(node): list(pair) for node, pair in state.public_keys_dict.items()}
+    sharing = seconds(lambda: mod._share_keys(state, keys))
+    update = ndarrays_to_parameters([np.zeros(dimension, dtype=np.float32)])
+    masking = seconds(lambda: mod._collect_masked_vectors(state, configs, 1, update))
+    return sharing, masking
+
+
+def server_seconds(num_clients: int, threshold: int, dimension: int, dropped: int) -> float:
+    """Adding the vectors of those who stayed, recovering every secret, removing every mask."""
+    stayed = num_clients - dropped
+    vector = [np.zeros(dimension, dtype=np.int64)]
+    adding = seconds(lambda: parameters_addition(vector, vector), 3) * (stayed - 1)
+    private, public = generate_key_pairs()
+    recovering = 0.0
+    for secret, count in ((os.urandom(32), stayed), (private_key_to_bytes(private), dropped)):
+        shares = create_shares(secret, threshold, num_clients)[:stayed]
+        recovering += count * seconds(lambda shares=shares: combine_shares(shares))  # type: ignore[misc]
+    private_bytes, public_bytes = private_key_to_bytes(private), public_key_to_bytes(public)
+    agreeing = seconds(
+        lambda: generate_shared_key(bytes_to_private_key(private_bytes), bytes_to_public_key(public_bytes)), 3
+    )
+    masks = stayed + dropped * stayed
+    return adding + recovering + dropped * stayed * agreeing + masks * mask_seconds(dimension)
+
+
+def _client(num_clients: int, threshold: int) -> tuple[Any, Any]:
+    """Node 0 after setup, and what the server forwards to it from the others."""
+    state = mod.SecAggPlusState()
+    state.nid, state.sample_num, state.share_num, state.threshold = 0, num_clients, num_clients, threshold
+    state.clipping_range, state.target_range, state.mod_range, state.max_weight = 8.0, 2**22, MODULUS, 1000.0
+    state.rd_seed_share_dict, state.sk1_share_dict, state.ss2_dict = {}, {}, {}
+    own = [generate_key_pairs(), generate_key_pairs()]
+    (state.sk1, state.pk1), (state.sk2, state.pk2) = (
+        (private_key_to_bytes(sk), public_key_to_bytes(pk)) for sk, pk in own
+    )
+    state.public_keys_dict = {0: (state.pk1, state.pk2)}
+    ciphertexts = []
+    for node in range(1, num_clients):
+        (_, first), (second_private, second) = generate_key_pairs(), generate_key_pairs()
+        state.public_keys_dict[node] = (public_key_to_bytes(first), public_key_to_bytes(second))
+        shared = generate_shared_key(second_private, own[1][1])
+        ciphertexts.append(encrypt(shared, share_keys_plaintext_concat(node, 0, bytes(52), bytes(324))))
+    return state, {Key.CIPHERTEXT_LIST: ciphertexts, Key.SOURCE_LIST: list(range(1, num_clients))}

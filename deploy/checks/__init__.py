@@ -1,1 +1,0 @@
-"""What must hold for a Compose file, one promise a file; each check yields the problems that it finds."""

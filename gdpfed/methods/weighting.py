@@ -1,0 +1,122 @@
+"""Weighting: how released sums enter the model, which costs no privacy.
+
+Source: Xu, Hu, Kotevska, "Optimal Client Sampling in Federated Learning with Client-Level Heterogeneous
+Differential Privacy", Section 4 and Table 5.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.privacy.validation import require_choice, require_length, require_number
+
+Reweighting = Literal["uniform", "squared_participation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighting:
+    """How the sums of a plan's groups enter the model.
+
+    Attributes:
+        reweighting: the rule of the weights.
+        group_weights: omega_m, one a group.
+        keep_fractions: k_m / d, one a group: how much of a sum top-k keeps.
+    """
+
+    reweighting: Reweighting
+    group_weights: tuple[float, ...]
+    keep_fractions: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls,
+        plan: PrivacyPlan,
+        reweighting: str = "uniform",
+        keep_fractions: Sequence[float] | None = None,
+    ) -> "Weighting":
+        """Return the weighting of a plan's groups; `keep_fractions` None keeps everything.
+
+        Raises PrivacyError for a rule that there is not, fractions outside (0, 1], and, where all groups are
+        one sum, for what would need their sums one by one.
+        """
+        expected = [group.expected_cohort_size for group in plan.groups]
+        weights = group_weights(expected, plan.sampling_rate * plan.num_clients, reweighting)
+        keep = _checked_keep_fractions(keep_fractions, len(plan.groups))
+        if plan.one_sum and (reweighting != "uniform" or len(set(keep)) > 1):
+            raise PrivacyError(
+                f"reweighting {reweighting} and keep_fractions {keep} treat groups apart; "
+                "one sum of all groups has one weight, uniform, and one keep_fraction"
+            )
+        rule: Reweighting = "uniform" if reweighting == "uniform" else "squared_participation"
+        return cls(reweighting=rule, group_weights=weights, keep_fractions=keep)
+
+    def noise_magnitude(self, plan: PrivacyPlan) -> float:
+        """Return Lambda of the plan under this weighting, see `noise_magnitude`."""
+        return noise_magnitude(plan.groups, self.reweighting, self.keep_fractions)
+
+    def effective_step(self, plan: PrivacyPlan) -> float:
+        """Return sum_m omega_m r_m: what the server's step makes of an update that all clients agree on.
+
+        1 under uniform weights; 1/M under squared_participation for M equal groups at one rate.
+        """
+        return math.fsum(
+            weight * group.expected_cohort_size
+            for weight, group in zip(self.group_weights, plan.groups, strict=True)
+        )
+
+    def to_dict(self, plan: PrivacyPlan) -> dict[str, Any]:
+        """Return the JSON form, with the figures that follow from it."""
+        return {
+            "reweighting": self.reweighting,
+            "group_weights": list(self.group_weights),
+            "keep_fractions": list(self.keep_fractions),
+            "noise_magnitude": self.noise_magnitude(plan),
+            "effective_step": self.effective_step(plan),
+        }
+
+
+def group_weights(
+    expected_cohort_sizes: Sequence[float], mean_cohort_size: float, reweighting: str
+) -> tuple[float, ...]:
+    """Return omega_m, the weight of group m's summed update.
+
+    omega_m = 1 / (q n) for `uniform`, omega_m = r_m^2 / (q n sum_j r_j^2) for
+    `squared_participation`, with r_m = `expected_cohort_sizes` and q n = `mean_cohort_size`.
+    """
+    require_choice("reweighting", reweighting, get_args(Reweighting))
+    if reweighting == "uniform":
+        return (1 / mean_cohort_size,) * len(expected_cohort_sizes)
+    squares = math.fsum(size**2 for size in expected_cohort_sizes)
+    return tuple(size**2 / (mean_cohort_size * squares) for size in expected_cohort_sizes)
+
+
+def noise_magnitude(
+    groups: Sequence[GroupPlan], reweighting: Reweighting, keep_fractions: Sequence[float]
+) -> float:
+    """Return Lambda = (1 / M) sum_m (k_m / d) v_m C_m^2 sigma_m^2, per parameter (paper, Table 5).
+
+    v_m = 1 under `uniform`, v_m = r_m^2 / sum_j r_j^2 under `squared_participation`. The paper has
+    C_m = C. Where all groups are one sum, every term is the variance of its noise, and so is Lambda,
+    which is how the paper counts DP-FedAvg.
+    """
+    squares = math.fsum(group.expected_cohort_size**2 for group in groups)
+    total = math.fsum(
+        keep
+        * (1.0 if reweighting == "uniform" else group.expected_cohort_size**2 / squares)
+        * group.noise_stddev**2
+        for group, keep in zip(groups, keep_fractions, strict=True)
+    )
+    return total / len(groups)
+
+
+def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: int) -> tuple[float, ...]:
+    if keep_fractions is None:
+        return (1.0,) * num_groups
+    require_length("keep_fractions", keep_fractions, num_groups)
+    for fraction in keep_fractions:
+        if not 0.0 < require_number("keep_fraction", fraction) <= 1.0:
+            raise PrivacyError(f"keep_fraction is {fraction}; choose it within (0, 1]")
+    return tuple(float(fraction) for fraction in keep_fractions)

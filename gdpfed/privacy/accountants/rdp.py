@@ -1,0 +1,143 @@
+"""Renyi differential privacy: divergences by order, on top of dp-accounting.
+
+dp-accounting's conventions end here:
+
+* Poisson sampling under zero_out is its REPLACE_SPECIAL, noise multiplier std / C.
+* Fixed-size sampling is known under its REPLACE_ONE only, which reads the multiplier as std over the
+  *distance of two updates*, std / (2 C). The same holds for zero_out: where a client is not drawn another
+  stands in its place, so the bound (Wang, Balle, Kasiviswanathan, "Subsampled Renyi Differential Privacy
+  and Analytical Moments Accountant", Theorem 27) compares two real updates as well. std / C would promise
+  far too much there.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from gdpfed.errors import PrivacyError
+from gdpfed.late_import import late_import
+from gdpfed.privacy.events import DPSGDSteps, Event, Gaussian, SampledGaussian
+
+dp = late_import("dp_accounting")
+
+# Fractional orders of the fixed-size bound are interpolated between whole ones and cost as much.
+POISSON_ORDERS = (
+    *(1 + tenth / 10 for tenth in range(1, 100)),
+    *range(11, 64),
+    *(128, 256, 512, 1024),
+)
+FIXED_SIZE_ORDERS = (
+    *(1.25, 1.5, 1.75, 2.5, 3.5),
+    *range(2, 33),
+    *(36, 40, 44, 48, 56, 64, 80, 96, 128, 192, 257, 384, 512, 1024),
+)
+
+# dp-accounting sums 1 + O(q^2) in floating point. At tiny rates rounding can leave a divergence
+# below the true one, or below zero, which it then takes for epsilon = 0; this much is added back.
+RENYI_ROUNDING_SLACK = 1e-13
+
+
+def rdp_epsilon(
+    event: Event,
+    count: int,
+    delta: float,
+    *,
+    keeps: Callable[[float], bool] = lambda order: True,
+) -> float:
+    """Renyi DP, converted by Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12."""
+    curve = {order: count * renyi for order, renyi in renyi_curve(event).items() if keeps(order)}
+    return epsilon_of_renyi(curve, delta)
+
+
+def epsilon_of_renyi(curve: Mapping[float, float], delta: float) -> float:
+    """Return the least epsilon that Renyi divergences, by order, prove at delta."""
+    epsilon, _ = dp.rdp.compute_epsilon(tuple(curve), tuple(curve.values()), delta)
+    return float(epsilon)
+
+
+def renyi_curve(event: Event) -> dict[float, float]:
+    """Return an upper bound on one release's Renyi divergence at every order that has one.
+
+    Raises PrivacyError for an event that has no such bound: poisson sampling under replace_one, and
+    mixtures.
+    """
+    if isinstance(event, Gaussian):
+        return {order: order / (2 * event.noise_multiplier**2) for order in POISSON_ORDERS}
+    if isinstance(event, DPSGDSteps):
+        one_step = _poisson_renyi(event.noise_multiplier, event.batch_rate)
+        return _with_slack(POISSON_ORDERS, one_step, event.num_steps)
+    if not isinstance(event, SampledGaussian):
+        raise PrivacyError(f"the rdp accountant has no bound for {event.kind}; use the pld accountant")
+    if event.sampling == "fixed_size":
+        return _with_slack(FIXED_SIZE_ORDERS, _fixed_size_renyi(event))
+    if event.adjacency == "zero_out":
+        return _with_slack(POISSON_ORDERS, _poisson_renyi(event.noise_multiplier, event.sampling_rate))
+    raise PrivacyError(
+        "the rdp accountant has no bound for poisson sampling under replace_one adjacency; "
+        "use the pld accountant, or zero_out adjacency, or fixed_size sampling"
+    )
+
+
+def _with_slack(
+    orders: tuple[float, ...], renyi: tuple[float, ...], num_steps: int = 1
+) -> dict[float, float]:
+    return {
+        order: num_steps * (value + RENYI_ROUNDING_SLACK) for order, value in zip(orders, renyi, strict=True)
+    }
+
+
+def _fixed_size_renyi(mechanism: SampledGaussian) -> tuple[float, ...]:
+    # With everybody drawn nobody stands in, and zero_out moves the sum by C only.
+    everybody = mechanism.cohort_size == mechanism.group_size
+    distance = 1.0 if everybody and mechanism.adjacency == "zero_out" else 2.0
+    multiplier = mechanism.noise_multiplier / distance
+    return _without_replacement_renyi(multiplier, mechanism.cohort_size, mechanism.group_size)
+
+
+@lru_cache(maxsize=256)
+def _poisson_renyi(noise_multiplier: float, sampling_rate: float) -> tuple[float, ...]:
+    """Mironov, Talwar, Zhang, arXiv:1908.10530, Section 3.3, one round, at POISSON_ORDERS."""
+    relation = dp.NeighboringRelation.REPLACE_SPECIAL
+    accountant = dp.rdp.RdpAccountant(POISSON_ORDERS, neighboring_relation=relation)
+    gaussian = dp.GaussianDpEvent(noise_multiplier)
+    with _unconverged_orders_expected():
+        accountant.compose(dp.PoissonSampledDpEvent(sampling_rate, gaussian))
+    return _renyi_of(accountant)
+
+
+@lru_cache(maxsize=256)
+def _without_replacement_renyi(
+    noise_multiplier: float, cohort_size: int, group_size: int
+) -> tuple[float, ...]:
+    """Wang, Balle, Kasiviswanathan, arXiv:1808.00087, Theorem 27, one round."""
+    relation = dp.NeighboringRelation.REPLACE_ONE
+    accountant = dp.rdp.RdpAccountant(FIXED_SIZE_ORDERS, neighboring_relation=relation)
+    gaussian = dp.GaussianDpEvent(noise_multiplier)
+    accountant.compose(dp.SampledWithoutReplacementDpEvent(group_size, cohort_size, gaussian))
+    return _renyi_of(accountant)
+
+
+@contextmanager
+def _unconverged_orders_expected() -> Iterator[None]:
+    """Keep one message of dp-accounting off the terminal.
+
+    Its series does not converge at some fractional orders below two and it says so; the order
+    counts as infinite then, so that epsilon, the least over the others, stays a valid bound.
+    """
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "_compute_log_a_frac failed to converge" not in str(record.msg)
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)
+
+
+def _renyi_of(accountant: Any) -> tuple[float, ...]:
+    # The one round's curve is multiplied by T; composing anew would recompute it every round.
+    return tuple(float(value) for value in accountant._rdp)

@@ -1,0 +1,142 @@
+"""Releases that are asked for, and the same once they are charged.
+
+A fleet sums `ChargedSum`s and nothing else, and `Ledger.charge` is the only maker of them. So whatever a
+method asks for is checked against the plan and the round's cohort before any message leaves.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.events import NoiseLaw, Unit
+from gdpfed.privacy.plan import Work
+from gdpfed.privacy.sampling.laws import ClientIds
+
+Vector = npt.NDArray[np.float64]
+
+
+class NoiseAt(Enum):
+    """Who adds the noise of a sum: every client its share, or nobody."""
+
+    CLIENT = "client"
+    NOWHERE = "nowhere"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Release:
+    """The privacy side of one sum over a cohort.
+
+    Client i contributes w_i clip(x_i, C_i), x_i being what its work computes.
+
+    Attributes:
+        name: unique in the round, bound into the masks of the sum.
+        clients: ids of the cohort.
+        clipping_norm: C, the L2 bound on every contribution; infinite for none.
+        noise_multiplier: sigma; the sum carries noise of variance at least C^2 sigma^2 a coordinate.
+        noise_at: who adds it.
+        client_clipping_norms: C_i of every client, in the order of ``clients``; None for C each.
+        client_weights: w_i of every client; None for 1 each.
+        noise: the law of the noise.
+        work: what clients compute.
+        unit: whose presence the norms bound.
+
+    Raises:
+        PrivacyError: norms or weights that are not one a client and positive.
+    """
+
+    name: str
+    clients: ClientIds
+    clipping_norm: float
+    noise_multiplier: float
+    noise_at: NoiseAt
+    client_clipping_norms: Vector | None = None
+    client_weights: Vector | None = None
+    noise: NoiseLaw = "gaussian"
+    work: Work = "update"
+    unit: Unit = "client"
+
+    def __post_init__(self) -> None:
+        for name in ("client_clipping_norms", "client_weights"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if values.shape != self.clients.shape or not np.all((values > 0) & (values < np.inf)):
+                raise PrivacyError(
+                    f"{self.name}: {name} must be {len(self.clients)} finite numbers above 0, one a client"
+                )
+
+    @property
+    def contribution_norms(self) -> Vector:
+        """w_i C_i: how far each client may move the sum, in the order of ``clients``."""
+        norms = np.full(len(self.clients), self.clipping_norm)
+        if self.client_clipping_norms is not None:
+            norms = self.client_clipping_norms
+        return norms if self.client_weights is None else self.client_weights * norms
+
+    @property
+    def noise_stddev(self) -> float:
+        """C sigma, per coordinate of the sum; 0 without noise, whatever C is."""
+        return self.clipping_norm * self.noise_multiplier if self.noise_multiplier else 0.0
+
+
+# Between a product of sigma and C and the plan's there is rounding.
+ROUNDING = 1e-9
+
+R = TypeVar("R", bound=Release)
+
+
+class ChargedSum(Generic[R]):
+    """A release that a ledger has charged; it is summed once.
+
+    Attributes:
+        request: what was charged.
+        round_index: the round that it was charged in.
+    """
+
+    def __init__(self, seal: object, request: R, round_index: int) -> None:
+        if seal is not SEAL:
+            raise PrivacyError(f"{request.name}: only a ledger's charge makes what a fleet sums")
+        self.request = request
+        self.round_index = round_index
+        self._is_taken = False
+
+    def take(self) -> R:
+        """Return the request to whoever sums it.
+
+        Raises PrivacyError the second time: it was charged once.
+        """
+        if self._is_taken:
+            raise PrivacyError(
+                f"round {self.round_index}: {self.request.name} has been summed already; it was charged once"
+            )
+        self._is_taken = True
+        return self.request
+
+
+class ExpectedSum(Generic[R]):
+    """A release that fits the plan of the next round and is not charged: keys may be agreed for it.
+
+    Attributes:
+        request: what is expected.
+        round_index: the round that it is expected in.
+    """
+
+    def __init__(self, seal: object, request: R, round_index: int) -> None:
+        if seal is not SEAL:
+            raise PrivacyError(f"{request.name}: only a ledger says what is expected of a round")
+        self.request = request
+        self.round_index = round_index
+
+
+SEAL = object()
+"""What a ledger shows that it makes one of these."""
+
+
+def planned_norm_exceeded(norm: float, planned: float) -> bool:
+    """Whether a contribution may be larger than was planned, up to rounding; NaN is larger than anything."""
+    return not (math.isinf(planned) or norm <= planned * (1 + ROUNDING))

@@ -1,0 +1,147 @@
+"""Sampling laws: each draws a group's cohort, checks one, and says what a round of it costs.
+
+What is drawn, what is checked and what is accounted come from one object, so that they cannot disagree.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import PrivacyError
+from gdpfed.late_import import late_import
+from gdpfed.privacy.events import Adjacency, NoiseLaw, SampledGaussian, Sampling, fixed_cohort_size
+from gdpfed.privacy.validation import require_choice
+
+stats = late_import("scipy.stats")
+
+ClientIds = npt.NDArray[np.int64]
+
+
+class SamplingLaw(ABC):
+    """How a group's cohort is drawn in every round, anew and independently.
+
+    Attributes:
+        name: what it is configured by.
+        absent_clients_count: whether a client that cannot be reached stays in the cohort, since the
+            accounting of the others wants cohorts of the full size.
+    """
+
+    name: ClassVar[Sampling]
+    absent_clients_count: ClassVar[bool] = False
+
+    def drawn_rate(self, rate: float, group_size: int) -> float:
+        """Return q_m as it is drawn for a wanted rate."""
+        del group_size
+        return rate
+
+    @abstractmethod
+    def cohort_size(self, rate: float, group_size: int, generator: np.random.Generator) -> int:
+        """Draw how many clients take part."""
+
+    def draw(self, clients: Sequence[int], rate: float, generator: np.random.Generator) -> ClientIds:
+        """Return the ids (int64, ascending) of one round's cohort: a size, then a uniform subset of it."""
+        size = self.cohort_size(rate, len(clients), generator)
+        positions = np.sort(generator.choice(len(clients), size, replace=False, shuffle=False))
+        if isinstance(clients, range):
+            return np.sort(clients.start + clients.step * positions)
+        return np.sort(np.fromiter((clients[i] for i in positions), np.int64, size))
+
+    def check(self, size: int, rate: float, group_size: int) -> None:
+        """Refuse a cohort of a size that this law cannot draw; most sizes can be drawn.
+
+        Raises PrivacyError.
+        """
+        if not 0 <= size <= group_size:
+            raise PrivacyError(f"{size} clients of a group of {group_size} cannot have been drawn")
+        del rate
+
+    @abstractmethod
+    def fraction_below(self, least: int, rate: float, group_size: int) -> float:
+        """Return the probability that fewer than `least` clients are drawn."""
+
+    @abstractmethod
+    def largest_expected(self, rate: float, group_size: int) -> int:
+        """Return a size that is exceeded less than once in a million rounds, at most the group's."""
+
+    def event(
+        self,
+        *,
+        rate: float,
+        group_size: int,
+        noise_stddev: float,
+        clipping_norm: float,
+        adjacency: Adjacency,
+        noise: NoiseLaw,
+        num_sums: int,
+    ) -> SampledGaussian:
+        """Return what one round over a cohort drawn at this rate costs a client of the group."""
+        return SampledGaussian(
+            sampling=self.name,
+            sampling_rate=rate,
+            group_size=group_size,
+            noise_stddev=noise_stddev,
+            clipping_norm=clipping_norm,
+            adjacency=adjacency,
+            noise=noise,
+            num_sums=num_sums,
+        )
+
+
+class PoissonSampling(SamplingLaw):
+    """Every client takes part on its own with probability q_m.
+
+    The cohort is drawn as a binomial size and a uniform subset of that size, which is the same distribution
+    at the cost of the cohort instead of the group.
+    """
+
+    name: ClassVar[Sampling] = "poisson"
+
+    def cohort_size(self, rate: float, group_size: int, generator: np.random.Generator) -> int:
+        return int(generator.binomial(group_size, rate))
+
+    def fraction_below(self, least: int, rate: float, group_size: int) -> float:
+        return float(stats.binom.cdf(least - 1, group_size, rate))
+
+    def largest_expected(self, rate: float, group_size: int) -> int:
+        mean = rate * group_size
+        return min(group_size, math.ceil(mean + 5 * math.sqrt(mean) + 5))
+
+
+class FixedSizeSampling(SamplingLaw):
+    """Exactly round(q_m |G_m|) clients take part, every subset of that size being equally likely."""
+
+    name: ClassVar[Sampling] = "fixed_size"
+    absent_clients_count: ClassVar[bool] = True
+
+    def drawn_rate(self, rate: float, group_size: int) -> float:
+        return fixed_cohort_size(rate, group_size) / group_size
+
+    def cohort_size(self, rate: float, group_size: int, generator: np.random.Generator) -> int:
+        return fixed_cohort_size(rate, group_size)
+
+    def check(self, size: int, rate: float, group_size: int) -> None:
+        expected = fixed_cohort_size(rate, group_size)
+        if size != expected:
+            raise PrivacyError(f"it has {size} clients; fixed_size sampling draws exactly {expected}")
+
+    def fraction_below(self, least: int, rate: float, group_size: int) -> float:
+        return float(fixed_cohort_size(rate, group_size) < least)
+
+    def largest_expected(self, rate: float, group_size: int) -> int:
+        return fixed_cohort_size(rate, group_size)
+
+
+_LAWS: dict[str, SamplingLaw] = {law.name: law for law in (PoissonSampling(), FixedSizeSampling())}
+
+
+def sampling_law(name: str) -> SamplingLaw:
+    """Return the law of that name.
+
+    Raises PrivacyError for a name that there is not.
+    """
+    require_choice("sampling", name, get_args(Sampling))
+    return _LAWS[name]

@@ -1,0 +1,80 @@
+"""The default observers of a run: they announce, draw, track and describe it."""
+
+from gdpfed.report.event_files import EventFiles
+from gdpfed.report.mlflow_run import MlflowRun
+from gdpfed.report.model_card import CardSubject, model_card
+from gdpfed.report.plan_table import plan_lines
+from gdpfed.report.plots import accuracy_curve, budget_curve
+from gdpfed.report.status import status_line
+from gdpfed.rounds.loop import Announce
+from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.records import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE
+from gdpfed.runs.write_whole import save_whole
+
+
+def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
+    """Status lines, TensorBoard's event files, MLflow where it is configured, pictures, model card.
+
+    Raises:
+        TrackingError: MLflow is not installed, or its tracker cannot be reached.
+    """
+    trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
+    return [StatusLines(run, announce), EventFiles(), *trackers, Pictures(run), ModelCard(run)]
+
+
+class StatusLines(Observer):
+    """Announces the plan when the run is opened, and one line for every round."""
+
+    def __init__(self, run: PreparedRun, announce: Announce) -> None:
+        self._run, self._announce = run, announce
+        self._seconds: list[float] = []
+
+    def opened(self, run: RunOpened) -> None:
+        for line in plan_lines(self._run.method):
+            self._announce(line)
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        record, num_rounds = ended.record, self._run.config.run.num_rounds
+        budgets = [group.epsilon for group in self._run.method.plan.groups]
+        self._seconds.append(record.seconds["total"])
+        seconds_a_round = sum(self._seconds) / len(self._seconds)
+        seconds_left = seconds_a_round * (num_rounds - record.round)
+        self._announce(status_line(record, budgets, num_rounds, seconds_left))
+
+
+class Pictures(Observer):
+    """Draws the accuracy and the spent budgets over the rounds, once they are over."""
+
+    def __init__(self, run: PreparedRun) -> None:
+        self._run = run
+
+    def concluded(self, run: RunConcluded) -> None:
+        method, path = self._run.method, self._run.path
+        title = f"{method.name} on {self._run.task.source.name}"
+        budgets = method.plan.budgets
+        accuracy_curve(run.records, title, path / ACCURACY_PICTURE)
+        budget_curve(run.records, budgets, title, path / BUDGET_PICTURE)
+
+
+class ModelCard(Observer):
+    """Writes the model card, of what the run has come to."""
+
+    def __init__(self, run: PreparedRun) -> None:
+        self._run = run
+
+    def concluded(self, run: RunConcluded) -> None:
+        subject = CardSubject(
+            self._run.config, self._run.method.plan, run.records, run.spent, run.against_server
+        )
+        save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
+
+
+def _mlflow_run(run: PreparedRun, uri: str, announce: Announce) -> MlflowRun:
+    settings = {
+        "dataset": run.config.dataset.name,
+        "method": run.method.name,
+        "delta": f"{run.method.plan.delta:.6g}",
+        "budgets": ", ".join(f"{group.epsilon:g}" for group in run.method.plan.groups),
+    }
+    return MlflowRun(uri, run.path.name, settings, announce)

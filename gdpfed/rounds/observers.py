@@ -1,0 +1,98 @@
+"""Observers: the moments of a run that they are told of, and the observer that writes its files.
+
+The moments of a run come in this order: the run is opened; every round ends; the run is concluded, which a
+run that fails or is interrupted never is; the run is closed, whatever happened. In each moment the
+observers are told one after the other: first :class:`RoundFiles`, then those that were given to the run,
+in their order. What an observer raises ends the run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gdpfed.methods.base import ClientSum, Method, Theta
+from gdpfed.rounds.state import RunState
+from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.records import RoundRecord
+
+
+@dataclass(frozen=True)
+class RunOpened:
+    """The clients and the files of a run are there, and its next round can begin.
+
+    Attributes:
+        path: the run directory.
+        completed_rounds: rounds behind the run; 0 for a new one.
+    """
+
+    path: Path
+    completed_rounds: int
+
+
+@dataclass(frozen=True, eq=False)
+class RoundEnded:
+    """A round has ended and its model is evaluated.
+
+    Attributes:
+        round_index: of the round, from 0.
+        theta: the model that the next round goes on from, shape (d,).
+        released: what the method releases of it, shape (d,); this was evaluated.
+        sums: that led to theta; none where an earlier process was interrupted in the round.
+        record: cohorts, evaluation, the ledger's figures and the seconds.
+    """
+
+    round_index: int
+    theta: Theta
+    released: Theta
+    sums: Sequence[ClientSum]
+    record: RoundRecord
+
+
+@dataclass(frozen=True, eq=False)
+class RunConcluded:
+    """This process has run its rounds.
+
+    Attributes:
+        released: what the method releases of the last model, shape (d,).
+        records: of all rounds, those of earlier processes too.
+        spent: epsilon that every group has spent.
+        against_server: epsilon against the server of every group, of the client that took part most often.
+    """
+
+    released: Theta
+    records: Sequence[RoundRecord]
+    spent: Sequence[float]
+    against_server: Sequence[float]
+
+
+class Observer:
+    """Follows a run and changes nothing of it; in every moment it does nothing unless it says otherwise."""
+
+    def opened(self, run: RunOpened) -> None:
+        """The run begins or goes on."""
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        """A round is over; its record and its checkpoint are on disk."""
+
+    def concluded(self, run: RunConcluded) -> None:
+        """The last round of this process is over; the final model is not written yet."""
+
+    def closed(self) -> None:
+        """No more moments come from this process."""
+
+
+class RoundFiles(Observer):
+    """Writes every round to the run directory: its record first, then the checkpoint that counts it.
+
+    A process that ends between the two leaves a record that no checkpoint counts; resuming drops it.
+    """
+
+    def __init__(self, files: RunDirectory, method: Method, state: RunState) -> None:
+        self._files, self._method, self._state = files, method, state
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        """Keep theta itself, from which the run goes on, and not what is released of it."""
+        self._files.append_round(ended.record)
+        key, method_state = self._state.sampling_key, self._method.state_dict()
+        Checkpoint(ended.theta, ended.record.round, key, method_state).save(self._files.path)

@@ -1,0 +1,105 @@
+"""Three separate nodes train over TLS; whoever is not one of them gets nothing, and no secret is written."""
+
+import http.client
+import json
+import re
+from contextlib import nullcontext
+
+import pytest
+
+from deploy import local
+from deploy.credentials import Store
+from deploy.placements import Loopback, credentials_of
+from deploy.processes import LoopbackFederation
+from deploy.topology import IDENTITY_FILE, SUPERLINK, Federation, services
+from gdpfed.launch.home import free_ports
+from tests.deploy.faulty_federation import FaultyFederation
+
+
+@pytest.fixture(scope="module")
+def running():
+    with LoopbackFederation(Federation.of(3)) as running:
+        yield running
+    assert list(running.home.processes()) == []
+    assert not running.home.path.exists()
+
+
+def test_every_service_says_that_it_is_healthy(running):
+    assert [name for name in running.services if not running.healthy(name)] == []
+
+
+def test_a_plain_text_client_gets_no_answer(running):
+    connection = http.client.HTTPConnection("127.0.0.1", running.place.port(SUPERLINK), timeout=10)
+    connection.request("GET", "/health")
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        connection.getresponse()
+    assert running.healthy(SUPERLINK)
+
+
+@pytest.mark.parametrize(
+    ("has_key", "answer"),
+    [(True, "Failed to activate SuperNode"), (False, "SuperNodes must be registered via the CLI")],
+    ids=["foreign-key", "no-key"],
+)
+def test_a_node_that_nobody_registered_is_refused(running, has_key, answer):
+    """A fourth node with credentials of the right authority; without a key it tries to register itself."""
+    ports = dict(running.place.ports) | dict(
+        zip(("supernode-3", "node-3-superexec"), free_ports(2), strict=True)
+    )
+    place = Loopback(running.home.path, ports)
+    four = {service.name: service for service in services(Federation.of(4, (1.0,)), place)}
+    Store(running.home.path).provide(list(four.values()))
+    words = list(four["supernode-3"].command)
+    if not has_key:
+        at = words.index("--auth-supernode-private-key")
+        del words[at : at + 2]
+    process = running.home.spawn(words, log="supernode-3.log", folder="supernode-3/home")
+    assert process.wait(timeout=60) == 1
+    assert answer in running.log("supernode-3")
+    assert running.control_client().online() == len(running.federation.nodes)
+
+
+def test_a_superexec_with_another_secret_gets_no_work(running):
+    service = running.services["server-superexec"]
+    at = service.command.index("--superexec-auth-secret-file") + 1
+    foreign = running.services["node-0-superexec"].command[at]
+    words = [*service.command[:at], foreign, *service.command[at + 1 :]]
+    words[words.index("--health-server-address") + 1] = f"127.0.0.1:{free_ports(1)[0]}"
+    process = running.home.spawn(words, log="intruder.log", folder="intruder/home")
+    process.wait(timeout=60)
+    assert re.search(r'acquire-task HTTP/1\.1" 401', running.log(SUPERLINK))
+
+
+def test_three_nodes_train(running, tmp_path, monkeypatch, capsys):
+    """All of ``make deploy-local`` but the start, which the other tests share."""
+    monkeypatch.setattr(local, "LoopbackFederation", lambda federation: nullcontext(running))
+    directory = tmp_path / "run"
+    assert local.main(["--nodes", "3", "run.num_rounds=1", f"run.directory={directory}"]) == 0
+    out = capsys.readouterr().out
+    assert "every node is online, over TLS and under its own key" in out
+    assert re.search(r"round 1/1  accuracy \d+\.\d %  epsilon 1.00/1 3.00/3 6.00/6", out)
+    assert re.findall(r"node-\d: its own ledger holds epsilon (.*) sent", out) == [
+        f"{epsilon:.2f} of {epsilon} (1 of 1 updates" for epsilon in (1, 3, 6)
+    ]
+    assert "Every budget held, and the files agree." in out
+    (record,) = (json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines())
+    assert (record["cohort_sizes"], record["survivors"], record["failures"]) == ([1, 1, 1], [3], {})
+    assert record["seconds"].keys() >= {"advertise", "share", "mask", "unmask"}
+    ledger = json.loads((directory / "ledger.json").read_text())
+    assert ledger["participations"] == [{"0": 1}, {"1": 1}, {"2": 1}]
+
+
+def test_a_secret_in_a_log_is_found(running):
+    root = running.home.path
+    key = credentials_of(root, "supernode-1") / IDENTITY_FILE
+    log = root / "careless.log"
+    log.write_text(f"read {key.read_text()}")
+    assert (key, log) in FaultyFederation(running).leaked_secrets()
+    log.unlink()
+
+
+def test_no_secret_is_in_a_log_or_in_a_file_of_a_run(running):
+    faulty = FaultyFederation(running)
+    assert faulty.leaked_secrets() == []
+    names = {path.name for path in faulty.written()}
+    assert names >= {"superlink.log", "supernode-2.log", "node-0-superexec.log", "flower.log", "rounds.jsonl"}

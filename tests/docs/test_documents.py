@@ -1,0 +1,89 @@
+"""The documents name what is there: paths of files, and the order of rooms that the import contract has."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = "imports point one way"
+QUOTED = re.compile(r"`([^`\s]+)`")
+PATH = re.compile(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|toml)")
+ROOM = re.compile(r"^\| (\d+) \| `([^`]+)` \|", re.MULTILINE)
+FOLDER_ROW = re.compile(r"^\| (`[^|]+`) \| [^|]+ \|$", re.MULTILINE)
+NAME = re.compile(r"`([A-Za-z]\w*(?:\.\w+)?)`")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+NUMBERED = re.compile(r"^(\d+)\. `", re.MULTILINE)
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def paths_in(text):
+    """What is quoted and looks like a path of the repository."""
+    return {
+        path for path in QUOTED.findall(text) if re.fullmatch(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|toml)", path)
+    }
+
+
+def folders_of_readme():
+    _, _, table = text_of("README.md").partition("| folder | what is in it |")
+    return [path for row in FOLDER_ROW.findall(table) for path in QUOTED.findall(row)]
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/extending.md"])
+def test_paths_that_are_quoted_exist(name):
+    own_package = "my_extension/"  # The reader's, which docs/extending.md has them write.
+    paths = {path for path in paths_in(text_of(name)) if not path.startswith(own_package)}
+    assert paths
+    assert {path for path in paths if not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(path):
+    links = set(LINK.findall(path.read_text(encoding="utf-8")))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_names_that_the_architecture_quotes_are_in_the_code():
+    code = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("client_app", "conf", "deploy", "gdpfed", "secagg", "server_app")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    words = set(re.findall(r"\w+", code)) | {"gdpfed_plus", "rounds.jsonl", "pyproject.toml"}
+    quoted = set(NAME.findall(text_of("ARCHITECTURE.md")))
+    assert len(quoted) > 50
+    assert {name for name in quoted - words if not set(name.split(".")) <= words} == set()
+
+
+def test_folders_of_the_readme_exist():
+    folders = folders_of_readme()
+    assert len(folders) > 10
+    assert [path for path in folders if not (ROOT / path).is_dir()] == []
+
+
+def test_rooms_stand_in_the_order_of_the_import_contract():
+    contracts = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["name"] == LAYERS)
+    rooms = [(int(floor), path) for floor, path in ROOM.findall(text_of("ARCHITECTURE.md"))]
+    assert [floor for floor, _ in rooms] == sorted((floor for floor, _ in rooms), reverse=True)
+    for floor, layer in enumerate(reversed(layers), start=1):
+        named = {
+            path.removesuffix(".py").rstrip("/").replace("/", ".") for own, path in rooms if own == floor
+        }
+        assert named == {module.strip() for module in layer.split("|")}
+    assert max(floor for floor, _ in rooms) == len(layers)
+
+
+def test_the_way_of_theta_is_as_long_as_it_says():
+    _, _, section = text_of("ARCHITECTURE.md").partition("## The way of theta")
+    out, back = section.split("Back to the loop")
+    back, in_process = back.split("In process, steps")
+    lengths = [int(NUMBERED.findall(part)[-1]) for part in (out, back, in_process)]
+    walls = [part.count("then the wall") for part in (out, back)]
+    assert f"{lengths[0]} files and {walls[0]} crossings of the wall out" in " ".join(section.split())
+    assert f"{lengths[1]} files and {walls[1]} crossings back" in " ".join(section.split())
+    assert f"{lengths[2]} files in process" in " ".join(section.split())

@@ -1,0 +1,130 @@
+"""Run directories of another format are refused in one line, and no byte of them changes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from conf.load import load as load_config
+from gdpfed.audit import run_files
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.cli import main
+from gdpfed.errors import AuditError, RunError
+from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.formats import FORMAT_VERSION
+from gdpfed.runs.records import read_rounds
+from gdpfed.simulation import simulate
+from testing.small_runs import files_in, run
+
+FIRST_FORMAT = Path(__file__).parent / "fixtures" / "run_of_version_1"
+FIRST_OVERRIDES = (
+    "dataset=digits",
+    "dataset.num_clients=12",
+    "method=dp_fedavg",
+    "privacy.sampling_rate=0.8",
+    "privacy.delta=1e-3",
+    "privacy.accountant=rdp",
+    "secagg=off",
+    "run.num_rounds=4",
+)
+VERSIONED = ("plan.json", "assignment.json", "rounds.jsonl", "checkpoint.safetensors")
+OTHERS = (1, FORMAT_VERSION + 1)
+
+
+@pytest.fixture(scope="module")
+def paused(tmp_path_factory):
+    """A run of three rounds that is paused after the second, in process."""
+    directory = tmp_path_factory.mktemp("formats") / "run"
+    simulate(config(f"run.directory={directory}", "run.stop_after_round=2"))
+    return directory
+
+
+def config(*overrides):
+    return load_config(
+        ["dataset.num_clients=12", "method=fedavg", "secagg=off", "run.num_rounds=3", *overrides]
+    )
+
+
+def test_the_audit_reads_the_format_that_runs_have():
+    assert run_files.FORMAT_VERSION == FORMAT_VERSION
+
+
+@pytest.mark.parametrize("command", ["simulate", "run", "audit", "report"])
+def test_a_run_of_the_first_format_is_refused_and_stays_as_it_is(tmp_path, capsys, command):
+    directory = tmp_path / "run"
+    shutil.copytree(FIRST_FORMAT, directory)
+    trains = command in ("simulate", "run")
+    words = [*FIRST_OVERRIDES, f"run.resume={directory}"] if trains else [str(directory)]
+    assert main([command, *words]) == 1
+    error = capsys.readouterr().err
+    assert f"{directory / 'plan.json'} has format version 1, and this " in error
+    assert "reads version 2: use the gdpfed that wrote the run" in error
+    assert error.count("\n") == 1
+    assert {path.relative_to(directory): data for path, data in files_in(directory).items()} == {
+        path.relative_to(FIRST_FORMAT): data for path, data in files_in(FIRST_FORMAT).items()
+    }
+
+
+def test_flower_is_asked_nothing_for_a_run_of_the_first_format(tmp_path):
+    shutil.copytree(FIRST_FORMAT, tmp_path / "run")
+    before = files_in(tmp_path)
+    with pytest.raises(RunError, match=r"plan.json has format version 1"):
+        run(tmp_path / "run", FIRST_OVERRIDES, resume=True)
+    assert files_in(tmp_path) == before
+
+
+def test_every_file_names_the_format(paused):
+    for name in ("plan.json", "assignment.json"):
+        assert json.loads((paused / name).read_text())["version"] == FORMAT_VERSION
+    for line in (paused / "rounds.jsonl").read_text().splitlines():
+        assert json.loads(line)["version"] == FORMAT_VERSION
+    data = (paused / "checkpoint.safetensors").read_bytes()
+    assert header(data)["version"] == str(FORMAT_VERSION)
+
+
+def header(data):
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length])["__metadata__"]
+
+
+def relabel(path, version):
+    """Have one file of a run name another version; the first format names none."""
+    data = path.read_bytes()
+    if path.suffix == ".safetensors":
+        path.write_bytes(save(load(data), relabelled(header(data), str(version))))
+    else:
+        text = data.decode()
+        documents = text.splitlines() if path.suffix == ".jsonl" else [text]
+        changed = [json.dumps(relabelled(json.loads(each), version)) for each in documents]
+        path.write_text("".join(f"{each}\n" for each in changed))
+
+
+def relabelled(values, version):
+    kept = {key: value for key, value in values.items() if key != "version"}
+    return kept if version in (1, "1") else {"version": version, **kept}
+
+
+@pytest.mark.parametrize("name", VERSIONED)
+@pytest.mark.parametrize("version", OTHERS)
+def test_one_file_of_another_format_is_refused(tmp_path, paused, name, version):
+    directory = tmp_path / "run"
+    shutil.copytree(paused, directory)
+    relabel(directory / name, version)
+    before = files_in(directory)
+    words = rf"{name} has format version {version}, and this \w+ reads version {FORMAT_VERSION}: "
+    with pytest.raises(RunError, match=words) as raised:
+        simulate(config(f"run.resume={directory}"))
+    assert "\n" not in str(raised.value)
+    if name != "checkpoint.safetensors":
+        with pytest.raises(AuditError, match=words):
+            audit_run(directory)
+    assert files_in(directory) == before
+
+
+def test_a_checkpoint_reads_back(paused):
+    checkpoint = Checkpoint.load(paused)
+    assert checkpoint.completed_rounds == len(read_rounds(paused)) == 2
+    assert checkpoint.theta.dtype == np.float32
