@@ -105,7 +105,7 @@ class RoundLoop:
         cohorts = self._cohorts(index, present)
         ledger.open_round(index, cohorts)
         self.files.save_ledger(ledger)
-        start, done = theta, list[ClientSum]()
+        start, sums = theta, list[ClientSum]()
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
             if index + 1 == end:
@@ -116,14 +116,13 @@ class RoundLoop:
 
         def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
             charged = ledger.charge(index, requests)
-            sums = self.fleet.sum_updates(order, charged, upcoming=upcoming)
-            pairs = zip(sums, charged, strict=True)
-            done.extend(replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs)
-            return sums
+            summed = self.fleet.sum_updates(order, charged, upcoming=upcoming)
+            pairs = zip(summed, charged, strict=True)
+            sums.extend(replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs)
+            return summed
 
         theta, _ = self.method.round(theta, index, cohorts, sum_updates)
         ledger.close_round()
-        sums = done
         failures = {each.name: each.failure for each in sums if each.failure is not None}
         sizes = [len(cohort) for cohort in cohorts]
         return theta, _Outcome(sizes, failures, self._reachable(present), sums)
