@@ -9,7 +9,13 @@ from scipy.stats import norm
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.pld import pld_epsilon
-from gdpfed.privacy.accountants.rdp import POISSON_ORDERS, _poisson_renyi
+from gdpfed.privacy.accountants.rdp import (
+    POISSON_ORDERS,
+    _poisson_renyi,
+    epsilon_of_renyi,
+    rdp_epsilon,
+    renyi_curve,
+)
 from gdpfed.privacy.accountants.server_view import epsilon_against_server, participations_quantile
 from gdpfed.privacy.events import SampledGaussian
 from tests.privacy.loss_distribution import least_epsilon
@@ -114,6 +120,18 @@ def test_renyi_curve_agrees_with_numerical_integration(order):
         assert curve == pytest.approx(exact, rel=1e-6)
     else:  # dp-accounting adds up the absolute values of an alternating series
         assert exact <= curve <= 1.2 * exact
+
+
+@pytest.mark.parametrize("sigma", [0.4, 0.7, 1.3, 4.0, 20.0])
+@pytest.mark.parametrize("rate", [1e-7, 0.003, 0.1, 0.6, 1.0])
+def test_the_orders_left_out_change_nothing(rate, sigma):
+    noised = mechanism(sigma, rate=rate)
+    for rounds, delta in ((1, 1e-3), (50, DELTA), (2000, 1e-8)):
+        all_orders = {order: rounds * renyi for order, renyi in renyi_curve(noised).items()}
+        assert rdp_epsilon(noised, rounds, delta) == epsilon_of_renyi(all_orders, delta)
+        whole = {order: renyi for order, renyi in all_orders.items() if order == int(order)}
+        found = rdp_epsilon(noised, rounds, delta, keeps=lambda order: order == int(order))
+        assert found == epsilon_of_renyi(whole, delta)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
