@@ -144,7 +144,7 @@ def _fixed_size_renyi(mechanism: SampledGaussian) -> tuple[float, ...]:
     return _without_replacement_renyi(multiplier, mechanism.cohort_size, mechanism.group_size)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _poisson_renyi(
     noise_multiplier: float, sampling_rate: float, orders: tuple[float, ...] = POISSON_ORDERS
 ) -> tuple[float, ...]:
