@@ -107,7 +107,8 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
 
 
 def _suggestion(key: str, known: Sequence[str], overrides: Sequence[str]) -> str:
-    owners = [name for name in method_configs() if key in _known_keys([*overrides, f"method={name}"])]
+    methods = method_configs() if key.startswith("method.") else ()
+    owners = [name for name in methods if key in _known_keys([*overrides, f"method={name}"])]
     if owners:
         return f" for this method; it belongs to method={' or method='.join(owners)}"
     near = difflib.get_close_matches(key, known, n=1)

@@ -1,7 +1,9 @@
 """Registries of what the configuration chooses by name; other packages can add to them."""
 
+import sys
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -77,7 +79,8 @@ class Registry(Generic[T]):
 
     def _declared(self) -> list[EntryPoint]:
         """Return the built-in items and all entry points; one that is found twice on the path counts once."""
-        return list(dict.fromkeys([*self._built_in, *entry_points(group=self.entry_point_group)]))
+        found = _entry_points(self.entry_point_group, tuple(sys.path))
+        return list(dict.fromkeys([*self._built_in, *found]))
 
     def _item(self, name: str, all_declared: list[EntryPoint]) -> T:
         declared = [point for point in all_declared if point.name == name]
@@ -101,6 +104,12 @@ class Registry(Generic[T]):
                 f"{type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
         return item
+
+
+@lru_cache(maxsize=32)
+def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """Return a group's entry points of all packages on the path of modules, which is searched once."""
+    return entry_points(group=group)
 
 
 def _owner(point: EntryPoint) -> str:
