@@ -4,6 +4,8 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS ?= never
+# Flower starts a process for each message to each node: without compiled files each would compile us anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv demo test lint types imports check test-faults test-defences bench pfl-environment compose-check deploy-local fuzz clean
 
@@ -21,7 +23,7 @@ help:
 	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
-	@echo "make fuzz    a million damaged messages into every decoder of secagg"
+	@echo "make fuzz    a million damaged messages into every decoder of secagg, and a million over Flower"
 	@echo "make venv    only make .venv from uv.lock"
 	@echo "make clean   remove everything that make made, except runs/"
 
@@ -61,7 +63,7 @@ test:
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-faults: venv
-	$(BIN)/pytest -m "slow or not slow" tests/deploy
+	$(BIN)/pytest -m "slow or not slow" tests/deploy tests/client_app/test_plain.py
 
 test-defences: venv
 	$(BIN)/python -m tests.deploy.defences
@@ -85,6 +87,7 @@ compose-check: venv
 
 fuzz: venv
 	SECAGG_FUZZ_INPUTS=70000 $(BIN)/pytest tests/secagg/test_fuzz.py
+	FLOWER_FUZZ_MESSAGES=500000 $(BIN)/pytest --timeout 0 tests/server_app/test_damaged_messages.py
 
 clean:
 	rm -rf .venv benchmarks/simulation/pfl_environment/.venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache

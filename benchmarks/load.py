@@ -32,6 +32,7 @@ from gdpfed.report.table import Table
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.records import RoundRecord, read_rounds
 from secagg import ClientSession, MaskedSum, ServerSession
+from secagg.client_keys import draw_noise
 from server_app.train import train
 from testing.local_grid import LocalGrid
 from testing.small_runs import grid_of_owners
@@ -66,9 +67,15 @@ class Watch:
         """Within, every session and every round says what it does."""
         mask, result, append = ClientSession.mask, ServerSession.result, RunDirectory.append_round
 
-        def mask_and_note(session: ClientSession, residues: npt.NDArray[np.uint32], *context: bytes) -> bytes:
-            self.put_in[session.client_id] = residues.copy()
-            return mask(session, residues, *context)
+        def mask_and_note(
+            session: ClientSession,
+            steps: npt.NDArray[np.int64],
+            *context: bytes,
+            noise: npt.NDArray[np.int64] | None = None,
+        ) -> bytes:
+            added = draw_noise(session._state) if noise is None else noise
+            self.put_in[session.client_id] = (steps + added).astype(np.uint32)
+            return mask(session, steps, *context, noise=noise)
 
         def result_and_compare(session: ServerSession) -> MaskedSum:
             summed = result(session)

@@ -16,11 +16,11 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
 from client_app import budget
-from client_app.identity import make_identity
-from client_app.request import StageRequest
+from client_app.identity import prove
+from client_app.node_config import NodeConfigError, check_settings
 from client_app.session import MASKED_SLOT, erase_session
-from client_app.settings import NodeConfigError, budget_of, check_data, client_id_of
-from client_app.stages import HANDLERS
+from client_app.settings import budget_of, check_data, client_id_of
+from client_app.stages import answer_stage
 from gdpfed.clients.messages import (
     BEGIN,
     CHECK,
@@ -32,16 +32,20 @@ from gdpfed.clients.messages import (
     REFUSAL_RECORD,
     STAGES,
     UNMASK,
+    one_line,
 )
 from gdpfed.errors import PrivacyError
-from secagg import SecAggError
+from secagg import EncodingError, SecAggError
 
 app = ClientApp()
 
 Query = Callable[[Message, Context], RecordDict]
 
-# Their texts tell of the protocol, of the node's configuration, budgets and terms, and never of data.
+# Their texts tell of the protocol, of the node's configuration and of the terms of this run. They tell
+# neither of data nor of what other runs have cost. An error of encoding is none of them: it may name a
+# coordinate.
 PUBLIC_ERRORS = (SecAggError, NodeConfigError, PrivacyError)
+SECRET_ERRORS = (EncodingError,)
 
 
 def answering(query: Query) -> Callable[[Message, Context], Message]:
@@ -50,6 +54,7 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
     @wraps(query)
     def answer(message: Message, context: Context) -> Message:
         try:
+            check_settings(context.node_config)
             content = query(message, context)
         except Exception as error:
             reason = _refused(message.metadata.message_type, error)
@@ -61,16 +66,16 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
 
 def _refused(what: str, error: Exception) -> str:
     """Return what the server may read of an error: only its kind if its text might tell of the data."""
-    log(ERROR, "refused %s: %s", what, error)
-    if isinstance(error, PUBLIC_ERRORS):
-        return str(error)
+    log(ERROR, "refused %s: %s", one_line(what), one_line(str(error)))
+    if isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS):
+        return one_line(str(error))
     return f"{type(error).__name__}, see the log of the client"
 
 
 @app.query(JOIN)
 @answering
 def join(message: Message, context: Context) -> RecordDict:
-    """Say which client this node is, what budget it has of its own and, in active mode, how it signs."""
+    """Say which client this node is, what budget it has of its own and, if asked, prove its key."""
     answer = ConfigRecord({"client_id": client_id_of(context)})
     check_data(context)
     own = budget_of(context)
@@ -78,8 +83,7 @@ def join(message: Message, context: Context) -> RecordDict:
         budget.check_ledger(own)
         answer["epsilon"], answer["delta"] = own.epsilon, own.delta
     question = message.content.get(CLIENT_RECORD)
-    if isinstance(question, ConfigRecord) and question.get("mode") == "active":
-        answer["identity"] = make_identity(context).public_bytes()
+    answer.update(prove(context, question if isinstance(question, ConfigRecord) else ConfigRecord()))
     return RecordDict({CLIENT_RECORD: answer})
 
 
@@ -117,7 +121,7 @@ def answer_stages(message: Message, context: Context) -> Message:
 
 def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord:
     try:
-        return ConfigRecord({DATA: HANDLERS[stage](StageRequest.of(content, stage), context)})
+        return ConfigRecord({DATA: answer_stage(stage, content, context)})
     except Exception as error:
         return ConfigRecord({REFUSAL: _refused(stage, error)})
 

@@ -5,10 +5,12 @@ once all have said yes it *begins* the run, and each client charges it in full; 
 its round is written down. So a crash anywhere leaves more charged than was sent, never less.
 """
 
+from logging import ERROR
 from math import ceil, isinf
 from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, RecordDict
+from flwr.common.logger import log
 
 from client_app.ledger_file import locked_ledger
 from client_app.request import RoundOfRun
@@ -30,7 +32,11 @@ ROUNDING = 1e-9
 
 
 class BudgetRefusedError(PrivacyError):
-    """A request of the server would break the client's budget or the terms. Its text tells of no data."""
+    """A request of the server would break the client's budget or the terms.
+
+    Its text goes to the server, so it tells of no data and not of what other runs have cost this client.
+    Those figures are in the node's own log.
+    """
 
 
 def terms_in(content: RecordDict) -> Terms:
@@ -106,18 +112,30 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
         )
     if not terms.sums_hidden:
         raise BudgetRefusedError(VISIBLE_UPDATES)
-    alone = ledger.epsilon(budget.delta)
-    epsilon = ledger.epsilon(budget.delta, also=terms)
-    if epsilon > budget.epsilon:
-        raise BudgetRefusedError(
-            f"{_in_words(terms)} would take this client from epsilon {alone:.4g} to "
-            f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {budget.epsilon:g} "
-            f"(the plan's delta is {terms.delta:.3g})"
-        )
+    reason = _beyond_budget(budget, ledger, terms)
+    if reason:
+        log(ERROR, "%s", reason)
+        raise BudgetRefusedError("this run does not fit this client's own budget")
+
+
+def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
+    """Say with its figures why a run does not fit the budget; an empty string if it does."""
+    try:
+        alone = ledger.epsilon(budget.delta)
+        epsilon = ledger.epsilon(budget.delta, also=terms)
+    except PrivacyError as error:
+        return f"{_in_words(terms)} cannot be added to this ledger: {error}"
+    if epsilon <= budget.epsilon:
+        return ""
+    return (
+        f"{_in_words(terms)} would take this client from epsilon {alone:.4g} to "
+        f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {budget.epsilon:g} "
+        f"(the plan's delta is {terms.delta:.3g})"
+    )
 
 
 def _in_words(terms: Terms) -> str:
-    """Describe in words what the terms charge, for an error."""
+    """Describe in words what the terms charge."""
     event = terms.event(terms.first_round)
     return (
         f"{terms.num_rounds - terms.first_round} rounds at rate {event.sampling_rate:.4g} with noise "
@@ -136,10 +154,13 @@ def _check_sum(
         return terms
     figure = ledger.epsilon_against_server(budget.delta, one_more_in=(round_of_run.run, round_of_run.index))
     if figure > budget.max_epsilon_against_server:
-        raise BudgetRefusedError(
-            f"one more update would take this client to epsilon {figure:.4g} against the server, above its "
-            f"own limit of {budget.max_epsilon_against_server:g}"
+        log(
+            ERROR,
+            "one more update takes this client to epsilon %.4g against the server, above its own limit of %g",
+            figure,
+            budget.max_epsilon_against_server,
         )
+        raise BudgetRefusedError("one more update does not fit this client's own limit against the server")
     return terms
 
 

@@ -1,69 +1,181 @@
 """A client's signing key and the roster of all, for sums with a server that may lie.
 
-The roster says which key is whose, so the server must not choose it. Give every node the same file by
-``--node-config "roster-file=..."`` (JSON, client id to hexadecimal key). Without one, as in simulation,
-a node takes the first roster it is sent and refuses any other for the rest of the run.
+The roster says which key is whose, so the server must not choose it. A node is started with its own key, with
+the roster that the consortium has signed, and with the consortium's public key::
+
+    identity-file='/keys/node-3.key' roster-file='/keys/roster.json' consortium-key='/keys/consortium.pub'
+
+With ``roster-file=first-seen`` in their place it takes the first roster that the server sends in a run, and
+refuses every other one: against a server that lies from the start that is nothing. In Flower's simulation
+backend, where nobody starts nodes, that is what holds. A node that was told none of these signs nothing.
 """
 
-import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from client_app.settings import NodeConfigError
-from gdpfed.clients.messages import ROSTER_RECORD
-from secagg import Identity, RemoteProtocolError
+from client_app.node_config import (
+    CLIENT_ID_KEY,
+    CONSORTIUM_KEY,
+    IDENTITY_FILE_KEY,
+    ROSTER_FILE_KEY,
+    NodeConfigError,
+)
+from client_app.settings import client_id_of, mode_of
+from client_app.simulation_backend import in_flowers_simulation
+from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, ROSTER_RECORD, SIGNATURE
+from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
+from secagg import ACTIVE, Identity, RemoteProtocolError, Roster, RosterError
+from secagg.identity import CHALLENGE_BYTES, join_statement
 
+SETTINGS = (IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY)
+FIRST_SEEN = "first-seen"
+REMEDY = (
+    "make a key with 'gdpfed identity new FILE', send its public key to the consortium, and start the node "
+    f"with {IDENTITY_FILE_KEY}, with the consortium's signed roster as {ROSTER_FILE_KEY} and with its public "
+    f"key as {CONSORTIUM_KEY}; or with {ROSTER_FILE_KEY}={FIRST_SEEN}, which believes the roster that the "
+    "server sends"
+)
+
+# Of a node without a file of its own: in the state of the run, and gone with it.
 IDENTITY_KEY = "secagg-identity"
 ROSTER_KEY = "secagg-roster"
-ROSTER_FILE = "roster-file"
 
 
-def make_identity(context: Context) -> Identity:
-    """This client's identity, made at its first use in a run."""
+@dataclass(frozen=True)
+class Trust:
+    """By what a node knows who signs.
+
+    Attributes:
+        identity: its own key; None draws one in each run.
+        roster: the consortium's; None takes the first that the server sends.
+    """
+
+    identity: Identity | None
+    roster: Roster | None
+
+
+def trust_of(context: Context) -> Trust | None:
+    """What the node's settings say; None for a node that was told nothing, and that signs nothing.
+
+    Raises:
+        NodeConfigError: settings without those that they need, files that cannot be used, a roster that the
+            consortium has not signed, or one that has not this node's key for this client.
+    """
+    config = context.node_config
+    given = [key for key in SETTINGS if key in config]
+    if not given:
+        return Trust(None, None) if in_flowers_simulation() else None
+    first_seen = config.get(ROSTER_FILE_KEY) == FIRST_SEEN
+    if first_seen and CONSORTIUM_KEY in config:
+        raise NodeConfigError(
+            f"{CONSORTIUM_KEY} goes with a signed roster, not with {ROSTER_FILE_KEY}={FIRST_SEEN}: leave one "
+            "out"
+        )
+    missing = [key for key in SETTINGS if key not in config]
+    if missing and not first_seen:
+        raise NodeConfigError(f"{given[0]} is given without {missing[0]}: {REMEDY}")
+    try:
+        identity = read_identity(_path(context, IDENTITY_FILE_KEY)) if IDENTITY_FILE_KEY in config else None
+        if identity is None or first_seen:
+            return Trust(identity, None)
+        consortium = public_key_of(str(config[CONSORTIUM_KEY]))
+        roster = read_roster(_path(context, ROSTER_FILE_KEY), consortium)
+    except IdentityError as error:
+        raise NodeConfigError(str(error)) from None
+    client_id = client_id_of(context)
+    if roster.get(client_id) != identity.public_bytes():
+        raise NodeConfigError(
+            f"{ROSTER_FILE_KEY}={config[ROSTER_FILE_KEY]} has not this node's key, "
+            f"{identity.public_bytes().hex()}, for client {client_id}: set {CLIENT_ID_KEY} or "
+            f"{IDENTITY_FILE_KEY} right, or ask the consortium for a roster with it"
+        )
+    return Trust(identity, roster)
+
+
+def prove(context: Context, question: ConfigRecord) -> dict[str, bytes]:
+    """Return the part of this node's answer by which the server knows it: its key, and a signature by it.
+
+    Nothing where neither the server nor the node itself wants signatures.
+
+    Raises:
+        NodeConfigError: a node that has no identity where one is wanted, or goes by another roster.
+    """
+    trust = trust_of(context)
+    challenge, digest = question.get(CHALLENGE), question.get(ROSTER_DIGEST)
+    if trust is None and (mode_of(context) == ACTIVE or challenge is not None):
+        who = "this run wants nodes that sign" if challenge is not None else f"secagg-mode={ACTIVE}"
+        raise NodeConfigError(f"{who}, and this node has no identity: {REMEDY}")
+    if trust is None or challenge is None:
+        return {}
+    if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_BYTES:
+        raise NodeConfigError(f"the server's challenge is not {CHALLENGE_BYTES} bytes")
+    if not isinstance(digest, bytes):
+        raise NodeConfigError("the server does not say by which roster it goes")
+    if digest and (trust.roster is None or digest != trust.roster.digest):
+        own = f"{ROSTER_FILE_KEY}={FIRST_SEEN}" if trust.roster is None else trust.roster.digest.hex()[:16]
+        raise NodeConfigError(
+            f"the server goes by the consortium's roster {digest.hex()[:16]}, and this node by {own}: give "
+            "both the same file"
+        )
+    identity = trust.identity or _drawn_identity(context)
+    statement = join_statement(str(context.run_id), challenge, client_id_of(context), digest)
+    return {IDENTITY: identity.public_bytes(), SIGNATURE: identity.sign(statement)}
+
+
+def signing_of(context: Context) -> tuple[Identity | None, Roster | None]:
+    """This client's key, and the roster that it goes by; None for what it has not, or not yet."""
+    trust = trust_of(context)
+    if trust is None:
+        return None, None
+    return trust.identity or _kept_identity(context), trust.roster or _kept_roster(context)
+
+
+def accept_roster(context: Context, content: RecordDict) -> None:
+    """Take the roster of a message if this node takes any and it is the first; refuse one that differs.
+
+    Raises:
+        RemoteProtocolError: another roster than before, or than the consortium's.
+    """
+    record, trust = content.get(ROSTER_RECORD), trust_of(context)
+    if not isinstance(record, ConfigRecord) or trust is None:
+        return
+    sent, known = _roster(record), trust.roster or _kept_roster(context)
+    if known is None:
+        context.state[ROSTER_KEY] = ConfigRecord(dict(record))
+    elif known != sent:
+        raise RemoteProtocolError("advertise", None, "the roster of identities is another one than before")
+
+
+def _path(context: Context, key: str) -> Path:
+    return Path(str(context.node_config[key])).expanduser()
+
+
+def _drawn_identity(context: Context) -> Identity:
+    """The key of a node without a file, made at its first use in a run."""
     if IDENTITY_KEY not in context.state:
         context.state[IDENTITY_KEY] = ConfigRecord({"private": os.urandom(32)})
-    identity = identity_of(context)
+    identity = _kept_identity(context)
     if identity is None:
         raise NodeConfigError(f"the state of this node holds no key under {IDENTITY_KEY}: restart the node")
     return identity
 
 
-def identity_of(context: Context) -> Identity | None:
-    """This client's identity if it has made one."""
+def _kept_identity(context: Context) -> Identity | None:
     record = context.state.get(IDENTITY_KEY)
     private = record.get("private") if isinstance(record, ConfigRecord) else None
     return Identity(private) if isinstance(private, bytes) else None
 
 
-def roster_of(context: Context) -> Mapping[int, bytes] | None:
-    """The roster that this client goes by; None before it has one."""
-    path = context.node_config.get(ROSTER_FILE)
-    if path is not None:
-        return _roster_from_file(Path(str(path)))
+def _kept_roster(context: Context) -> Roster | None:
     record = context.state.get(ROSTER_KEY)
     return _roster(record) if isinstance(record, ConfigRecord) else None
 
 
-def accept_roster(context: Context, content: RecordDict) -> None:
-    """Take the roster of a message if it is the first; refuse one that differs.
-
-    Raises:
-        RemoteProtocolError: another roster than before, or than the node's own file.
-    """
-    record = content.get(ROSTER_RECORD)
-    if not isinstance(record, ConfigRecord):
-        return
-    known = roster_of(context)
-    if known is None:
-        context.state[ROSTER_KEY] = ConfigRecord(dict(record))
-    elif known != _roster(record):
-        raise RemoteProtocolError("advertise", None, "the roster of identities is another one than before")
-
-
-def _roster(record: ConfigRecord) -> dict[int, bytes]:
+def _roster(record: Mapping[str, object]) -> Roster:
     clients, keys = record.get("clients"), record.get("keys")
     if not isinstance(clients, list) or not isinstance(keys, list) or len(clients) != len(keys):
         raise RemoteProtocolError("advertise", None, "the roster has not one key for each client")
@@ -71,12 +183,7 @@ def _roster(record: ConfigRecord) -> dict[int, bytes]:
     roster = {c: k for c, k in pairs if isinstance(c, int) and isinstance(k, bytes)}
     if len(roster) != len(pairs):
         raise RemoteProtocolError("advertise", None, "the roster names a client twice or by no number")
-    return roster
-
-
-def _roster_from_file(path: Path) -> dict[int, bytes]:
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        return {int(client_id): bytes.fromhex(key) for client_id, key in entries.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise NodeConfigError(f"{ROSTER_FILE}={path} cannot be read as a roster: {error}") from None
+        return Roster(roster)
+    except RosterError as error:
+        raise RemoteProtocolError("advertise", None, f"no roster: {error}") from None

@@ -1,22 +1,21 @@
 """A client's ledger on its own disk: never half written, and used by one process at a time."""
 
-import fcntl
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from logging import ERROR
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from client_app.settings import NodeConfigError
+from flwr.common.logger import log
+
+from client_app.node_config import LEDGER_KEY, NodeConfigError
+from client_app.node_file import NodeFile
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.client import ClientLedger
-from gdpfed.runs.write_whole import PRIVATE_MODE, write_whole
 
-LOCK_SECONDS = 30.0
-POLL_SECONDS = 0.05
 OPENED = b"The ledger beside this file has been opened: if it is gone, it was lost.\n"
 
 
@@ -39,10 +38,7 @@ class LedgerFile:
         """
         body = self.ledger.to_dict()
         data = json.dumps({"ledger": body, "sha256": _digest(body)}, indent=1) + "\n"
-        try:
-            write_whole(self.path, data.encode(), mode=PRIVATE_MODE)
-        except OSError as error:
-            raise LedgerError(f"ledger={self.path} cannot be written: {error.strerror}") from None
+        _file(self.path).write(data.encode())
 
 
 @contextmanager
@@ -52,14 +48,7 @@ def locked_ledger(path: Path) -> Iterator[LedgerFile]:
     Raises:
         LedgerError: it is damaged, lost, in other hands, or its directory does not exist.
     """
-    try:
-        lock = path.with_name(f"{path.name}.lock").open("a+b")
-    except OSError as error:
-        raise LedgerError(
-            f"ledger={path} cannot be opened ({error.strerror}): name a file in an existing directory"
-        ) from None
-    with lock:
-        _wait_for(lock, path)
+    with _file(path).locked() as lock:
         lock.seek(0)
         file = LedgerFile(path, _load(path, opened=lock.read() == OPENED))
         if not path.exists():
@@ -69,20 +58,8 @@ def locked_ledger(path: Path) -> Iterator[LedgerFile]:
         yield file
 
 
-def _wait_for(lock: BinaryIO, path: Path) -> None:
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise LedgerError(
-                    f"ledger={path} has been locked by another process for {LOCK_SECONDS:g} seconds: "
-                    "give every node a ledger of its own"
-                ) from None
-            time.sleep(POLL_SECONDS)
-        else:
-            return
+def _file(path: Path) -> NodeFile:
+    return NodeFile(path, LEDGER_KEY, LedgerError)
 
 
 def _load(path: Path, *, opened: bool) -> ClientLedger:
@@ -101,7 +78,11 @@ def _load(path: Path, *, opened: bool) -> ClientLedger:
             ) from None
         return ClientLedger()
     except (OSError, ValueError) as error:
-        raise LedgerError(f"ledger={path} is damaged ({error}): restore it from a copy") from None
+        # The server may read the text of a LedgerError, and what is in a ledger is not for it.
+        log(ERROR, "ledger=%s is damaged: %s", path, error)
+        raise LedgerError(
+            f"ledger={path} is damaged (this client's log says how): restore it from a copy"
+        ) from None
 
 
 def _digest(body: Any) -> str:

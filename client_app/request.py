@@ -7,6 +7,8 @@ from flwr.app import ConfigRecord, RecordDict
 from gdpfed.clients.messages import DATA, ROUND, RUN
 from secagg import RemoteProtocolError
 
+MOST_ROUNDS = 2**31
+
 
 @dataclass(frozen=True)
 class RoundOfRun:
@@ -42,7 +44,7 @@ class StageRequest:
         data, run, index = (fields.get(name) for name in (DATA, RUN, ROUND))
         if not isinstance(data, bytes):
             raise RemoteProtocolError(stage, None, f"record {stage} holds no bytes")
-        if not isinstance(run, str) or not isinstance(index, int):
+        if not isinstance(run, str) or type(index) is not int or not 0 <= index < MOST_ROUNDS:
             reason = f"run {run!r}, round {index!r}: the message does not say which round it is of"
             raise RemoteProtocolError(stage, None, reason)
         return cls(data, RoundOfRun(run, index), content)

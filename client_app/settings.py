@@ -4,26 +4,34 @@ import math
 from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.common.logger import log
 
-from gdpfed.errors import InputError, LearningError
+from client_app.node_config import (
+    CAP_KEY,
+    CLIENT_ID_KEY,
+    DATA_KEY,
+    DELTA_KEY,
+    EPSILON_KEY,
+    LEDGER_KEY,
+    LIMITS,
+    MODE_KEY,
+    SESSION_FILE_KEY,
+    SESSION_SECONDS_KEY,
+)
+from client_app.node_config import NodeConfigError as NodeConfigError
+from client_app.simulation_backend import in_flowers_simulation
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.own import read_own
 from secagg import ClientPolicy
-
-CLIENT_ID_KEY = "partition-id"
-EPSILON_KEY = "epsilon"
-DELTA_KEY = "delta"
-LEDGER_KEY = "ledger"
-CAP_KEY = "max-epsilon-against-server"
-DATA_KEY = "data"
+from secagg.parameters import CURIOUS, OFF
 
 DEFAULT_DELTA = 1e-5
-
-
-class NodeConfigError(InputError):
-    """A node configuration that cannot be used; the message names the key and the remedy."""
+DEFAULT_LIMITS: dict[str, Any] = {"minimum_cohort": 2, "maximum_dropout_fraction": 0.5}
+DEFAULT_SESSION_SECONDS = 86400.0
+SESSIONS_SUFFIX = ".sessions"
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ def client_id_of(context: Context) -> int:
         NodeConfigError: the node was started without ``partition-id``.
     """
     client_id = context.node_config.get(CLIENT_ID_KEY)
-    if not isinstance(client_id, int) or client_id < 0:
+    if type(client_id) is not int:
         raise NodeConfigError(
             f"{CLIENT_ID_KEY} is {client_id!r}: start the node with "
             f'--node-config "{CLIENT_ID_KEY}=<number of the client, from 0>"'
@@ -57,21 +65,46 @@ def client_id_of(context: Context) -> int:
     return client_id
 
 
-def policy_of(context: Context) -> ClientPolicy:
-    """The node's own limits on a sum.
+def mode_of(context: Context) -> str:
+    """Return how much the node trusts the server: off, curious or active.
 
-    The keys are ``minimum-cohort``, ``maximum-dropout-fraction``, ``minimum-noise-multiplier``,
-    ``secagg-mode`` (active refuses sums without signatures) and ``corrupt-fraction`` (what a sparse
-    graph must withstand).
+    What its operator says counts, and without a word it is curious. Off, which lets updates leave in clear,
+    is also the mode of a node of Flower's simulation backend, which nobody starts.
+    """
+    said = context.node_config.get(MODE_KEY)
+    if said is not None:
+        return str(said)
+    return OFF if in_flowers_simulation() else CURIOUS
+
+
+def policy_of(context: Context) -> ClientPolicy:
+    """The node's own limits on a sum under secure aggregation, see ``LIMITS``.
+
+    Raises:
+        NodeConfigError: limits that no sum, or every sum, would meet by mistake.
     """
     config = context.node_config
-    return ClientPolicy(
-        minimum_cohort=int(config.get("minimum-cohort", 2)),
-        maximum_dropout_fraction=float(config.get("maximum-dropout-fraction", 0.5)),
-        minimum_noise_multiplier=float(config.get("minimum-noise-multiplier", 0.0)),
-        mode=str(config.get("secagg-mode", "curious")),
-        corrupt_fraction=float(config.get("corrupt-fraction", 0.0)),
-    )
+    limits: dict[str, Any] = {key.replace("-", "_"): config[key] for key in LIMITS if key in config}
+    try:
+        return ClientPolicy(**(DEFAULT_LIMITS | limits), mode=mode_of(context))
+    except ValueError as error:
+        raise NodeConfigError(f"the limits of this node: {error}") from None
+
+
+def session_file_of(context: Context) -> Path | None:
+    """The file with the keys of open sessions; beside the ledger unless named, None without both."""
+    config = context.node_config
+    if SESSION_FILE_KEY in config:
+        return Path(str(config[SESSION_FILE_KEY])).expanduser()
+    if LEDGER_KEY in config:
+        ledger = Path(str(config[LEDGER_KEY])).expanduser()
+        return ledger.with_name(ledger.name + SESSIONS_SUFFIX)
+    return None
+
+
+def session_seconds_of(context: Context) -> float:
+    """How long a session may stay open."""
+    return float(context.node_config.get(SESSION_SECONDS_KEY, DEFAULT_SESSION_SECONDS))
 
 
 def budget_of(context: Context) -> Budget | None:
@@ -81,7 +114,7 @@ def budget_of(context: Context) -> Budget | None:
     ``max-epsilon-against-server``.
 
     Raises:
-        NodeConfigError: keys without those they need, or values that are no budget.
+        NodeConfigError: keys without those they need.
     """
     config = context.node_config
     given = [key for key in (EPSILON_KEY, LEDGER_KEY, DELTA_KEY, CAP_KEY) if key in config]
@@ -95,10 +128,10 @@ def budget_of(context: Context) -> Budget | None:
                 f"--node-config \"{EPSILON_KEY}=3.0 {LEDGER_KEY}='/state/ledger.json'\""
             )
     return Budget(
-        epsilon=_number(context, EPSILON_KEY, math.inf),
-        delta=_number(context, DELTA_KEY, 1.0) if DELTA_KEY in config else DEFAULT_DELTA,
+        epsilon=float(config[EPSILON_KEY]),
+        delta=float(config.get(DELTA_KEY, DEFAULT_DELTA)),
         ledger=Path(str(config[LEDGER_KEY])).expanduser(),
-        max_epsilon_against_server=_number(context, CAP_KEY, math.inf) if CAP_KEY in config else math.inf,
+        max_epsilon_against_server=float(config.get(CAP_KEY, math.inf)),
     )
 
 
@@ -122,10 +155,3 @@ def check_data(context: Context) -> None:
     except LearningError as error:
         log(ERROR, "%s", error)
         raise NodeConfigError(f"{DATA_KEY} cannot be used, see the log of this client") from None
-
-
-def _number(context: Context, key: str, below: float) -> float:
-    value = context.node_config[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < below:
-        raise NodeConfigError(f"{key} is {value!r}: give a number above 0 and below {below:g}")
-    return float(value)

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 
 from client_app import budget
 from client_app.identity import accept_roster
+from client_app.node_config import MODE_KEY, check_settings
 from client_app.request import StageRequest
 from client_app.session import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
-from client_app.settings import budget_of, client_id_of, data_of, policy_of
-from client_app.update import encoded_update, order_and_model
+from client_app.settings import budget_of, client_id_of, data_of, mode_of, policy_of
+from client_app.update import masked_update, order_and_model, update_in_clear
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK
-from secagg import SumParameters
+from secagg import RemoteProtocolError, SumParameters
+from secagg.parameters import OFF
 
 
 def advertise(request: StageRequest, context: Context) -> bytes:
@@ -40,19 +42,11 @@ def mask(request: StageRequest, context: Context) -> bytes:
     with stored_session(context, AGREEING, request.round_of_run, then=MASKED_SLOT) as session:
         num_contributors = session.accept_shares(request.data)
         order, theta = order_and_model(request.content, session.parameters)
+        order.check_part(session.parameters)
         own = budget_of(context)
         if own is not None:
             budget.charge(own, request.round_of_run, session.parameters, order)
-        residues = encoded_update(
-            order,
-            theta,
-            session.parameters,
-            num_contributors,
-            client_id_of(context),
-            session,
-            data_of(context),
-        )
-        return session.mask(residues, order.context(theta))
+        return masked_update(order, theta, session, num_contributors, client_id_of(context), data_of(context))
 
 
 def check(request: StageRequest, context: Context) -> bytes:
@@ -68,21 +62,18 @@ def unmask(request: StageRequest, context: Context) -> bytes:
 
 
 def plain(request: StageRequest, context: Context) -> bytes:
-    """Secure aggregation switched off: the same update, without masks."""
+    """Secure aggregation switched off: the clipped, encoded update in clear; the server adds the noise.
+
+    The operator of this node trusts the server with the update itself, so its own noise would protect
+    nothing: a server that is not trusted could ask for a sum of so many members that a share of the noise
+    is next to none.
+    """
     if budget_of(context) is not None:
         raise budget.BudgetRefusedError(budget.VISIBLE_UPDATES)
     parameters = SumParameters.from_bytes(request.data)
     policy_of(context).check(parameters)
     order, theta = order_and_model(request.content, parameters)
-    residues = encoded_update(
-        order,
-        theta,
-        parameters,
-        parameters.num_clients,
-        client_id_of(context),
-        own_data=data_of(context),
-    )
-    return residues.tobytes()
+    return update_in_clear(order, theta, parameters, client_id_of(context), data_of(context)).tobytes()
 
 
 Handler = Callable[[StageRequest, Context], bytes]
@@ -95,3 +86,17 @@ HANDLERS: dict[str, Handler] = {
     UNMASK: unmask,
     PLAIN: plain,
 }
+
+
+def answer_stage(stage: str, content: RecordDict, context: Context) -> bytes:
+    """Answer one stage that a message asks for.
+
+    Raises:
+        RemoteProtocolError: an update in clear is asked of a node that was not started for that. Nothing of
+            the message is read then: what it says of a mode does not count.
+    """
+    check_settings(context.node_config)
+    if stage == PLAIN and mode_of(context) != OFF:
+        reason = f"an update in clear is asked, and this node was not started with {MODE_KEY}={OFF}"
+        raise RemoteProtocolError(stage, None, reason)
+    return HANDLERS[stage](StageRequest.of(content, stage), context)

@@ -15,6 +15,9 @@ from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, SumParameters
 
+# A larger order would keep this node busy for as long as the server likes.
+MOST_STEPS = 100_000
+
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
 
@@ -25,11 +28,11 @@ def order_and_model(
     """The order and the model of a message.
 
     Raises:
-        OrderError: records are missing, or the model has another size than the client agreed to.
+        OrderError: records are missing, the model has another size than the client agreed to, or the training
+            is larger than any.
     """
     with loaded_for_good("torch"):
-        from gdpfed.clients.order import TrainingOrder
-        from gdpfed.clients.update import OrderError
+        from gdpfed.clients.order import OrderError, TrainingOrder
 
     order, arrays = content.get(ORDER_RECORD), content.get(THETA_RECORD)
     if not isinstance(order, ConfigRecord) or not isinstance(arrays, ArrayRecord):
@@ -39,24 +42,45 @@ def order_and_model(
         raise OrderError(
             f"the model is {theta.dtype}{list(theta.shape)}, not float32[{parameters.dimension}]"
         )
-    return TrainingOrder.from_scalars(dict(order)), theta
+    ordered = TrainingOrder.from_scalars(dict(order))
+    for name in ("local_steps", "batch_size"):
+        value = getattr(ordered.training, name)
+        if type(value) is not int or not 1 <= value <= MOST_STEPS:
+            raise OrderError(f"the order's {name} is {value!r}: it must be from 1 to {MOST_STEPS}")
+    return ordered, theta
 
 
-def encoded_update(
+def masked_update(
     order: "TrainingOrder",
     theta: npt.NDArray[np.float32],
-    parameters: SumParameters,
+    session: ClientSession,
     num_contributors: int,
     client_id: int,
-    session: ClientSession | None = None,
     own_data: Path | None = None,
-) -> npt.NDArray[np.uint32]:
-    """One client's clipped and noised update as residues, shape (d,).
+) -> bytes:
+    """Train, and return the session's masked vector.
 
     ``own_data`` is the file with this client's own examples; without one its part of the data set.
     """
-    from gdpfed.clients.update import noise_steps, update_steps
+    from gdpfed.clients.update import own_noise, update_steps
 
-    encoding = parameters.encoding(num_contributors)
-    steps = update_steps(order, theta, encoding, client_id, own_data)
-    return encoding.to_residues(steps + noise_steps(order, parameters, num_contributors, session))
+    steps = update_steps(order, theta, session.encoding(), client_id, own_data)
+    noise = own_noise(order, session.parameters, num_contributors)
+    return session.mask(steps, order.context(theta), noise=noise)
+
+
+def update_in_clear(
+    order: "TrainingOrder",
+    theta: npt.NDArray[np.float32],
+    parameters: SumParameters,
+    client_id: int,
+    own_data: Path | None = None,
+) -> npt.NDArray[np.uint32]:
+    """One client's update as residues without noise, shape (d,), for sums without secure aggregation.
+
+    ``own_data`` is the file with this client's own examples; without one its part of the data set.
+    """
+    from gdpfed.clients.update import update_steps
+
+    encoding = parameters.encoding(parameters.num_clients)
+    return encoding.to_residues(update_steps(order, theta, encoding, client_id, own_data))

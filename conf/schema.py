@@ -15,6 +15,8 @@ from gdpfed.errors import ConfigError
 
 RENYI_ORDERS = ("auto", "fine", "whole")
 SECAGG_MODES = ("curious", "active", "off")
+FIRST_SEEN = "first_seen"
+"""secagg.identities where clients believe the first roster that they are sent."""
 NOISES = ("gaussian", "discrete_gaussian")
 DEVICES = ("auto", "cpu", "cuda")
 PARTITIONS = ("iid", "dirichlet", "natural")
@@ -239,6 +241,9 @@ class SecAggConfig:
     modulus_bits: int | None = None
     suite: str = "aes128ctr"
     keys_ahead: bool = True
+    roster_file: str | None = None
+    consortium_key: str | None = None
+    identities: str | None = None
 
     def validate(self) -> None:
         require(
@@ -271,6 +276,42 @@ class SecAggConfig:
         require(
             self.minimum_cohort >= 2,
             f"secagg.minimum_cohort={self.minimum_cohort} must be at least 2: the sum of one is no sum",
+        )
+        self._validate_identities()
+
+    def _validate_identities(self) -> None:
+        require(
+            self.identities in (None, FIRST_SEEN),
+            f"secagg.identities={self.identities} must be {FIRST_SEEN}, or null for a signed roster",
+        )
+        require(
+            (self.roster_file is None) == (self.consortium_key is None),
+            f"secagg.roster_file={self.roster_file} and secagg.consortium_key={self.consortium_key} go "
+            "together: the key says who must have signed the roster",
+        )
+        require(
+            self.roster_file is None or self.identities is None,
+            f"secagg.identities={FIRST_SEEN} does not go with secagg.roster_file={self.roster_file}: leave "
+            "one out",
+        )
+        require(
+            self.mode != "active" or self.roster_file is not None or self.identities is not None,
+            "secagg.mode=active needs to know whose key is whose: set secagg.roster_file and "
+            "secagg.consortium_key (see gdpfed identity --help), or secagg.identities=first_seen, which "
+            "believes what is sent first",
+        )
+
+    def refuse_roster(self) -> None:
+        """Refuse a roster of nodes where this machine plays all clients.
+
+        Raises:
+            ConfigError: one is set.
+        """
+        require(
+            self.roster_file is None,
+            f"secagg.roster_file={self.roster_file} is for nodes that operators start, and here one machine "
+            "plays all clients: leave it and secagg.consortium_key out, and with secagg.mode=active set "
+            f"secagg.identities={FIRST_SEEN}",
         )
 
 

@@ -16,8 +16,16 @@ from typing import Any
 
 import yaml
 
-from client_app.settings import DATA_KEY, EPSILON_KEY, LEDGER_KEY
-from deploy.credentials import AUTHORITY
+from client_app.identity import FIRST_SEEN
+from client_app.node_config import (
+    CONSORTIUM_KEY,
+    DATA_KEY,
+    EPSILON_KEY,
+    IDENTITY_FILE_KEY,
+    LEDGER_KEY,
+    ROSTER_FILE_KEY,
+)
+from deploy.credentials import AUTHORITY, CONSORTIUM
 from deploy.placements import CREDENTIALS
 
 DEFAULT_FILE = Path("docker-compose.yml")
@@ -27,6 +35,14 @@ SCHEMA = "vendor.compose-spec"
 ROOT_JOB = "init"
 ROOT_CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "FOWNER"}
 NODE_CONFIG = "--node-config"
+# The files that a node's settings name, and whether the app may write there.
+PLACES = (
+    (LEDGER_KEY, True),
+    (DATA_KEY, False),
+    (IDENTITY_FILE_KEY, False),
+    (ROSTER_FILE_KEY, False),
+    (CONSORTIUM_KEY, False),
+)
 _INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*))?\}")
 
 Tree = dict[str, Any]
@@ -130,10 +146,13 @@ def _of_long_running(service: Tree, networks: Tree) -> Iterator[str]:
 
 
 def _of_node(config: dict[str, str], volumes: dict[str, Tree]) -> Iterator[str]:
-    """Every node has a budget, a ledger that outlives its containers, and data that it cannot change."""
+    """Every node has a budget, a ledger that is kept, data that it cannot change, and an identity."""
     if not config.get(EPSILON_KEY):
         yield f"{NODE_CONFIG} has no {EPSILON_KEY}: a node needs a budget"
-    for key, writable in ((LEDGER_KEY, True), (DATA_KEY, False)):
+    if config.get(ROSTER_FILE_KEY) == FIRST_SEEN:
+        yield f"{ROSTER_FILE_KEY}={FIRST_SEEN} believes the server's word for who the other nodes are"
+        return
+    for key, writable in PLACES:
         volume = volumes.get(str(PurePosixPath(config.get(key, "")).parent))
         if volume is None:
             yield f"{key}={config.get(key)} lies on no volume of the SuperExec that runs the node's app"
@@ -142,8 +161,8 @@ def _of_node(config: dict[str, str], volumes: dict[str, Tree]) -> Iterator[str]:
 
 
 def _shared_folders(services: Tree) -> Iterator[str]:
-    """No folder, nor a part of it, is seen by two services, and the authority's by none."""
-    seen = [(PurePosixPath("federation", AUTHORITY), "the authority")]
+    """No folder, nor a part of it, is seen by two services, and the authority's and consortium's by none."""
+    seen = [(PurePosixPath("federation", name), f"the {name}") for name in (AUTHORITY, CONSORTIUM)]
     for name, service in services.items():
         if service.get("restart") == "no":
             continue

@@ -24,6 +24,7 @@ from deploy.topology import (
     Federation,
     Folder,
     Service,
+    secagg_words,
     services,
     services_of,
 )
@@ -184,7 +185,7 @@ def train_job(federation: Federation, place: Containers, image: Tree) -> Tree:
     """Return the job that runs one training, when a person asks for it, with that person's overrides."""
     nodes = str(len(federation.nodes))
     words = ["deploy.control", "train", *_superlink(place), "--nodes", nodes, "--runs", f"/{RUNS}"]
-    words += ["--", group_word(federation)]
+    words += ["--", group_word(federation), *secagg_words(federation, place)]
     return job(image, words) | {
         "command": [],
         "profiles": [TRAIN],

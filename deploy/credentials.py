@@ -1,12 +1,15 @@
 """Make the keys, certificates and secrets of every service, once; each file is for one service only.
 
     <root>/authority/            key and certificate of this host's authority; no service sees the key
-    <root>/public/               what others may have: superlink-ca.crt, node-<i>.pub
+    <root>/consortium/           the key that signs the roster of identities; no service sees it
+    <root>/public/               what others may have: superlink-ca.crt, node-<i>.pub, node-<i>.identity,
+                                 and of the consortium: roster.json, consortium.identity
     <root>/<service>/credentials the files that this service reads, and nobody else's
     <root>/<service>/<folder>    what the service writes, or the data that it reads
 
 Whoever operates one node runs this for that node alone, with the server's ``superlink-ca.crt`` in
-``public/``, and hands back its ``node-<i>.pub``: no secret leaves the host that it was made on.
+``public/``, and hands back its ``node-<i>.pub`` and, to the consortium, its ``node-<i>.identity``: no secret
+leaves the host that it was made on. Who operates all parties is the consortium, too, and signs the roster.
 """
 
 import os
@@ -27,7 +30,10 @@ from deploy.certificates import Authority, CredentialsError
 from deploy.placements import LOOPBACK, credentials_of
 from deploy.topology import (
     CA_FILE,
+    CONSORTIUM_FILE,
     IDENTITY_FILE,
+    NODE_KEY_FILE,
+    ROSTER_FILE,
     SECRET_FILE,
     SERVER,
     SUPERLINK,
@@ -36,10 +42,13 @@ from deploy.topology import (
     TLS_KEY_FILE,
     Service,
 )
+from gdpfed.identities import new_identity, public_key_of, read_identity, signed_roster
+from gdpfed.runs.write_whole import write_whole
 
-AUTHORITY, PUBLIC = "authority", "public"
+AUTHORITY, CONSORTIUM, PUBLIC = "authority", "consortium", "public"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE
-SECRETS = (IDENTITY_FILE, SECRET_FILE, TLS_KEY_FILE)
+CONSORTIUM_KEY = "consortium.key"
+SECRETS = (NODE_KEY_FILE, IDENTITY_FILE, SECRET_FILE, TLS_KEY_FILE)
 SECRET_BYTES = 32
 
 
@@ -50,10 +59,12 @@ class Store:
     Attributes:
         root: where they lie.
         owner: user id that the services run as; None keeps the caller's.
+        signs_roster: whether the consortium's key is here, as it is where one person operates all parties.
     """
 
     root: Path
     owner: int | None = None
+    signs_roster: bool = True
 
     def provide(self, services: Sequence[Service], superlink_hosts: Sequence[str] = ()) -> None:
         """Make the missing credentials of ``services``; existing files stay.
@@ -81,24 +92,46 @@ class Store:
             self._write(self.root / PUBLIC / SUPERLINK_CA_FILE, authority.certificate_pem, mode=0o644)
         secret = {party: self._secret(services, party) for party in {each.party for each in services}}
         for service in services:
-            files = credentials_of(self.root, service.name)
-            self._directory(files.parent)
-            self._directory(files)
-            for folder in service.folders:
-                if folder.writable:
-                    self._directory(files.parent / folder.name)
-                else:
-                    (files.parent / folder.name).mkdir(exist_ok=True)
-            if SECRET_FILE in service.credentials:
-                self._write(files / SECRET_FILE, secret[service.party])
-            if TLS_KEY_FILE in service.credentials:
-                extra = superlink_hosts if service.name == SUPERLINK else ()
-                self._server_certificate(authority, files, (service.name, "localhost", LOOPBACK, *extra))
-            if IDENTITY_FILE in service.credentials:
-                self._identity(files, service.party)
-            if SUPERLINK_CA_FILE in service.credentials:
-                self._write(files / SUPERLINK_CA_FILE, self._superlink_ca())
-            self._write(files / CA_FILE, authority.certificate_pem)
+            self._provide_service(service, authority, secret[service.party], superlink_hosts)
+        if self.signs_roster:
+            self._sign_roster({each.party for each in services if IDENTITY_FILE in each.credentials})
+        for service in services:
+            self._hand_roster(service)
+
+    def _provide_service(
+        self, service: Service, authority: Authority, secret: bytes, superlink_hosts: Sequence[str]
+    ) -> None:
+        """Make the credentials of one service that are its party's own."""
+        files = credentials_of(self.root, service.name)
+        self._directory(files.parent)
+        self._directory(files)
+        for folder in service.folders:
+            if folder.writable:
+                self._directory(files.parent / folder.name)
+            else:
+                (files.parent / folder.name).mkdir(exist_ok=True)
+        if SECRET_FILE in service.credentials:
+            self._write(files / SECRET_FILE, secret)
+        if TLS_KEY_FILE in service.credentials:
+            extra = superlink_hosts if service.name == SUPERLINK else ()
+            self._server_certificate(authority, files, (service.name, "localhost", LOOPBACK, *extra))
+        if NODE_KEY_FILE in service.credentials:
+            self._node_key(files, service.party)
+        if IDENTITY_FILE in service.credentials:
+            self._identity(files, service.party)
+        if SUPERLINK_CA_FILE in service.credentials:
+            self._write(files / SUPERLINK_CA_FILE, self._superlink_ca())
+        self._write(files / CA_FILE, authority.certificate_pem)
+
+    def awaited(self, services: Sequence[Service]) -> list[str]:
+        """Say in lines what the services need from the consortium and have not got yet."""
+        public = self.root / PUBLIC
+        missing = [name for name in (ROSTER_FILE, CONSORTIUM_FILE) if not (public / name).exists()]
+        if not missing:
+            return []
+        own = sorted(each.party for each in services if IDENTITY_FILE in each.credentials)
+        sent = "".join(f"send {public / identity_file(party)} to the consortium; " for party in own)
+        return [f"{sent}put its {' and '.join(missing)} into {public}, and run this again"]
 
     def _authority(self) -> Authority:
         directory = self.root / AUTHORITY
@@ -126,9 +159,9 @@ class Store:
         self._write(files / TLS_CERTIFICATE_FILE, certificate)
         self._write(files / TLS_KEY_FILE, key)
 
-    def _identity(self, files: Path, party: str) -> None:
+    def _node_key(self, files: Path, party: str) -> None:
         """Make the key of a node: ECDSA P-384 in OpenSSH's format, as Flower wants it."""
-        if (files / IDENTITY_FILE).exists():
+        if (files / NODE_KEY_FILE).exists():
             return
         key = ec.generate_private_key(ec.SECP384R1())
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
@@ -136,7 +169,36 @@ class Store:
         published = self.root / PUBLIC / f"{party}.pub"
         published.unlink(missing_ok=True)
         self._write(published, public + f" {party}\n".encode(), mode=0o644)
-        self._write(files / IDENTITY_FILE, private)
+        self._write(files / NODE_KEY_FILE, private)
+
+    def _identity(self, files: Path, party: str) -> None:
+        """Make the key by which other nodes know this one, and publish its public half."""
+        path = files / IDENTITY_FILE
+        if not path.exists():
+            new_identity(path)
+            self._own(path)
+        self._publish(identity_file(party), read_identity(path).public_bytes().hex().encode() + b"\n")
+
+    def _sign_roster(self, parties: Iterable[str]) -> None:
+        """Sign the roster of these nodes, unless it is signed already."""
+        folder, public = self.root / CONSORTIUM, self.root / PUBLIC
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / CONSORTIUM_KEY
+        consortium = read_identity(path) if path.exists() else new_identity(path)
+        keys = {client_of(party): public_key_of(str(public / identity_file(party))) for party in parties}
+        self._publish(CONSORTIUM_FILE, consortium.public_bytes().hex().encode() + b"\n")
+        self._publish(ROSTER_FILE, signed_roster(keys, consortium))
+
+    def _hand_roster(self, service: Service) -> None:
+        """Give a service the consortium's newest roster, if it has come."""
+        for name in (ROSTER_FILE, CONSORTIUM_FILE):
+            published = self.root / PUBLIC / name
+            if name in service.credentials and published.exists():
+                path = credentials_of(self.root, service.name) / name
+                self._replace(path, published.read_bytes(), mode=0o600)
+
+    def _publish(self, name: str, data: bytes) -> None:
+        self._replace(self.root / PUBLIC / name, data, mode=0o644)
 
     def _superlink_ca(self) -> bytes:
         path = self.root / PUBLIC / SUPERLINK_CA_FILE
@@ -155,9 +217,25 @@ class Store:
             write_new(path, data, mode=mode)
             self._own(path)
 
+    def _replace(self, path: Path, data: bytes, *, mode: int) -> None:
+        """Write a public file anew if its contents are others; who reads it finds the old or the new one."""
+        if not path.exists() or path.read_bytes() != data:
+            write_whole(path, data, mode=mode)
+            self._own(path)
+
     def _own(self, path: Path) -> None:
         if self.owner is not None:
             os.chown(path, self.owner, self.owner)
+
+
+def identity_file(party: str) -> str:
+    """Return the name of the file with a node's public identity key."""
+    return f"{party}.identity"
+
+
+def client_of(party: str) -> int:
+    """Return the number of the client that a node is, from its name."""
+    return int(party.removeprefix("node-"))
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> None:

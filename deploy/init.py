@@ -18,13 +18,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def provide(options: argparse.Namespace) -> str:
-    """Make what is missing for the chosen parties, or for all if none is named; return one line about it."""
+    """Make what is missing for the chosen parties, or for all if none is named; say what is awaited."""
     every = services(federation_of(options), Containers())
     mine = services_of(every, options.party)
-    Store(options.directory, options.owner).provide(mine, options.host)
+    store = Store(options.directory, options.owner, signs_roster=not options.party)
+    store.provide(mine, options.host)
     if options.demo_data:
         provide_demo_data(options.directory, federation_of(options))
-    return f"credentials of {', '.join(service.name for service in mine)} are in {options.directory}"
+    made = f"credentials of {', '.join(service.name for service in mine)} are in {options.directory}"
+    return "".join([made, *(f"\n{words}" for words in store.awaited(mine))])
 
 
 def parser() -> argparse.ArgumentParser:

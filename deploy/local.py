@@ -13,8 +13,9 @@ from conf.load import load
 from conf.schema import CLIENTS
 from deploy.control import group_word, training_words
 from deploy.options import add_federation, exit_status, federation_of
+from deploy.placements import Containers
 from deploy.processes import LoopbackFederation
-from deploy.topology import Federation
+from deploy.topology import Federation, secagg_words
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plan, start everything, train, keep the run's files, audit them and the nodes' ledgers."""
     federation = federation_of(options)
-    overrides = training_words(len(federation.nodes), [group_word(federation), *options.overrides])
+    words = [group_word(federation), *secagg_words(federation, Containers()), *options.overrides]
+    overrides = training_words(len(federation.nodes), words)
     config = load([*overrides, *said_budgets(federation, overrides)])
     method = make_method(config)
     console.print(plan_table(method))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from deploy.topology import DEFAULT_BUDGETS, DEFAULT_NODES, Federation
 from gdpfed.errors import GDPFedError
+from secagg import ACTIVE, CURIOUS
 
 
 def add_federation(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,12 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
         metavar="E,E,...",
         help="epsilon of each group of nodes; the groups are of equal size (default: 1,3,6)",
     )
+    parser.add_argument(
+        "--secagg",
+        choices=(CURIOUS, ACTIVE),
+        default=CURIOUS,
+        help="what nodes ask of a sum: active withstands a server that lies (default: %(default)s)",
+    )
 
 
 def federation_of(options: argparse.Namespace) -> Federation:
@@ -28,13 +35,17 @@ def federation_of(options: argparse.Namespace) -> Federation:
     Raises:
         TopologyError: one that cannot be built.
     """
-    return Federation.of(options.nodes, options.budgets)
+    return Federation.of(options.nodes, options.budgets, options.secagg)
 
 
 def federation_words(federation: Federation) -> tuple[str, ...]:
     """Return the words of a command line that describe a federation; inverse of :func:`federation_of`."""
     budgets = ",".join(f"{epsilon:g}" for epsilon in federation.budgets)
-    return ("--nodes", str(len(federation.nodes)), "--budgets", budgets)
+    return (
+        *("--nodes", str(len(federation.nodes))),
+        *("--budgets", budgets),
+        *("--secagg", federation.secagg_mode),
+    )
 
 
 def exit_status(command: Callable[[], None]) -> int:

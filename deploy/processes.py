@@ -22,6 +22,7 @@ from deploy.topology import (
     Federation,
     Node,
     Service,
+    secagg_words,
     services,
 )
 from gdpfed.errors import LaunchError
@@ -151,6 +152,7 @@ class LoopbackFederation:
         nodes = str(len(self.federation.nodes))
         where = f"{'run.resume' if resuming else 'run.directory'}={name}"
         words = self.control_words(
-            "train", "--nodes", nodes, "--runs", str(self.runs), "--", *overrides, where
+            *("train", "--nodes", nodes, "--runs", str(self.runs), "--"),
+            *(*overrides, *secagg_words(self.federation, self.place), where),
         )
         return FlowerRun(self.home, words, folder=OPERATOR, log_directory=self.runs / name)

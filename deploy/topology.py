@@ -5,11 +5,13 @@ program listens, and under which path it finds its files.
 
     server    superlink            routes messages; its database outlives it
               server-superexec     runs the ServerApp: plan, rounds, ledger, files of the run
-    node i    supernode-i          speaks for the node; holds the key that the node is known by
+    node i    supernode-i          speaks for the node; holds the key by which the SuperLink knows it
               node-i-superexec     runs the ClientApp: the only place where the node's data and ledger are
+                                   and the identity by which other nodes know it
 
 A program sees only the files that are named in its service. In particular the two that run the app see
-neither a TLS key nor the key of a node: whoever submits a run sends the app's code.
+neither a TLS key nor the key that the SuperLink knows: whoever submits a run sends the app's code. It does
+see the node's identity, by which it signs.
 """
 
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gdpfed.errors import InputError
+from secagg import ACTIVE, CURIOUS
 
 SUPERLINK = "superlink"
 SERVER_SUPEREXEC = "server-superexec"
@@ -27,7 +30,8 @@ SUPERLINK_CA_FILE = "superlink-ca.crt"
 TLS_CERTIFICATE_FILE = "tls.crt"
 TLS_KEY_FILE = "tls.key"
 SECRET_FILE = "superexec.secret"  # noqa: S105 - a file's name
-IDENTITY_FILE = "node.key"
+NODE_KEY_FILE = "node.key"
+IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "consortium.identity"
 
 STATE, RUNS, DATA, LEDGER = "state", "runs", "data", "ledger"
 EXAMPLES_FILE, LEDGER_FILE = "examples.npz", "ledger.json"
@@ -73,13 +77,25 @@ class Node:
 
 @dataclass(frozen=True)
 class Federation:
-    """All nodes, and the smallest sum that each of them agrees to take part in."""
+    """All nodes, and what each of them agrees to take part in.
+
+    Attributes:
+        nodes: of the federation.
+        secagg_mode: the least protection of a sum: curious or active.
+        minimum_cohort: the smallest sum.
+    """
 
     nodes: tuple[Node, ...]
+    secagg_mode: str = CURIOUS
     minimum_cohort: int = MINIMUM_COHORT
 
     @classmethod
-    def of(cls, num_nodes: int = DEFAULT_NODES, budgets: Sequence[float] = DEFAULT_BUDGETS) -> "Federation":
+    def of(
+        cls,
+        num_nodes: int = DEFAULT_NODES,
+        budgets: Sequence[float] = DEFAULT_BUDGETS,
+        secagg_mode: str = CURIOUS,
+    ) -> "Federation":
         """Put nodes in groups of equal size, the strictest budget first.
 
         Raises:
@@ -96,7 +112,7 @@ class Federation:
             )
         group_size = num_nodes // len(budgets)
         ordered = sorted(budgets)
-        return cls(tuple(Node(i, ordered[i // group_size]) for i in range(num_nodes)))
+        return cls(tuple(Node(i, ordered[i // group_size]) for i in range(num_nodes)), secagg_mode)
 
     @property
     def budgets(self) -> tuple[float, ...]:
@@ -210,7 +226,7 @@ def server_superexec(place: Placement) -> Service:
         name=SERVER_SUPEREXEC,
         party=SERVER,
         command=_superexec(SERVER_SUPEREXEC, SUPERLINK, place),
-        credentials=(CA_FILE, SECRET_FILE),
+        credentials=(CA_FILE, SECRET_FILE, ROSTER_FILE, CONSORTIUM_FILE),
         folders=(Folder(RUNS, writable=True), Folder(DATA, writable=False)),
         probe=_health_probe(SERVER_SUPEREXEC, place),
         needs=(SUPERLINK,),
@@ -227,13 +243,13 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
             *("flower-supernode", "--isolation", "process"),
             *("--root-certificates", place.credential(node.supernode, SUPERLINK_CA_FILE)),
             *("--superlink", _address(SUPERLINK, place)),
-            *("--auth-supernode-private-key", place.credential(node.supernode, IDENTITY_FILE)),
+            *("--auth-supernode-private-key", place.credential(node.supernode, NODE_KEY_FILE)),
             *_tls_server(node.supernode, place),
             *("--node-config", node_config(federation, node, place)),
         ),
         credentials=(
             *(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, SECRET_FILE),
-            *(SUPERLINK_CA_FILE, IDENTITY_FILE),
+            *(SUPERLINK_CA_FILE, NODE_KEY_FILE),
         ),
         probe=_https_probe(node.supernode, place),
         needs=(SUPERLINK,),
@@ -246,7 +262,7 @@ def node_superexec(node: Node, place: Placement) -> Service:
         name=node.superexec,
         party=node.name,
         command=_superexec(node.superexec, node.supernode, place),
-        credentials=(CA_FILE, SECRET_FILE),
+        credentials=(CA_FILE, SECRET_FILE, IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE),
         folders=(Folder(DATA, writable=False), Folder(LEDGER, writable=True)),
         probe=_health_probe(node.superexec, place),
         needs=(node.supernode,),
@@ -255,7 +271,7 @@ def node_superexec(node: Node, place: Placement) -> Service:
 
 
 def node_config(federation: Federation, node: Node, place: Placement) -> str:
-    """Return what the operator of the node decides: number, budget, ledger, data, and smallest sum.
+    """Return what the operator of the node decides: number, budget, ledger, data, and the sums it is in.
 
     The paths are those of the node's SuperExec, which runs the app that reads them.
     """
@@ -263,7 +279,19 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
     data = f"{place.folder(node.superexec, DATA)}/{EXAMPLES_FILE}"
     return (
         f'partition-id={node.client_id} epsilon={place.budget(node)} ledger="{ledger}" '
-        f'data="{data}" minimum-cohort={federation.minimum_cohort}'
+        f'data="{data}" minimum-cohort={federation.minimum_cohort} secagg-mode="{federation.secagg_mode}" '
+        f'identity-file="{place.credential(node.superexec, IDENTITY_FILE)}" '
+        f'roster-file="{place.credential(node.superexec, ROSTER_FILE)}" '
+        f'consortium-key="{place.credential(node.superexec, CONSORTIUM_FILE)}"'
+    )
+
+
+def secagg_words(federation: Federation, place: Placement) -> tuple[str, ...]:
+    """Return the overrides by which the server goes by the consortium's roster, in the nodes' mode."""
+    return (
+        *(("secagg.mode=active",) if federation.secagg_mode == ACTIVE else ()),
+        f"secagg.roster_file={place.credential(SERVER_SUPEREXEC, ROSTER_FILE)}",
+        f"secagg.consortium_key={place.credential(SERVER_SUPEREXEC, CONSORTIUM_FILE)}",
     )
 
 

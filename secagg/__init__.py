@@ -6,7 +6,7 @@ bytes. The package does no input or output: a `ServerSession` says what to send 
 
     server.requests() -> client.advertise -> server.receive, server.close_stage
     server.requests() -> client.share -> ...
-    server.requests() -> client.accept_shares, train, encode, client.mask -> ...
+    server.requests() -> client.accept_shares, train, client.encoding().encode, client.mask -> ...
     server.requests() -> client.check -> ...        (mode "active" only)
     server.requests() -> client.unmask -> ... -> server.result()
 """
@@ -14,10 +14,13 @@ bytes. The package does no input or output: a `ServerSession` says what to send 
 from secagg.client import ClientSession
 from secagg.encoding import Encoding
 from secagg.errors import (
+    Cause,
     DecodeError,
     EncodingError,
+    ImplausibleSum,
     LocalProtocolError,
     RemoteProtocolError,
+    RosterError,
     SecAggError,
     ThresholdNotMet,
 )
@@ -25,14 +28,19 @@ from secagg.graph import COMPLETE_BELOW, sparse_degree
 from secagg.identity import Identity
 from secagg.modulus import modulus_bits_for
 from secagg.noise_levels import NoiseLevels
-from secagg.parameters import SumParameters, threshold_for
+from secagg.parameters import ACTIVE, CURIOUS, SumParameters, threshold_for
 from secagg.policy import ClientPolicy
 from secagg.prg import add_masks, keystream
+from secagg.roster import Roster
 from secagg.server import MaskedSum, ServerSession
 from secagg.stages import ClientStage, Stage
+from secagg.sum_bounds import check_sum, largest_undetected_push
 
 __all__ = [
+    "ACTIVE",
     "COMPLETE_BELOW",
+    "CURIOUS",
+    "Cause",
     "ClientPolicy",
     "ClientSession",
     "ClientStage",
@@ -40,17 +48,22 @@ __all__ = [
     "Encoding",
     "EncodingError",
     "Identity",
+    "ImplausibleSum",
     "LocalProtocolError",
     "MaskedSum",
     "NoiseLevels",
     "RemoteProtocolError",
+    "Roster",
+    "RosterError",
     "SecAggError",
     "ServerSession",
     "Stage",
     "SumParameters",
     "ThresholdNotMet",
     "add_masks",
+    "check_sum",
     "keystream",
+    "largest_undetected_push",
     "modulus_bits_for",
     "sparse_degree",
     "threshold_for",

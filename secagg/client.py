@@ -4,6 +4,7 @@ Double masking and Shamir recovery (Bonawitz et al., CCS 2017, figure 4), on the
 the members or a sparse one (Bell et al., CCS 2020), with a check stage if the server may lie.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.client_checks import (
-    Roster,
     check_announced,
     check_contributors,
     check_members,
@@ -21,16 +21,17 @@ from secagg.client_checks import (
     check_survivors,
 )
 from secagg.client_keys import (
+    deal_shares,
     draw_noise,
-    mask_keys,
     open_shares,
-    own_noise_commitment,
     own_public_keys,
+    pair_keys,
     revealed_shares,
-    seal_shares,
+    signed_masks,
 )
 from secagg.client_state import ClientState
-from secagg.errors import DecodeError, LocalProtocolError, RemoteProtocolError
+from secagg.encoding import Encoding
+from secagg.errors import Cause, DecodeError, LocalProtocolError, RemoteProtocolError
 from secagg.identity import Identity, keys_statement, survivors_statement
 from secagg.keys import CONTEXT_BYTES, NO_CONTEXT, SECRET_BYTES, session_id
 from secagg.messages import (
@@ -40,23 +41,26 @@ from secagg.messages import (
     CheckRequest,
     MaskReply,
     MaskRequest,
-    ShareReply,
     ShareRequest,
     UnmaskRequest,
     hash_parameters,
 )
-from secagg.parameters import ACTIVE, SumParameters
+from secagg.packing import pack
+from secagg.parameters import ACTIVE, OFF, SumParameters
 from secagg.policy import ClientPolicy
 from secagg.prg import add_masks
+from secagg.roster import NOBODY, Roster
 from secagg.stages import ClientStage, Stage
 from secagg.wire import MAX_CLIENT_ID
+
+NOISE_DOUBT_BITS = 40
+"""Noise of a caller's own is refused where noise of the right law is so small once in 2**40 times."""
 
 # What may be called when. A missing entry is the error; nothing leads out of CLOSED and ERROR.
 _TRANSITIONS = {
     (ClientStage.NEW, "advertise"): ClientStage.ADVERTISED,
     (ClientStage.ADVERTISED, "share"): ClientStage.SHARED,
     (ClientStage.SHARED, "accept_shares"): ClientStage.READY,
-    (ClientStage.READY, "noise_steps"): ClientStage.READY,
     (ClientStage.READY, "mask"): ClientStage.MASKED,
     (ClientStage.MASKED, "unmask"): ClientStage.CLOSED,
 }
@@ -71,16 +75,17 @@ class ClientSession:
     """One client in one sum.
 
     Call `advertise`, `share`, `accept_shares`, `mask`, in active mode `check`, and `unmask` once
-    each, in this order; `noise_steps` between the third and the fourth. After any error the session
-    holds no secret and every further call raises. Between calls it can rest as `to_bytes`; a saved
-    state is used once: restoring an old copy and answering again would answer twice.
+    each, in this order. After any error the session holds no secret and every further call raises.
+    Between calls it can rest as `to_bytes`; a saved state is used once: restoring an old copy and
+    answering again would answer twice.
 
     Args:
-        client_id: this client, an unsigned 64-bit number.
+        client_id: this client, an unsigned 64-bit number. Others see it in active mode only; in a
+            curious sum they see `member`, a number drawn for this sum.
         policy: its own limits.
         random_bytes: a cryptographic source, n -> n bytes.
         identity: this client's signing key, for active mode.
-        roster: client id -> registered public key, for active mode. Neither rests with the session.
+        roster: whose key is whose, for active mode. Neither rests with the session.
 
     Raises:
         ValueError: the id does not fit 64 bits, or the roster has another key for this client.
@@ -99,7 +104,7 @@ class ClientSession:
         if identity and roster is not None and roster.get(client_id) != identity.public_bytes():
             raise ValueError(f"the roster has another key for client {client_id}: register it first")
         self._identity = identity
-        self._roster = roster or {}
+        self._roster = roster or NOBODY
         self._state = ClientState(client_id)
         self._policy = policy
         self._random_bytes = random_bytes
@@ -110,6 +115,16 @@ class ClientSession:
     @property
     def client_id(self) -> int:
         return self._state.client_id
+
+    @property
+    def member(self) -> int:
+        """This client's number in the sum; 0 before `advertise`."""
+        return self._state.member
+
+    @property
+    def complaints(self) -> tuple[int, ...]:
+        """The members whose shares did not open; the sum goes on, and the server is told."""
+        return self._state.complaints
 
     @property
     def stage(self) -> ClientStage:
@@ -128,22 +143,27 @@ class ClientSession:
             LocalProtocolError: the session has failed before.
         """
         with self._step("advertise", Stage.ADVERTISE):
-            parameters = AdvertiseRequest.decode(data).parameters
+            request = AdvertiseRequest.decode(data)
+            parameters = request.parameters
             self._policy.check(parameters)
-            if parameters.mode == ACTIVE and not (self._identity and self._roster):
+            if parameters.mode == OFF:
                 raise RemoteProtocolError(
-                    Stage.ADVERTISE, None, "mode active, but this client has no identity or no roster"
+                    Stage.ADVERTISE, None, "mode off has no sessions", cause=Cause.POLICY
                 )
+            if parameters.mode == ACTIVE:
+                self._check_identity(request.member)
             state = self._state
-            state.parameters = parameters
+            state.parameters, state.member = parameters, request.member
             state.mask_private_key = self._random_bytes(SECRET_BYTES)
             state.seal_private_key = self._random_bytes(SECRET_BYTES)
             state.self_seed = self._random_bytes(SECRET_BYTES)
             state.base_noise_seed = self._random_bytes(SECRET_BYTES)
             state.noise_seed = self._random_bytes(SECRET_BYTES)
             hashed, keys = hash_parameters(parameters), own_public_keys(state)
-            signature = self._signature(keys_statement(hashed, self.client_id, keys.to_bytes()))
-            return AdvertiseReply(self.client_id, hashed, keys, signature).encode()
+            signature = self._signature(
+                keys_statement(self._roster.digest, hashed, state.member, keys.to_bytes())
+            )
+            return AdvertiseReply(state.member, hashed, keys, signature).encode()
 
     def share(self, data: bytes) -> bytes:
         """Stage 2: take the members' keys and answer with sealed shares of the own secrets.
@@ -155,80 +175,116 @@ class ClientSession:
         """
         with self._step("share", Stage.SHARE):
             state, request = self._state, ShareRequest.decode(data)
-            check_members(state, request.members, own_public_keys(state).to_bytes())
+            corrupt = self._policy.own_corrupt(self.parameters)
+            check_members(state, request.members, own_public_keys(state).to_bytes(), corrupt)
             if self.parameters.mode == ACTIVE:
                 check_signed_members(state, request, self._roster)
             state.members = request.members
             state.sid = session_id(self.parameters.to_bytes(), request.members)
-            return ShareReply(
-                self.client_id,
-                state.sid,
-                seal_shares(state, self._random_bytes),
-                own_noise_commitment(state),
-                self.parameters.noise_levels,
-            ).encode()
+            return deal_shares(state, self._random_bytes).encode()
 
     def accept_shares(self, data: bytes) -> int:
         """Stage 3, first half: open the others' shares.
+
+        Who sealed what does not open, or does not fit the commitments that came with it, is complained
+        about in the answer (`complaints`): this client holds no share of it, and goes on.
 
         Returns:
             n2 = |U2|, how many members contribute; it fixes the client's noise and grid.
 
         Raises:
-            RemoteProtocolError: malformed, out of order, another sid, too few or unknown members,
-                or a sealed share that does not open (sender: the client it came from).
+            RemoteProtocolError: malformed, out of order, another sid, or too few or unknown members.
             LocalProtocolError: the session has failed before.
         """
         with self._step("accept_shares", Stage.MASK):
-            request = MaskRequest.decode(data, self.parameters.noise_levels)
-            check_contributors(self._state, request)
-            self._state.contributors = request.contributors
-            self._state.held_shares = open_shares(self._state, request.sealed)
-            self._state.seal_private_key = b""
+            state, request = self._state, MaskRequest.decode(data, self.parameters.noise_levels)
+            check_contributors(state, request)
+            state.contributors = request.contributors
+            state.held_shares = open_shares(state, request)
+            state.complaints = tuple(sorted(request.sealed.keys() - state.held_shares.keys()))
+            state.seal_private_key = b""
             return len(request.contributors)
 
-    def noise_steps(self) -> NDArray[np.int64]:
-        """Stage 3, between the halves: this client's discrete Gaussian noise, in steps: int64[d].
+    def encoding(self) -> Encoding:
+        """The grid on which `mask` takes the update; LocalProtocolError before `accept_shares`."""
+        if not self._state.contributors:
+            raise LocalProtocolError("how many contribute is unknown: call accept_shares first")
+        return self.parameters.encoding(len(self._state.contributors))
 
-        All parts together, on the grid of `parameters.encoding(n2)`: add it to the encoded update.
-        With noise levels no other noise will do, for the server takes out parts of this one. The
-        same at every call.
+    def mask(
+        self,
+        steps: NDArray[np.int64],
+        context: bytes = NO_CONTEXT,
+        *,
+        noise: NDArray[np.int64] | None = None,
+    ) -> bytes:
+        """Stage 3, second half: add the noise, mask, and answer with the masked vector.
 
-        Raises:
-            LocalProtocolError: out of order, or the session has failed before.
-            EncodingError: the noise does not fit the modulus.
-        """
-        with self._step("noise_steps", Stage.MASK, from_server=False):
-            return draw_noise(self._state)
-
-    def mask(self, residues: NDArray[np.uint32], context: bytes = NO_CONTEXT) -> bytes:
-        """Stage 3, second half: answer with the masked vector.
-
-        y_i = x_i + PRG(b_i) + sum_{j > i} PRG(s_ij) - sum_{j < i} PRG(s_ij) modulo 2**32.
+        y_i = x_i + z_i + PRG(b_i) + sum_{j > i} PRG(s_ij) - sum_{j < i} PRG(s_ij) modulo 2**b, z_i being
+        this client's noise of standard deviation `client_noise_stddev`.
 
         Args:
-            residues: uint32[d], the encoded update with its noise.
+            steps: int64[d], the update without noise as `encoding` gives it.
             context: 32 bytes that name what the update was made from, as a hash of the model does. The
                 masks of members with different contexts do not cancel, so a server that shows one member
                 another model learns nothing from the sum (Pasquini et al., CCS 2022).
+            noise: int64[d], noise of the caller's own, on the same grid. Without it the session draws
+                discrete Gaussian noise from its own seeds. Where the sum has noise levels nothing else
+                will do, for the server takes out parts of it.
 
         Raises:
-            LocalProtocolError: another dtype, shape or length of the context, out of order, or failed before.
+            LocalProtocolError: another dtype or shape, a context of another length, noise that is less
+                than the sum's or where it has none or levels, out of order, or failed before.
+            EncodingError: the noise does not fit the modulus.
             RemoteProtocolError: a member's key that agrees on no secret.
         """
         with self._step("mask", Stage.MASK, from_server=False):
-            dimension = self.parameters.dimension
-            if residues.dtype != np.uint32 or residues.shape != (dimension,):
-                raise LocalProtocolError(
-                    f"residues are {residues.dtype}{list(residues.shape)}: give uint32[{dimension}]"
-                )
+            state, parameters = self._state, self.parameters
+            self._check_vector("steps", steps)
             if len(context) != CONTEXT_BYTES:
                 raise LocalProtocolError(f"a context of {len(context)} bytes: give {CONTEXT_BYTES}")
-            vector = np.array(residues, order="C")
-            add_masks(vector, mask_keys(self._state, context), self.parameters.suite)
-            self._state.erase_own_secrets()
-            bits = self.parameters.modulus_bits
-            return MaskReply(self.client_id, self._state.sid, context, vector, bits).encode()
+            if noise is None:
+                total = draw_noise(state)
+                total += steps
+            else:
+                self._check_vector("noise", noise)
+                self._check_noise(noise)
+                total = steps + noise
+            vector = self.encoding().to_residues(total)
+            state.pair_keys = pair_keys(state, context)
+            add_masks(vector, signed_masks(state), parameters.suite)
+            state.erase_own_secrets()
+            bits = parameters.modulus_bits
+            return MaskReply(
+                state.member, state.sid, context, state.complaints, pack(vector, bits), len(vector), bits
+            ).encode()
+
+    def _check_vector(self, name: str, vector: NDArray[np.int64]) -> None:
+        dimension = self.parameters.dimension
+        if vector.dtype != np.int64 or vector.shape != (dimension,):
+            raise LocalProtocolError(
+                f"{name} are {vector.dtype}{list(vector.shape)}: give int64[{dimension}]"
+            )
+
+    def _check_noise(self, noise: NDArray[np.int64]) -> None:
+        """Raise LocalProtocolError for noise that the sum's law gives with probability below 2**-40.
+
+        |z|**2 >= s**2 (d - 2 sqrt(d x)) but for exp(-x) (Laurent and Massart, 2000, lemma 1).
+        """
+        if self.parameters.noise_multiplier == 0 or self.parameters.noise_levels:
+            raise LocalProtocolError(
+                "noise was given for a sum without noise, or with noise levels: give none, the session "
+                "draws what belongs"
+            )
+        dimension = len(noise)
+        least = dimension - 2 * math.sqrt(dimension * NOISE_DOUBT_BITS * math.log(2))
+        stddev = self.encoding().integer_noise_stddev
+        given = float(np.dot(noise, noise)) / stddev**2
+        if given < least:
+            raise LocalProtocolError(
+                f"the noise has a standard deviation of {math.sqrt(given / dimension) * stddev:.4g} steps "
+                f"where {stddev:.4g} belong: give `client_noise_stddev`, or none and the session draws it"
+            )
 
     def check(self, data: bytes) -> bytes:
         """Between stages 3 and 4 in active mode: sign the survivors, once.
@@ -242,8 +298,10 @@ class ClientSession:
             state, request = self._state, CheckRequest.decode(data)
             check_announced(state, request)
             state.survivors = request.survivors
-            statement = survivors_statement(state.sid, state.contributors, state.survivors)
-            return CheckReply(self.client_id, state.sid, self._signature(statement)).encode()
+            statement = survivors_statement(
+                self._roster.digest, state.sid, state.contributors, state.survivors
+            )
+            return CheckReply(state.member, state.sid, self._signature(statement)).encode()
 
     def unmask(self, data: bytes) -> bytes:
         """Stage 4: answer with the seed's share of each survivor, the key's of each dropped member.
@@ -297,6 +355,23 @@ class ClientSession:
         session._state = state
         return session
 
+    def _check_identity(self, member: int) -> None:
+        if not (self._identity and self._roster):
+            raise RemoteProtocolError(
+                Stage.ADVERTISE,
+                None,
+                "mode active, but this client has no identity or no roster",
+                cause=Cause.SIGNATURE,
+            )
+        if member != self.client_id:
+            raise RemoteProtocolError(
+                Stage.ADVERTISE,
+                None,
+                f"member number {member} for client {self.client_id}: in mode active members have their "
+                "own ids",
+                cause=Cause.MEMBERS,
+            )
+
     def _signature(self, statement: bytes) -> bytes:
         """Empty unless the server may lie."""
         if self.parameters.mode != ACTIVE or self._identity is None:
@@ -327,7 +402,9 @@ class ClientSession:
             raise LocalProtocolError(f"{call} after an error: begin a new session")
         reason = f"{call} in a session that is {self._state.stage}"
         if from_server:
-            raise RemoteProtocolError(stage, None, f"{reason}: each stage is answered once")
+            raise RemoteProtocolError(
+                stage, None, f"{reason}: each stage is answered once", cause=Cause.OUT_OF_ORDER
+            )
         raise LocalProtocolError(f"{reason}: call accept_shares first and mask once")
 
     def _fail(self) -> None:

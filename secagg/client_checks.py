@@ -1,9 +1,7 @@
 """Checks of the server's requests, which a client makes before it answers."""
 
-from collections.abc import Mapping
-
 from secagg.client_state import ClientState
-from secagg.errors import RemoteProtocolError
+from secagg.errors import Cause, RemoteProtocolError
 from secagg.identity import is_signed, keys_statement, survivors_statement
 from secagg.keys import is_canonical_public_key
 from secagg.messages import (
@@ -14,30 +12,41 @@ from secagg.messages import (
     UnmaskRequest,
     hash_parameters,
 )
+from secagg.roster import Roster
 from secagg.stages import Stage
 
-Roster = Mapping[int, bytes]
 
+def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
+    """Raise RemoteProtocolError unless the keys are enough, distinct, and our own unchanged.
 
-def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes) -> None:
-    """Raise RemoteProtocolError unless the keys are enough, distinct, and our own unchanged."""
-    fewest = state.sum_parameters.fewest_members
+    `corrupt` is how many of the members this client takes for corrupt.
+    """
+    fewest = state.sum_parameters.fewest_members_against(corrupt)
     most = state.sum_parameters.num_clients
     if not fewest <= len(members) <= most:
         raise RemoteProtocolError(
-            Stage.SHARE, None, f"{len(members)} members: from {fewest} to {most} may share"
+            Stage.SHARE,
+            None,
+            f"{len(members)} members: from {fewest} to {most} may share",
+            cause=Cause.TOO_FEW,
         )
-    if members.get(state.client_id) != own_keys:
+    if members.get(state.member) != own_keys:
         raise RemoteProtocolError(
-            Stage.SHARE, None, f"the keys listed for client {state.client_id} are not its own"
+            Stage.SHARE,
+            None,
+            f"the keys listed for this client, member {state.member}, are not its own",
+            cause=Cause.KEYS,
         )
     seen: set[bytes] = set()
-    for client_id, encoded in members.items():
+    for member, encoded in members.items():
         keys = PublicKeys.from_bytes(encoded)
         for key in (keys.mask_key, keys.seal_key):
             if key in seen or not is_canonical_public_key(key):
                 raise RemoteProtocolError(
-                    Stage.SHARE, client_id, f"public key {key.hex()} is unsound or repeats"
+                    Stage.SHARE,
+                    member,
+                    f"public key {key.hex()} is unsound or repeats",
+                    cause=Cause.KEYS,
                 )
             seen.add(key)
 
@@ -47,17 +56,27 @@ def check_signed_members(state: ClientState, request: ShareRequest, roster: Rost
     parameters_hash = hash_parameters(state.sum_parameters)
     odd = request.signatures.keys() ^ request.members.keys()
     if odd:
-        raise RemoteProtocolError(Stage.SHARE, min(odd), "signature or keys missing")
+        raise RemoteProtocolError(Stage.SHARE, min(odd), "signature or keys missing", cause=Cause.SIGNATURE)
     for client_id, keys in request.members.items():
-        statement = keys_statement(parameters_hash, client_id, keys)
+        statement = keys_statement(roster.digest, parameters_hash, client_id, keys)
         if not is_signed(roster.get(client_id), request.signatures[client_id], statement):
-            raise RemoteProtocolError(Stage.SHARE, client_id, "its keys are not signed by its identity")
+            raise RemoteProtocolError(
+                Stage.SHARE,
+                client_id,
+                "its keys are not signed by its identity",
+                cause=Cause.SIGNATURE,
+            )
 
 
 def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
     """Raise RemoteProtocolError unless the request belongs to this client's sum."""
     if sid != state.sid:
-        raise RemoteProtocolError(stage, None, f"sid {sid.hex()[:16]} where {state.sid.hex()[:16]} belongs")
+        raise RemoteProtocolError(
+            stage,
+            None,
+            f"sid {sid.hex()[:16]} where {state.sid.hex()[:16]} belongs",
+            cause=Cause.OTHER_SUM,
+        )
 
 
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
@@ -67,11 +86,11 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
     """
     check_sid(state, Stage.MASK, request.sid)
     parameters, contributors = state.sum_parameters, set(request.contributors)
-    expected = state.graph().neighbours(state.client_id) & contributors
-    odd = request.sealed.keys() ^ expected
+    expected = state.graph().neighbours(state.member) & contributors
+    odd = (request.sealed.keys() ^ expected) | (request.commitments.keys() ^ expected)
     fewest = parameters.fewest_contributors
     reason = ""
-    if not contributors <= state.members.keys() or state.client_id not in contributors:
+    if not contributors <= state.members.keys() or state.member not in contributors:
         reason = "the contributors hold a stranger or lack this client"
     elif len(contributors) < fewest:
         reason = f"{len(contributors)} contributors, at least {fewest} are needed"
@@ -80,7 +99,7 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
     elif len(expected) < parameters.threshold:
         reason = f"{len(expected)} neighbours contribute, at least {parameters.threshold} are needed"
     if reason:
-        raise RemoteProtocolError(Stage.MASK, None, reason)
+        raise RemoteProtocolError(Stage.MASK, None, reason, cause=Cause.MEMBERS)
 
 
 def check_announced(state: ClientState, request: CheckRequest) -> None:
@@ -94,24 +113,40 @@ def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
     """Raise RemoteProtocolError unless survivors and dropped split the contributors soundly."""
     check_sid(state, Stage.UNMASK, request.sid)
     _check_split(state, Stage.UNMASK, request.survivors, request.dropped)
+    stray = set(request.orphans) - set(request.dropped)
+    if stray:
+        raise RemoteProtocolError(
+            Stage.UNMASK, None, f"member {min(stray)} is an orphan and not dropped", cause=Cause.MEMBERS
+        )
 
 
 def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:
     """Raise RemoteProtocolError unless t survivors signed exactly what this client signed."""
     if request.survivors != state.survivors:
         raise RemoteProtocolError(
-            Stage.UNMASK, None, "other survivors than this client signed in the check stage"
+            Stage.UNMASK,
+            None,
+            "other survivors than this client signed in the check stage",
+            cause=Cause.SIGNATURE,
         )
     threshold = state.sum_parameters.threshold
     if len(request.signatures) < threshold:
         raise RemoteProtocolError(
-            Stage.UNMASK, None, f"{len(request.signatures)} signatures, at least {threshold} are needed"
+            Stage.UNMASK,
+            None,
+            f"{len(request.signatures)} signatures, at least {threshold} are needed",
+            cause=Cause.SIGNATURE,
         )
-    statement = survivors_statement(state.sid, state.contributors, state.survivors)
+    statement = survivors_statement(roster.digest, state.sid, state.contributors, state.survivors)
     for client_id, signature in request.signatures.items():
         known = roster.get(client_id) if client_id in state.survivors else None
         if not is_signed(known, signature, statement):
-            raise RemoteProtocolError(Stage.UNMASK, client_id, "its signature does not fit the survivors")
+            raise RemoteProtocolError(
+                Stage.UNMASK,
+                client_id,
+                "its signature does not fit the survivors",
+                cause=Cause.SIGNATURE,
+            )
 
 
 def _check_split(
@@ -126,12 +161,12 @@ def _check_split(
     fewest = state.sum_parameters.fewest_survivors(len(contributors))
     reason = ""
     if stayed & lost:
-        reason = f"client {min(stayed & lost)} is both survivor and dropped"
-    elif state.client_id not in stayed:
-        reason = f"client {state.client_id} itself is no survivor"
+        reason = f"member {min(stayed & lost)} is both survivor and dropped"
+    elif state.member not in stayed:
+        reason = f"this client, member {state.member}, is no survivor"
     elif stayed | lost != contributors:
-        reason = f"client {min((stayed | lost) ^ contributors)} is left out or no contributor"
+        reason = f"member {min((stayed | lost) ^ contributors)} is left out or no contributor"
     elif len(stayed) < fewest:
         reason = f"{len(stayed)} survivors, at least {fewest} are needed"
     if reason:
-        raise RemoteProtocolError(stage, None, reason)
+        raise RemoteProtocolError(stage, None, reason, cause=Cause.MEMBERS)

@@ -1,13 +1,14 @@
 """Computations with a client's secrets: public keys, sealed shares, mask keys."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hmac import compare_digest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.client_state import ClientState
-from secagg.errors import RemoteProtocolError
+from secagg.errors import Cause, RemoteProtocolError
 from secagg.keys import (
     NONCE_BYTES,
     PrivateKey,
@@ -18,8 +19,17 @@ from secagg.keys import (
     noise_seeds,
     pair_mask_key,
     self_mask_key,
+    share_commitment,
 )
-from secagg.messages import SHARE_BYTES, PublicKeys, UnmaskReply, UnmaskRequest, held_bytes
+from secagg.messages import (
+    SHARE_BYTES,
+    MaskRequest,
+    PublicKeys,
+    ShareReply,
+    UnmaskReply,
+    UnmaskRequest,
+    held_bytes,
+)
 from secagg.shamir import split
 from secagg.stages import Stage
 
@@ -33,36 +43,33 @@ def own_public_keys(state: ClientState) -> PublicKeys:
     )
 
 
-def seal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> dict[int, bytes]:
-    """Destination -> sealed shares of the own seed, masking key and noise seeds.
+def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> ShareReply:
+    """Return sealed shares of the own seed, masking key and noise seeds, and commitments to each.
 
-    Each is split over the neighbours by their Shamir number; the share under the own number is
-    thrown away, so that only others can recover them.
+    Each secret is split over the neighbours by their Shamir number; the share under the own number is
+    thrown away, so that only others can recover it.
     """
-    holders, threshold = state.graph().holders(state.client_id), state.sum_parameters.threshold
-    seeds = noise_seeds(state.noise_seed, state.sum_parameters.noise_levels)
-    secrets = [state.self_seed, state.mask_private_key, *seeds]
+    holders, threshold = state.graph().holders(state.member), state.sum_parameters.threshold
+    levels = state.sum_parameters.noise_levels
+    secrets = [state.self_seed, state.mask_private_key, *noise_seeds(state.noise_seed, levels)]
     split_up = [split(secret, len(holders), threshold, random_bytes) for secret in secrets]
     private_key = PrivateKey(state.seal_private_key)
     sealed: dict[int, bytes] = {}
+    commitments: dict[int, bytes] = {}
     for holder, number in holders.items():
-        if holder != state.client_id:
+        if holder != state.member:
             with _blaming(Stage.SHARE, holder):
-                sealing = _sealing(state, private_key, holder, (state.client_id, holder))
-            shares = b"".join(of_secret[number - 1] for of_secret in split_up)
-            sealed[holder] = sealing.seal(shares, random_bytes(NONCE_BYTES))
-    return sealed
-
-
-def own_noise_commitment(state: ClientState) -> bytes:
-    """Return the hash that recovered noise seeds are checked against; empty without noise levels."""
-    levels = state.sum_parameters.noise_levels
-    return noise_commitment(state.noise_seed, levels) if levels else b""
+                sealing = _sealing(state, private_key, holder, (state.member, holder))
+            shares = [of_secret[number - 1] for of_secret in split_up]
+            sealed[holder] = sealing.seal(b"".join(shares), random_bytes(NONCE_BYTES))
+            commitments[holder] = _commitments(state.sid, (state.member, holder), shares)
+    committed = noise_commitment(state.noise_seed, levels) if levels else b""
+    return ShareReply(state.member, state.sid, sealed, commitments, committed, levels)
 
 
 def draw_noise(state: ClientState) -> NDArray[np.int64]:
     """All parts of this client's noise, added up: int64[d]."""
-    parameters, own = state.sum_parameters, state.client_id
+    parameters, own = state.sum_parameters, state.member
     levels = parameters.encoding(len(state.contributors)).levels
     if levels is None:
         return np.zeros(parameters.dimension, dtype=np.int64)
@@ -73,22 +80,23 @@ def draw_noise(state: ClientState) -> NDArray[np.int64]:
     return total
 
 
-def open_shares(state: ClientState, sealed: dict[int, bytes]) -> dict[int, bytes]:
-    """Source -> shares of its seed, its masking key, its noise seeds.
+def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
+    """Dealer -> shares of its seed, its masking key, its noise seeds.
 
-    Raises:
-        RemoteProtocolError: one does not open; the sender is the client it came from.
+    Left out is who sealed what does not open, or does not fit the dealer's own commitments: altered on
+    its way, for another sum, or made wrong.
     """
     private_key = PrivateKey(state.seal_private_key)
     opened: dict[int, bytes] = {}
-    for source, message in sealed.items():
-        sealing = _sealing(state, private_key, source, (source, state.client_id))
-        shares = sealing.open(message)
+    for dealer, sealed in request.sealed.items():
+        sealing = _sealing(state, private_key, dealer, (dealer, state.member))
+        shares = sealing.open(sealed)
         if shares is None or len(shares) != held_bytes(state.sum_parameters.noise_levels):
-            raise RemoteProtocolError(
-                Stage.MASK, source, "its sealed share does not open: altered, or for another sum"
-            )
-        opened[source] = shares
+            continue
+        parts = [shares[at : at + SHARE_BYTES] for at in range(0, len(shares), SHARE_BYTES)]
+        committed = _commitments(state.sid, (dealer, state.member), parts)
+        if compare_digest(committed, request.commitments[dealer]):
+            opened[dealer] = shares
     return opened
 
 
@@ -96,26 +104,40 @@ def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
     """Return the shares that the (checked) request asks for, never of both secrets of one neighbour."""
     held, parameters = state.held_shares, state.sum_parameters
     near = [j for j in request.survivors if j in held]
+    orphans = set(request.orphans)
     noise = parameters.noise_share_at(len(state.contributors), len(request.dropped))
     return UnmaskReply(
-        state.client_id,
+        state.member,
         request.sid,
         {j: held[j][:SHARE_BYTES] for j in near},
-        {j: held[j][SHARE_BYTES : 2 * SHARE_BYTES] for j in request.dropped if j in held},
+        {j: held[j][SHARE_BYTES : 2 * SHARE_BYTES] for j in request.dropped if j in held.keys() - orphans},
         {j: held[j][noise : noise + SHARE_BYTES] for j in near} if noise else {},
+        {j: state.pair_keys[j] for j in request.orphans if j in state.pair_keys},
+        parameters.suite,
     )
 
 
-def mask_keys(state: ClientState, context: bytes) -> Iterator[tuple[bytes, int]]:
-    """Keys and signs of the masks of this client's vector, made in this context."""
-    suite, own = state.sum_parameters.suite, state.client_id
-    yield self_mask_key(suite, state.sid, state.self_seed, own), 1
-    private_key = PrivateKey(state.mask_private_key)
-    for other in state.held_shares:
-        peer_key = PublicKeys.from_bytes(state.members[other]).mask_key
+def pair_keys(state: ClientState, context: bytes) -> dict[int, bytes]:
+    """Partner -> the key of the mask with it, for a vector made in this context."""
+    private_key, keys = PrivateKey(state.mask_private_key), dict[int, bytes]()
+    for other in sorted(state.partners()):
+        peer_key, ends = PublicKeys.from_bytes(state.members[other]).mask_key, (state.member, other)
         with _blaming(Stage.MASK, other):
-            key = pair_mask_key(suite, state.sid, private_key, peer_key, (own, other), context)
-        yield key, 1 if own < other else -1
+            keys[other] = pair_mask_key(
+                state.sum_parameters.suite, state.sid, private_key, peer_key, ends, context
+            )
+    return keys
+
+
+def signed_masks(state: ClientState) -> Iterator[tuple[bytes, int]]:
+    """Keys and signs of the masks of this client's vector."""
+    yield self_mask_key(state.sum_parameters.suite, state.sid, state.self_seed, state.member), 1
+    for other, key in state.pair_keys.items():
+        yield key, 1 if state.member < other else -1
+
+
+def _commitments(sid: bytes, ends: tuple[int, int], shares: Sequence[bytes]) -> bytes:
+    return b"".join(share_commitment(sid, ends, part, share) for part, share in enumerate(shares))
 
 
 def _sealing(state: ClientState, private_key: PrivateKey, other: int, ends: tuple[int, int]) -> Sealing:
@@ -124,9 +146,11 @@ def _sealing(state: ClientState, private_key: PrivateKey, other: int, ends: tupl
 
 
 @contextmanager
-def _blaming(stage: Stage, client_id: int) -> Iterator[None]:
+def _blaming(stage: Stage, member: int) -> Iterator[None]:
     """Turn a failed key agreement into an error that names the peer."""
     try:
         yield
     except ValueError as error:
-        raise RemoteProtocolError(stage, client_id, "its public key agrees on no secret") from error
+        raise RemoteProtocolError(
+            stage, member, "its public key agrees on no secret", cause=Cause.KEYS
+        ) from error

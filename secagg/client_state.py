@@ -6,6 +6,7 @@ from secagg.errors import DecodeError, LocalProtocolError
 from secagg.graph import Graph, graph_of
 from secagg.messages import PUBLIC_KEYS_BYTES, held_bytes
 from secagg.parameters import SumParameters
+from secagg.prg import KEY_BYTES
 from secagg.stages import ClientStage
 from secagg.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
 
@@ -26,7 +27,8 @@ class ClientState:
     """The session's memory. An empty value is one not yet known, or one erased.
 
     Attributes:
-        client_id: this client.
+        client_id: this client, as it is known from sum to sum.
+        member: its number in this sum.
         stage: what was done last.
         parameters: the sum's, from the first stage on.
         mask_private_key, seal_private_key, self_seed: this client's own secrets.
@@ -36,10 +38,13 @@ class ClientState:
         sid: the session id, 32 bytes.
         contributors: all of U2, ascending.
         held_shares: id -> shares of its seed, its masking key, its noise seeds (neighbours in U2).
+        complaints: neighbours in U2 whose shares did not open.
+        pair_keys: neighbour in U2 -> the key of the mask with it, once this client has masked.
         survivors: U3 as told, and signed, in the check stage.
     """
 
     client_id: int
+    member: int = 0
     stage: ClientStage = ClientStage.NEW
     parameters: SumParameters | None = None
     mask_private_key: bytes = b""
@@ -51,6 +56,8 @@ class ClientState:
     sid: bytes = b""
     contributors: tuple[int, ...] = ()
     held_shares: dict[int, bytes] = field(default_factory=dict)
+    complaints: tuple[int, ...] = ()
+    pair_keys: dict[int, bytes] = field(default_factory=dict)
     survivors: tuple[int, ...] = ()
 
     @property
@@ -64,6 +71,10 @@ class ClientState:
         """The graph of neighbours among the members."""
         return graph_of(self.sid, frozenset(self.members), self.sum_parameters.num_neighbours)
 
+    def partners(self) -> frozenset[int]:
+        """The neighbours that share a mask with this client: those in U2."""
+        return self.graph().neighbours(self.member) & frozenset(self.contributors)
+
     def erase_own_secrets(self) -> None:
         """Forget what only this client's masked vector needs."""
         self.mask_private_key = self.seal_private_key = self.self_seed = b""
@@ -73,37 +84,45 @@ class ClientState:
     def erase(self) -> None:
         """Forget every secret, its own and those held for others."""
         self.erase_own_secrets()
-        self.held_shares = {}
+        self.held_shares, self.pair_keys = {}, {}
 
     def to_bytes(self) -> bytes:
         parameters = self.parameters.to_bytes() if self.parameters else b""
-        writer = Writer(_MESSAGE_TYPE).client_id(self.client_id)
+        writer = Writer(_MESSAGE_TYPE).client_id(self.client_id).client_id(self.member)
         writer.number("B", _STAGES.index(self.stage))
         writer.count(len(parameters)).fixed(parameters, len(parameters))
         for name in _SHORT_FIELDS:
             writer.short(getattr(self, name))
         write_table(writer, self.members, PUBLIC_KEYS_BYTES)
         write_table(writer, self.held_shares, self._held_bytes)
-        return write_ids(write_ids(writer, self.contributors), self.survivors).frame()
+        write_table(writer, self.pair_keys, self._pair_key_bytes)
+        for ids in (self.contributors, self.complaints, self.survivors):
+            write_ids(writer, ids)
+        return writer.frame()
 
     @property
     def _held_bytes(self) -> int:
         return held_bytes(self.parameters.noise_levels if self.parameters else 0)
 
+    @property
+    def _pair_key_bytes(self) -> int:
+        return KEY_BYTES[self.parameters.suite] if self.parameters else 0
+
     @classmethod
     def from_bytes(cls, data: bytes) -> "ClientState":
         """Read `to_bytes`; raises only DecodeError."""
         reader = Reader(data, _MESSAGE_TYPE)
-        client_id = reader.client_id()
+        client_id, member = reader.client_id(), reader.client_id()
         stage = reader.integer("B")
         if stage >= len(_STAGES):
             raise DecodeError(f"stage number {stage} is unknown")
         parameters = reader.fixed(reader.integer("I"))
-        state = cls(client_id, _STAGES[stage])
+        state = cls(client_id, member, _STAGES[stage])
         state.parameters = SumParameters.from_bytes(parameters) if parameters else None
         for name in _SHORT_FIELDS:
             setattr(state, name, reader.short())
         state.members = read_table(reader, PUBLIC_KEYS_BYTES)
         state.held_shares = read_table(reader, state._held_bytes)
-        state.contributors, state.survivors = read_ids(reader), read_ids(reader)
+        state.pair_keys = read_table(reader, state._pair_key_bytes)
+        state.contributors, state.complaints, state.survivors = (read_ids(reader) for _ in range(3))
         return reader.finish(state)

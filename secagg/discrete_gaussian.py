@@ -119,7 +119,10 @@ class _Source:
         words = np.frombuffer(self._alias_stream.update(bytes(num_bytes)), dtype="<u8")
         cell, high, low = words.reshape(count, _ALIAS_DRAW_WORDS).T
         cell = (cell & np.uint64(len(law.alias) - 1)).astype(np.intp)
-        own = (high < law.high[cell]) | ((high == law.high[cell]) & (low < law.low[cell]))
+        bound = law.high[cell]
+        own, tied = high < bound, high == bound
+        if tied.any():
+            own |= tied & (low < law.low[cell])
         chosen: NDArray[np.int16] = np.where(own, cell - len(law.alias) // 2, law.alias[cell]).astype(
             np.int16
         )

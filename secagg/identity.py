@@ -1,27 +1,37 @@
 """Long-lived identities of clients, for sums with a server that may lie.
 
-Ed25519 (RFC 8032). Each client's public key is registered once a run; the roster of all, client id
-to public key, reaches the clients by a way the server cannot alter.
+Ed25519 (RFC 8032). A client signs with the same key in every run; whose key is whose says a `Roster`, which
+reaches the clients by a way that the server cannot alter. What is signed begins with its purpose, so that a
+signature for one never serves for another.
 """
 
 import struct
 from hashlib import sha256
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 SIGNATURE_BYTES = 64
 IDENTITY_BYTES = 32
+CHALLENGE_BYTES = 32
+NO_ROSTER = b""
 
-_KEYS_PURPOSE = b"secagg/2/signed keys"
-_SURVIVORS_PURPOSE = b"secagg/2/signed survivors"
+_JOIN_PURPOSE = b"secagg/3/signed join"
+_KEYS_PURPOSE = b"secagg/3/signed keys"
+_SURVIVORS_PURPOSE = b"secagg/3/signed survivors"
 
 
 class Identity:
-    """A client's signing key.
+    """A client's signing key, or the consortium's.
 
     Args:
-        private_bytes: 32 secret bytes, kept for the whole run.
+        private_bytes: 32 secret bytes; they outlive runs.
     """
 
     def __init__(self, private_bytes: bytes) -> None:
@@ -30,12 +40,31 @@ class Identity:
     def __repr__(self) -> str:
         return f"<Identity {self.public_bytes().hex()[:16]}>"
 
+    @classmethod
+    def from_pem(cls, pem: bytes) -> "Identity":
+        """Read what `to_pem` wrote.
+
+        Raises:
+            ValueError: no Ed25519 private key in PEM without a password.
+        """
+        try:
+            key = load_pem_private_key(pem, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            key = None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError("no Ed25519 private key in PEM without a password")
+        return cls(key.private_bytes_raw())
+
+    def to_pem(self) -> bytes:
+        """The private key as PKCS#8 in PEM, not encrypted."""
+        return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
     def public_bytes(self) -> bytes:
-        """Return the public key that is registered: 32 bytes."""
+        """Return the public key, which the roster has: 32 bytes."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """64 bytes. Sign only what `keys_statement` and `survivors_statement` return."""
+        """64 bytes. Sign only what the functions of this module and `secagg.roster` state."""
         return self._key.sign(statement)
 
 
@@ -50,14 +79,28 @@ def is_signed(public_key: bytes | None, signature: bytes, statement: bytes) -> b
     return True
 
 
-def keys_statement(parameters_hash: bytes, client_id: int, keys: bytes) -> bytes:
+def join_statement(run: str, challenge: bytes, client_id: int, roster_digest: bytes = NO_ROSTER) -> bytes:
+    """Return the statement by which a client joins a run: I am this client, and answer this challenge.
+
+    ``challenge`` is fresh for each question, so that no signature serves a second time. The digest is that
+    of the signed roster that server and client go by; empty where there is none.
+    """
+    digest = sha256(_JOIN_PURPOSE + struct.pack(">Q", client_id))
+    for part in (run.encode(), challenge, roster_digest):
+        digest.update(struct.pack(">I", len(part)) + part)
+    return _JOIN_PURPOSE + digest.digest()
+
+
+def keys_statement(roster_digest: bytes, parameters_hash: bytes, client_id: int, keys: bytes) -> bytes:
     """Return the statement that a client signs in the first stage: these keys are mine, for this sum."""
-    return _KEYS_PURPOSE + parameters_hash + struct.pack(">Q", client_id) + keys
+    return _KEYS_PURPOSE + roster_digest + parameters_hash + struct.pack(">Q", client_id) + keys
 
 
-def survivors_statement(sid: bytes, contributors: tuple[int, ...], survivors: tuple[int, ...]) -> bytes:
+def survivors_statement(
+    roster_digest: bytes, sid: bytes, contributors: tuple[int, ...], survivors: tuple[int, ...]
+) -> bytes:
     """Return the statement of the check stage: I was told U2 and U3, and answer for these only."""
-    digest = sha256(_SURVIVORS_PURPOSE + sid)
+    digest = sha256(_SURVIVORS_PURPOSE + roster_digest + sid)
     for ids in (contributors, survivors):
         digest.update(struct.pack(f">I{len(ids)}Q", len(ids), *ids))
     return _SURVIVORS_PURPOSE + digest.digest()

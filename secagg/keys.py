@@ -29,6 +29,7 @@ _SEAL_PURPOSE = b"secagg/2/seal"
 _GRAPH_PURPOSE = b"secagg/2/graph"
 _NOISE_PURPOSE = b"secagg/2/noise"
 _NOISE_CHAIN_PURPOSE = b"secagg/2/noise chain"
+_SHARE_PURPOSE = b"secagg/3/share"
 
 
 class PrivateKey:
@@ -135,6 +136,15 @@ def noise_seeds(first: bytes, count: int) -> list[bytes]:
 def noise_commitment(first: bytes, count: int) -> bytes:
     """Return a client's commitment to its noise seeds: the hash of the last one."""
     return commitment(noise_seeds(first, count)[-1])
+
+
+def share_commitment(sid: bytes, ends: tuple[int, int], part: int, share: bytes) -> bytes:
+    """Return a dealer's commitment to one share of a holder, 32 bytes; `ends` is (dealer, holder).
+
+    Hiding, as a share is uniformly random to whoever holds fewer than t of them. `part` numbers the
+    secrets that are shared: 0 the mask seed, 1 the masking key, from 2 on the noise seeds.
+    """
+    return hashlib.sha256(_SHARE_PURPOSE + sid + struct.pack(">QQB", *ends, part) + share).digest()
 
 
 class Sealing:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from secagg.errors import DecodeError
 from secagg.identity import SIGNATURE_BYTES
 from secagg.keys import CONTEXT_BYTES, SEAL_OVERHEAD_BYTES, SECRET_BYTES
-from secagg.packing import pack, packed_bytes, unpack
+from secagg.packing import check_packed, packed_bytes, unpack
 from secagg.parameters import SumParameters
+from secagg.prg import KEY_BYTES as MASK_KEY_BYTES
 from secagg.shamir import share_bytes
-from secagg.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
+from secagg.wire import Buffer, Reader, Writer, read_ids, read_table, write_ids, write_table
 
 KEY_BYTES = 32
 SID_BYTES = 32
@@ -32,6 +33,11 @@ def held_bytes(noise_levels: int) -> int:
 
 def sealed_bytes(noise_levels: int) -> int:
     return held_bytes(noise_levels) + SEAL_OVERHEAD_BYTES
+
+
+def committed_bytes(noise_levels: int) -> int:
+    """A dealer's commitments to the shares of one holder."""
+    return (2 + noise_levels) * KEY_BYTES
 
 
 def read_signature(reader: Reader) -> bytes:
@@ -60,18 +66,20 @@ class PublicKeys:
 
 @dataclass(frozen=True)
 class AdvertiseRequest:
-    """Stage 1, server to client: the parameters of the sum."""
+    """Stage 1, server to client: the parameters of the sum, and the number of this member in it."""
 
     parameters: SumParameters
+    member: int
 
     def encode(self) -> bytes:
         body = self.parameters.to_bytes()
-        return Writer(1).count(len(body)).fixed(body, len(body)).frame()
+        return Writer(1).count(len(body)).fixed(body, len(body)).client_id(self.member).frame()
 
     @classmethod
     def decode(cls, data: bytes) -> "AdvertiseRequest":
         reader = Reader(data, 1)
-        return reader.finish(cls(SumParameters.from_bytes(reader.fixed(reader.integer("I")))))
+        parameters = SumParameters.from_bytes(reader.fixed(reader.integer("I")))
+        return reader.finish(cls(parameters, reader.client_id()))
 
 
 @dataclass(frozen=True)
@@ -130,86 +138,112 @@ class ShareRequest:
 
 @dataclass(frozen=True)
 class ShareReply:
-    """Stage 2, client to server: destination -> sealed shares, one for each neighbour.
+    """Stage 2, client to server: the shares that it deals, one bundle for each neighbour.
 
-    The noise commitment is empty without noise levels.
+    Attributes:
+        sealed: holder -> sealed shares.
+        commitments: holder -> what the dealer commits to each of them by, see `share_commitments`.
+        noise_commitment: of the noise seeds; empty without noise levels.
     """
 
     sender: int
     sid: bytes
     sealed: dict[int, bytes] = field(repr=False)
+    commitments: dict[int, bytes] = field(repr=False)
     noise_commitment: bytes = b""
     noise_levels: int = 0
 
     def encode(self) -> bytes:
         writer = Writer(4).client_id(self.sender).fixed(self.sid, SID_BYTES)
         writer.fixed(self.noise_commitment, KEY_BYTES if self.noise_levels else 0)
-        return write_table(writer, self.sealed, sealed_bytes(self.noise_levels)).frame()
+        write_table(writer, self.sealed, sealed_bytes(self.noise_levels))
+        return write_table(writer, self.commitments, committed_bytes(self.noise_levels)).frame()
 
     @classmethod
     def decode(cls, data: bytes, noise_levels: int = 0) -> "ShareReply":
         reader = Reader(data, 4)
         sender, sid = reader.client_id(), reader.fixed(SID_BYTES)
-        committed = reader.fixed(KEY_BYTES if noise_levels else 0)
+        noise_commitment = reader.fixed(KEY_BYTES if noise_levels else 0)
         sealed = read_table(reader, sealed_bytes(noise_levels))
-        return reader.finish(cls(sender, sid, sealed, committed, noise_levels))
+        commitments = read_table(reader, committed_bytes(noise_levels))
+        return reader.finish(cls(sender, sid, sealed, commitments, noise_commitment, noise_levels))
 
 
 @dataclass(frozen=True)
 class MaskRequest:
-    """Stage 3, server to client.
+    """Stage 3, server to client: who shared (U2), and what its neighbours among them dealt to it.
 
     Attributes:
-        contributors: U2, all who shared, this client among them.
-        sealed: source -> sealed shares, of this client's neighbours in U2.
+        contributors: U2, ascending.
+        sealed: dealer -> sealed shares.
+        commitments: dealer -> its commitments to them.
     """
 
     sid: bytes
     contributors: tuple[int, ...]
     sealed: dict[int, bytes] = field(repr=False)
+    commitments: dict[int, bytes] = field(repr=False)
     noise_levels: int = 0
 
     def encode(self) -> bytes:
         writer = write_ids(Writer(5).fixed(self.sid, SID_BYTES), self.contributors)
-        return write_table(writer, self.sealed, sealed_bytes(self.noise_levels)).frame()
+        write_table(writer, self.sealed, sealed_bytes(self.noise_levels))
+        return write_table(writer, self.commitments, committed_bytes(self.noise_levels)).frame()
 
     @classmethod
     def decode(cls, data: bytes, noise_levels: int = 0) -> "MaskRequest":
         reader = Reader(data, 5)
         sid, contributors = reader.fixed(SID_BYTES), read_ids(reader)
         sealed = read_table(reader, sealed_bytes(noise_levels))
-        return reader.finish(cls(sid, contributors, sealed, noise_levels))
+        commitments = read_table(reader, committed_bytes(noise_levels))
+        return reader.finish(cls(sid, contributors, sealed, commitments, noise_levels))
 
 
 @dataclass(frozen=True, eq=False)
 class MaskReply:
     """Stage 3, client to server: the masked vector, the low `bits` bits of each residue.
 
-    `context` names what it was made from: it is in the keys of the masks already, and travels so that a
-    server can leave out a member that was shown something else.
+    Attributes:
+        context: names what the vector was made from. It is in the keys of the masks already, and travels
+            so that a server can leave out a member that was shown something else.
+        complaints: neighbours whose shares this client could not open, ascending.
+        packed: the vector, `packed_bytes(dimension, bits)` bytes; in a reply that was read, a view of it.
+        proof: the place of a proof that the vector's norm is at most C; empty, for there is none yet.
     """
 
     sender: int
     sid: bytes
     context: bytes
-    vector: NDArray[np.uint32] = field(repr=False)
+    complaints: tuple[int, ...]
+    packed: Buffer = field(repr=False)
+    dimension: int
     bits: int = 32
+    proof: bytes = b""
 
     def encode(self) -> bytes:
         writer = Writer(6).client_id(self.sender).fixed(self.sid, SID_BYTES)
-        writer.fixed(self.context, CONTEXT_BYTES).count(len(self.vector))
-        return writer.fixed(pack(self.vector, self.bits), packed_bytes(len(self.vector), self.bits)).frame()
+        write_ids(writer.fixed(self.context, CONTEXT_BYTES), self.complaints).short(self.proof)
+        writer.count(self.dimension)
+        return writer.fixed(self.packed, packed_bytes(self.dimension, self.bits)).frame()
+
+    def vector(self) -> NDArray[np.uint32]:
+        """The masked vector: uint32[d]; read-only at 32 bits."""
+        return unpack(memoryview(self.packed), self.dimension, self.bits)
 
     @classmethod
     def decode(cls, data: bytes, dimension: int, bits: int = 32) -> "MaskReply":
-        """At 32 bits the vector is a read-only view of `data`; another length is refused."""
+        """Read `encode` without a copy of the vector; another length is refused."""
         reader = Reader(data, 6)
         sender, sid, context = reader.client_id(), reader.fixed(SID_BYTES), reader.fixed(CONTEXT_BYTES)
+        complaints, proof = read_ids(reader), reader.short()
+        if proof:
+            raise DecodeError(f"a proof of {len(proof)} bytes, where this version has none")
         length = reader.integer("I")
         if length != dimension:
             raise DecodeError(f"a vector of {length} coordinates where {dimension} belong")
-        vector = unpack(reader.view(packed_bytes(dimension, bits)), dimension, bits)
-        return reader.finish(cls(sender, sid, context, vector, bits))
+        packed = reader.view(packed_bytes(dimension, bits))
+        check_packed(packed, dimension, bits)
+        return reader.finish(cls(sender, sid, context, complaints, packed, dimension, bits))
 
 
 @dataclass(frozen=True)
@@ -250,35 +284,42 @@ class CheckReply:
 class UnmaskRequest:
     """Stage 4, server to client: who is in the sum (U3) and who was lost (U2 less U3).
 
-    The signatures of U3 (id -> signature) are empty unless the server may lie.
+    Attributes:
+        orphans: those lost members whose shares too few could open, so that no key of theirs comes back;
+            the masks with them are asked of those who share them.
+        signatures: id -> signature of U3; empty unless the server may lie.
     """
 
     sid: bytes
     survivors: tuple[int, ...]
     dropped: tuple[int, ...]
+    orphans: tuple[int, ...] = ()
     signatures: dict[int, bytes] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         writer = Writer(7).fixed(self.sid, SID_BYTES)
-        write_ids(write_ids(writer, self.survivors), self.dropped)
+        for ids in (self.survivors, self.dropped, self.orphans):
+            write_ids(writer, ids)
         return write_table(writer, self.signatures, SIGNATURE_BYTES).frame()
 
     @classmethod
     def decode(cls, data: bytes) -> "UnmaskRequest":
         reader = Reader(data, 7)
-        sid, survivors, dropped = reader.fixed(SID_BYTES), read_ids(reader), read_ids(reader)
-        return reader.finish(cls(sid, survivors, dropped, read_table(reader, SIGNATURE_BYTES)))
+        sid = reader.fixed(SID_BYTES)
+        survivors, dropped, orphans = (read_ids(reader) for _ in range(3))
+        return reader.finish(cls(sid, survivors, dropped, orphans, read_table(reader, SIGNATURE_BYTES)))
 
 
 @dataclass(frozen=True)
 class UnmaskReply:
-    """Stage 4, client to server: shares of each neighbour in U2.
+    """Stage 4, client to server: shares of each neighbour in U2 that it holds.
 
     Attributes:
         seed_shares: survivor -> share of its self-mask seed.
         key_shares: dropped -> share of its masking private key.
         noise_shares: survivor -> share of the first noise seed beyond the level that is needed;
             empty if there is none.
+        pair_keys: orphan -> the key of the mask with it, `pair_mask_key`.
     """
 
     sender: int
@@ -286,17 +327,19 @@ class UnmaskReply:
     seed_shares: dict[int, bytes] = field(repr=False)
     key_shares: dict[int, bytes] = field(repr=False)
     noise_shares: dict[int, bytes] = field(repr=False, default_factory=dict)
+    pair_keys: dict[int, bytes] = field(repr=False, default_factory=dict)
+    suite: str = "aes128ctr"
 
     def encode(self) -> bytes:
-        writer = write_table(
-            Writer(8).client_id(self.sender).fixed(self.sid, SID_BYTES), self.seed_shares, SHARE_BYTES
-        )
-        write_table(writer, self.key_shares, SHARE_BYTES)
-        return write_table(writer, self.noise_shares, SHARE_BYTES).frame()
+        writer = Writer(8).client_id(self.sender).fixed(self.sid, SID_BYTES)
+        for shares in (self.seed_shares, self.key_shares, self.noise_shares):
+            write_table(writer, shares, SHARE_BYTES)
+        return write_table(writer, self.pair_keys, MASK_KEY_BYTES[self.suite]).frame()
 
     @classmethod
-    def decode(cls, data: bytes) -> "UnmaskReply":
+    def decode(cls, data: bytes, suite: str = "aes128ctr") -> "UnmaskReply":
         reader = Reader(data, 8)
         sender, sid = reader.client_id(), reader.fixed(SID_BYTES)
         seeds, keys, noise = (read_table(reader, SHARE_BYTES) for _ in range(3))
-        return reader.finish(cls(sender, sid, seeds, keys, noise))
+        pair_keys = read_table(reader, MASK_KEY_BYTES[suite])
+        return reader.finish(cls(sender, sid, seeds, keys, noise, pair_keys, suite))

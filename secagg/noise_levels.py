@@ -61,6 +61,21 @@ class NoiseLevels:
         """The standard deviation of all parts together, in steps."""
         return sqrt(self.variance(len(self.multipliers)))
 
+    def largest_excess(self, num_noisy: int) -> Fraction:
+        """How much more variance than the plan's a sum carries at most, as a part of the plan's; exact.
+
+        It is that of the honest noise, over all numbers of dropouts up to D.
+
+        Args:
+            num_noisy: n' = n2 - c, how many add noise that counts.
+        """
+        planned = self.variance(0) * num_noisy
+        summed = (
+            self.variance(self.level_of(dropped)) * (num_noisy - dropped)
+            for dropped in range(self.bounds[-1] + 1)
+        )
+        return Fraction(max(summed), planned) - 1
+
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:
         """Part 0..L of a client's noise, a function of the 32-byte key alone: int64[dimension]."""
         if part == 0:

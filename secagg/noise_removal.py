@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hmac import compare_digest
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.errors import RemoteProtocolError, ThresholdNotMet
 from secagg.keys import noise_commitment, noise_key, noise_seeds
 from secagg.messages import UnmaskReply
 from secagg.noise_levels import NoiseLevels
@@ -31,12 +33,11 @@ def remove_noise(
         recovery: recovers the noise seeds, and notes the shares that were wrong and done without.
         replies: holder -> the shares it revealed.
 
+    A survivor whose noise seed does not come back keeps all its noise in the sum, which is then more than
+    the plan's; recovery notes whose fault it is.
+
     Returns:
         The level up to which the noise stays.
-
-    Raises:
-        ThresholdNotMet: a seed has fewer shares than the threshold.
-        RemoteProtocolError: no seed that fits its commitment comes out of the shares.
     """
     num_contributors = len(masked.survivors) + len(masked.lost)
     levels, level = masked.parameters.noise_level(num_contributors, len(masked.lost))
@@ -45,7 +46,10 @@ def remove_noise(
     parts = list(levels.parts_above(level))
     draws: list[_Draw] = []
     for survivor in masked.survivors if parts else ():
-        first = _recover_noise_seed(recovery, masked, replies, survivor, level)
+        try:
+            first = _recover_noise_seed(recovery, masked, replies, survivor, level)
+        except (RemoteProtocolError, ThresholdNotMet):
+            continue
         for part, seed in zip(parts, noise_seeds(first, len(parts)), strict=True):
             draws.append((part, noise_key(masked.sid, seed, survivor)))
     _subtract(total, levels, draws)
@@ -60,13 +64,14 @@ def _recover_noise_seed(
     level: int,
 ) -> bytes:
     shares = {i: reply.noise_shares[dealer] for i, reply in replies.items() if dealer in reply.noise_shares}
-    committed = masked.noise_commitments[dealer]
+    committed = masked.dealt[dealer].noise_commitment
     left = masked.parameters.noise_levels - level
     return recovery.secret(
         dealer,
         shares,
         masked.graph.holders(dealer),
         lambda seed: compare_digest(noise_commitment(seed, left), committed),
+        partial(masked.is_committed, dealer, 2 + level),
     )
 
 

@@ -2,20 +2,31 @@
 
 Sixty-four residues fill b little-endian 64-bit words, residue i from bit i b on; the last block is
 filled up with zeros. 32 bits travel as plain little-endian words.
+
+Two residues at a time are one number of 2 b bits. The pattern of such pairs over words repeats after
+64 / gcd(2 b, 64) of them; all repetitions are handled at once, one pair of the pattern after the other.
 """
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import DecodeError
+from secagg.prg import NUM_THREADS
+from secagg.wire import Buffer
 
 FULL_BITS = 32
 FEWEST_BITS = 8
 _BLOCK = 64
-# Blocks handled at once, so that their columns stay in cache.
-_BATCH = 1024
+# Blocks handled at once, so that they and their transposed pairs stay in cache.
+_BATCH = 2048
 
 Residues = NDArray[np.uint32]
+Words = NDArray[np.uint64]
 
 
 def packed_bytes(dimension: int, bits: int) -> int:
@@ -27,13 +38,33 @@ def packed_bytes(dimension: int, bits: int) -> int:
 
 def pack(residues: Residues, bits: int) -> memoryview:
     """The low `bits` bits of each residue, `packed_bytes` bytes."""
+    residues = np.ascontiguousarray(residues, dtype="<u4")
     if bits == FULL_BITS:
-        return np.ascontiguousarray(residues, dtype="<u4").view(np.uint8).data
-    blocks = -(-len(residues) // _BLOCK)
-    words = np.zeros((blocks, bits), dtype="<u8")
-    for start in range(0, blocks, _BATCH):
-        _pack_blocks(residues[start * _BLOCK : (start + _BATCH) * _BLOCK], words[start : start + _BATCH])
-    return words.reshape(-1).view(np.uint8).data
+        return residues.view(np.uint8).data
+    words = np.empty(packed_bytes(len(residues), bits) // 8, dtype="<u8")
+    whole = len(residues) // _BLOCK * _BLOCK
+    for start in range(0, whole, _BATCH * _BLOCK):
+        stop = min(whole, start + _BATCH * _BLOCK)
+        _pack_blocks(residues[start:stop], words[start * bits // 64 : stop * bits // 64], bits)
+    if whole < len(residues):
+        last = np.zeros(_BLOCK, dtype="<u4")
+        last[: len(residues) - whole] = residues[whole:]
+        _pack_blocks(last, words[-bits:], bits)
+    return words.view(np.uint8).data
+
+
+def check_packed(data: memoryview, dimension: int, bits: int) -> None:
+    """Refuse what `pack` does not write for `dimension` residues.
+
+    Raises:
+        DecodeError: another length, or something in the padding.
+    """
+    if len(data) != packed_bytes(dimension, bits):
+        raise DecodeError(f"{len(data)} bytes where {dimension} residues of {bits} bits belong")
+    if bits != FULL_BITS and dimension % _BLOCK:
+        last = int.from_bytes(data[-bits * 8 :], "little")
+        if last >> (dimension % _BLOCK * bits):
+            raise DecodeError("the padding after the last residue is not zero")
 
 
 def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
@@ -42,43 +73,81 @@ def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
     Raises:
         DecodeError: another length, or something in the padding.
     """
-    if len(data) != packed_bytes(dimension, bits):
-        raise DecodeError(f"{len(data)} bytes where {dimension} residues of {bits} bits belong")
+    check_packed(data, dimension, bits)
     if bits == FULL_BITS:
         return np.frombuffer(data, dtype="<u4").astype(np.uint32, copy=False)
-    words = np.frombuffer(data, dtype="<u8").reshape(-1, bits)
-    residues = np.empty(len(words) * _BLOCK, dtype=np.uint32)
-    for start in range(0, len(words), _BATCH):
-        part = residues[start * _BLOCK : (start + _BATCH) * _BLOCK].reshape(-1, _BLOCK)
-        _unpack_blocks(words[start : start + _BATCH], part, bits)
-    if residues[dimension:].any():
-        raise DecodeError("the padding after the last residue is not zero")
-    return residues[:dimension]
+    words = np.frombuffer(data, dtype="<u8")
+    residues = np.empty(len(words) // bits * _BLOCK, dtype="<u4")
+    for first in range(0, len(words), _BATCH * bits):
+        start = first // bits * _BLOCK
+        _unpack_blocks(words[first : first + _BATCH * bits], residues[start : start + _BATCH * _BLOCK], bits)
+    return residues[:dimension].astype(np.uint32, copy=False)
 
 
-def _pack_blocks(residues: Residues, words: NDArray[np.uint64]) -> None:
-    bits = words.shape[1]
-    padded = np.zeros((_BLOCK, len(words)), dtype=np.uint64)
-    full = np.zeros(len(words) * _BLOCK, dtype=np.uint32)
-    full[: len(residues)] = residues & np.uint32(2**bits - 1)
-    padded[:] = full.reshape(-1, _BLOCK).T
-    columns = np.zeros((bits, len(words)), dtype=np.uint64)
-    for i in range(_BLOCK):
-        word, offset = divmod(i * bits, 64)
-        columns[word] |= padded[i] << np.uint64(offset)
-        if offset + bits > 64:
-            columns[word + 1] |= padded[i] >> np.uint64(64 - offset)
-    words[:] = columns.T
+def add_packed(total: Residues, vectors: Sequence[Buffer], bits: int, num_threads: int = NUM_THREADS) -> None:
+    """Add to uint32[d], in place, what `pack` wrote of vectors of d residues.
+
+    All vectors are added to one chunk of the sum while it is in cache.
+
+    Raises:
+        DecodeError: a vector of another length, or with something in the padding.
+    """
+    views = [memoryview(vector) for vector in vectors]
+    for view in views:
+        check_packed(view, len(total), bits)
+    starts = range(0, len(total), _BATCH * _BLOCK)
+    with ThreadPoolExecutor(max(1, min(num_threads, len(starts)))) as pool:
+        for _ in pool.map(partial(_add_chunk, total, views, bits), starts):
+            pass
 
 
-def _unpack_blocks(words: NDArray[np.uint64], residues: Residues, bits: int) -> None:
-    columns = np.ascontiguousarray(words.T)
-    unpacked = np.empty((_BLOCK, len(words)), dtype=np.uint32)
-    mask = np.uint64(2**bits - 1)
-    for i in range(_BLOCK):
-        word, offset = divmod(i * bits, 64)
-        value = columns[word] >> np.uint64(offset)
-        if offset + bits > 64:
-            value |= columns[word + 1] << np.uint64(64 - offset)
-        unpacked[i] = value & mask
-    residues[:] = unpacked.T
+def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: int) -> None:
+    chunk = total[start : start + _BATCH * _BLOCK]
+    num_blocks = -(-len(chunk) // _BLOCK)
+    residues = np.empty(num_blocks * _BLOCK, dtype="<u4")
+    for view in views:
+        if bits == FULL_BITS:
+            chunk += np.frombuffer(view, dtype="<u4", count=len(chunk), offset=4 * start)
+            continue
+        words = np.frombuffer(view, dtype="<u8", count=num_blocks * bits, offset=start // 8 * bits)
+        _unpack_blocks(words, residues, bits)
+        chunk += residues[: len(chunk)]
+
+
+def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
+    """Pairs and words in which the pattern repeats, and for each pair its first word and the bit there."""
+    pairs = 64 // gcd(2 * bits, 64)
+    return pairs, 2 * bits * pairs // 64, [divmod(2 * bits * pair, 64) for pair in range(pairs)]
+
+
+def _pack_blocks(residues: Residues, words: Words, bits: int) -> None:
+    num_pairs, num_words, places = _pattern(bits)
+    low = np.uint64(2**bits - 1)
+    two = residues.view("<u8")
+    pairs = two >> np.uint64(FULL_BITS - bits)
+    pairs &= low << np.uint64(bits)
+    pairs |= two & low
+    by_place = np.ascontiguousarray(pairs.reshape(-1, num_pairs).T)
+    columns = np.zeros((num_words, by_place.shape[1]), dtype=np.uint64)
+    for pair, (word, bit) in zip(by_place, places, strict=True):
+        columns[word] |= pair << np.uint64(bit)
+        if bit + 2 * bits > 64:
+            columns[word + 1] |= pair >> np.uint64(64 - bit)
+    words.reshape(-1, num_words)[:] = columns.T
+
+
+def _unpack_blocks(words: Words, residues: Residues, bits: int) -> None:
+    num_pairs, num_words, places = _pattern(bits)
+    low = np.uint64(2**bits - 1)
+    columns = np.ascontiguousarray(words.reshape(-1, num_words).T)
+    by_place = np.empty((num_pairs, columns.shape[1]), dtype=np.uint64)
+    for pair, (word, bit) in zip(by_place, places, strict=True):
+        np.right_shift(columns[word], np.uint64(bit), out=pair)
+        if bit + 2 * bits > 64:
+            pair |= columns[word + 1] << np.uint64(64 - bit)
+    two = residues.view("<u8")
+    two.reshape(-1, num_pairs)[:] = by_place.T
+    pairs = two & low
+    two <<= np.uint64(FULL_BITS - bits)
+    two &= low << np.uint64(FULL_BITS)
+    two |= pairs

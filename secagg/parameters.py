@@ -21,21 +21,28 @@ _COUNTS = (
     "corrupt_tolerance",
     "dimension",
     "num_neighbours",
+    "graph_corrupt",
     "noise_levels",
     "modulus_bits",
 )
-CURIOUS, ACTIVE = "curious", "active"
-MODES = (CURIOUS, ACTIVE)
-"""Whether the server follows the protocol, or may lie."""
+OFF, CURIOUS, ACTIVE = "off", "curious", "active"
+MODES = (OFF, CURIOUS, ACTIVE)
+"""How far the server is trusted, from most to least: to see every update, to follow the protocol, to lie."""
 
 
-def threshold_for(num_clients: int, fraction: float, *, active_corrupt: int | None = None) -> int:
+def threshold_for(num_clients: int, fraction: float, *, corrupt: int = 0, mode: str = CURIOUS) -> int:
     """Shamir's threshold t on the complete graph, where k = num_clients - 1.
 
-    t = min(k, max(floor(k / 2), floor(fraction * k)) + 1); with `active_corrupt` = c, for a server
-    that may lie, at least floor((n + c) / 2) + 1. Above k / 2 always, so that no two
-    disjoint groups of neighbours can reveal both of a client's secrets (Bonawitz et al., CCS 2017,
-    section 6; Bell et al., CCS 2020, section 3).
+    t = min(k, max(floor(k / 2), floor(fraction * k), c) + 1); for a server that may lie, at least
+    floor((n + c) / 2) + 1. Above k / 2 always, so that no two disjoint groups of neighbours can
+    reveal both of a client's secrets (Bonawitz et al., CCS 2017, section 6; Bell et al., CCS 2020,
+    section 3), and above c, so that the corrupt alone recover none.
+
+    Args:
+        num_clients: n.
+        fraction: of the neighbours, who must help.
+        corrupt: c, how many members may share all they know with the server.
+        mode: "curious" or "active".
 
     Raises:
         ValueError: fewer than 2 clients or a fraction outside [0, 1].
@@ -43,10 +50,10 @@ def threshold_for(num_clients: int, fraction: float, *, active_corrupt: int | No
     if num_clients < 2 or not 0 <= fraction <= 1:
         raise ValueError(f"{num_clients} clients, fraction {fraction}: use at least 2 clients and 0..1")
     neighbours = num_clients - 1
-    if active_corrupt is not None:
-        least = (num_clients + active_corrupt) // 2 + 1
-        return min(neighbours, max(math.floor(fraction * neighbours) + 1, least))
-    return min(neighbours, max(neighbours // 2, math.floor(fraction * neighbours)) + 1)
+    least = max(neighbours // 2, math.floor(fraction * neighbours), corrupt) + 1
+    if mode == ACTIVE:
+        least = max(least, (num_clients + corrupt) // 2 + 1)
+    return min(neighbours, least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +66,20 @@ class SumParameters:
         threshold: t, how many of a client's k neighbours recover its secrets; k/2 < t <= k.
         dropout_tolerance: D, how many of those who shared their keys may vanish before the sum; on
             a sparse graph, how many of those asked may vanish at any time.
-        corrupt_tolerance: c, how many members may collude; their noise counts for nothing.
+        corrupt_tolerance: c, how many members may collude; their noise counts for nothing. Below t
+            on the complete graph.
         dimension: d, the length of the vector.
         clipping_norm: C, the L2 bound of one update; inf for none (then noise_multiplier is 0).
         noise_multiplier: sigma; the noise of the sum has standard deviation at least C sigma.
         suite: the cipher of masks and sealed shares: aes128ctr, aes256ctr or chacha20.
         num_neighbours: k, even, of a sparse graph; 0 for the complete one. See `sparse_degree`.
+        graph_corrupt: how many corrupt members k and t of a sparse graph withstand, at least c; 0 for
+            the complete graph.
         noise_levels: L, in how many steps noise beyond the plan's is taken out again; 0 for none.
             With L > 0 a client's noise is exactly what `ClientSession.noise_steps` returns.
         modulus_bits: b, how many bits of a residue travel; see `modulus_bits_for`.
         mode: "curious", or "active" against a server that may lie: signed keys, signed survivors.
+            A sum in clear has parameters too, for its encoding, and mode "off".
 
     Raises:
         ValueError: a value is impossible; the message names it.
@@ -84,6 +95,7 @@ class SumParameters:
     corrupt_tolerance: int = 0
     suite: str = "aes128ctr"
     num_neighbours: int = 0
+    graph_corrupt: int = 0
     noise_levels: int = 0
     modulus_bits: int = FULL_BITS
     mode: str = CURIOUS
@@ -131,6 +143,17 @@ class SumParameters:
         if k % 2 or not 0 <= k < n - 1:
             raise ValueError(
                 f"num_neighbours is {k}: use an even number below {n - 1}, or 0 for the complete graph"
+            )
+        least, most = (self.corrupt_tolerance, n) if self.is_sparse else (0, 0)
+        if not least <= self.graph_corrupt <= most:
+            raise ValueError(
+                f"graph_corrupt is {self.graph_corrupt}: use {least} (corrupt_tolerance) to {most} on a "
+                "sparse graph, and 0 on the complete one"
+            )
+        if not self.is_sparse and self.corrupt_tolerance >= self.threshold:
+            raise ValueError(
+                f"threshold {self.threshold} with {self.corrupt_tolerance} corrupt members: use a larger "
+                "threshold, or the corrupt alone recover every secret"
             )
         if self.mode == ACTIVE and self.is_sparse:
             raise ValueError(f"num_neighbours is {k}: a server that may lie needs the complete graph, 0")
@@ -184,14 +207,14 @@ class SumParameters:
     @property
     def fewest_members(self) -> int:
         """The least number that must advertise; on a sparse graph, so many that it stays private."""
+        return self.fewest_members_against(self.graph_corrupt)
+
+    def fewest_members_against(self, corrupt: int) -> int:
+        """The least number that must advertise if so many members may be corrupt."""
         if not self.is_sparse:
             return self.fewest_contributors
         private = fewest_private(
-            self.num_clients,
-            self.num_neighbours,
-            self.threshold,
-            self.corrupt_tolerance,
-            self.dropout_tolerance,
+            self.num_clients, self.num_neighbours, self.threshold, corrupt, self.dropout_tolerance
         )
         return max(private, self.fewest_contributors)
 
@@ -200,8 +223,13 @@ class SumParameters:
         fewest = max(num_contributors - self.dropout_tolerance, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 
-    def client_noise_stddev(self, num_contributors: int) -> float:
-        """C sigma / sqrt(n2 - D - c), in the update's unit: the noise that each client adds.
+    @property
+    def fewest_in_sum(self) -> int:
+        """The least |U3| of any sum that can be unmasked under these parameters."""
+        return self.fewest_survivors(self.fewest_contributors)
+
+    def client_noise_multiplier(self, num_contributors: int) -> float:
+        """sigma / sqrt(n2 - D - c): the noise that each client adds, in clipping norms C.
 
         Whatever survivors are accepted (at least n2 - D, c of them corrupt), their sum carries
         noise of standard deviation at least C sigma.
@@ -215,9 +243,12 @@ class SumParameters:
                 f"{num_contributors} contributors leave {noisy} to add noise after dropouts and "
                 "corrupt members: ask more clients"
             )
-        if self.noise_multiplier == 0:
-            return 0.0
-        return self.clipping_norm * self.noise_multiplier / math.sqrt(noisy)
+        return self.noise_multiplier / math.sqrt(noisy)
+
+    def client_noise_stddev(self, num_contributors: int) -> float:
+        """C sigma / sqrt(n2 - D - c), in the update's unit; see `client_noise_multiplier`."""
+        multiplier = self.client_noise_multiplier(num_contributors)
+        return self.clipping_norm * multiplier if multiplier else 0.0
 
     def encoding(self, num_contributors: int) -> Encoding:
         """The integer grid of a sum over n2 = `num_contributors`; see `Encoding.for_sum`."""

@@ -1,27 +1,36 @@
 """The limits that a client sets to sums before it takes part."""
 
+import math
 from dataclasses import dataclass
-from math import ceil
 
-from secagg.errors import RemoteProtocolError
+from secagg.errors import Cause, RemoteProtocolError
 from secagg.graph import PRIVACY_BITS, is_private
-from secagg.parameters import CURIOUS, MODES, SumParameters
+from secagg.parameters import ACTIVE, CURIOUS, MODES, SumParameters
+from secagg.wire import MAX_CLIENTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
-    """A client's own limits, checked against the parameters in the first stage.
+    """A client's own limits, checked against the parameters in the first stage, before any cost.
 
     That more than half of the neighbours must help to unmask is no option: `SumParameters`
     cannot be made otherwise, so at least num_clients / 2 members share every sum.
 
     Attributes:
         minimum_cohort: fewest members asked, this client among them.
+        minimum_survivors: fewest members in a sum that is unmasked, this client among them.
         maximum_dropout_fraction: largest dropout_tolerance / num_clients.
-        minimum_noise_multiplier: least sigma.
-        mode: "active" refuses a sum in which keys and survivors are not signed.
-        corrupt_fraction: on a sparse graph, the share of corrupt members (at least the sum's
-            corrupt_tolerance) that k and t must withstand but for 2**-40.
+        minimum_noise_multiplier: least sigma, of the sum's noise.
+        minimum_own_noise: least sigma / sqrt(n - D - c): this client's own noise, in clipping norms. It
+            caps what is lost if the server has made up all other members.
+        mode: the least that is accepted, in the order off < curious < active. "active" refuses a sum
+            in which keys and survivors are not signed; "off" accepts parameters of updates in clear, for
+            which there are no sessions.
+        corrupt_fraction: the share of corrupt members that this client fears. With own c = the larger of
+            ceil(this n) and the sum's corrupt_tolerance: t > own c on the complete graph, 2 t > n + own c
+            against a server that may lie, and on a sparse graph k and t must withstand own c but for 2**-40.
+        maximum_clients, maximum_neighbours, maximum_dimension: largest n, k and d.
+        maximum_clipping_norm: largest C.
 
     Raises:
         ValueError: a limit that no sum, or every sum, would meet by mistake.
@@ -29,51 +38,111 @@ class ClientPolicy:
 
     minimum_cohort: int
     maximum_dropout_fraction: float
+    minimum_survivors: int = 2
     minimum_noise_multiplier: float = 0.0
+    minimum_own_noise: float = 0.0
     mode: str = CURIOUS
     corrupt_fraction: float = 0.0
+    maximum_clients: int = MAX_CLIENTS
+    maximum_neighbours: int = 4096
+    maximum_dimension: int = 2**29
+    maximum_clipping_norm: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.minimum_cohort < 2:
-            raise ValueError(f"minimum_cohort is {self.minimum_cohort}: use at least 2")
-        if not 0 <= self.maximum_dropout_fraction < 1:
-            raise ValueError(f"maximum_dropout_fraction is {self.maximum_dropout_fraction}: use 0 to below 1")
-        if not self.minimum_noise_multiplier >= 0:
-            raise ValueError(f"minimum_noise_multiplier is {self.minimum_noise_multiplier}: use 0 or more")
-        if self.mode not in MODES or not 0 <= self.corrupt_fraction < 1:
+        for name in ("minimum_cohort", "minimum_survivors", "maximum_clients", "maximum_neighbours"):
+            if getattr(self, name) < 2:
+                raise ValueError(f"{name} is {getattr(self, name)}: use at least 2")
+        if self.maximum_dimension < 1 or not self.maximum_clipping_norm > 0:
             raise ValueError(
-                f"mode {self.mode!r}, corrupt_fraction {self.corrupt_fraction}: use one of "
-                f"{', '.join(MODES)}, and 0 to below 1"
+                f"maximum_dimension {self.maximum_dimension}, maximum_clipping_norm "
+                f"{self.maximum_clipping_norm}: use positive numbers"
             )
+        for name in ("maximum_dropout_fraction", "corrupt_fraction"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: use 0 to below 1")
+        for name in ("minimum_noise_multiplier", "minimum_own_noise"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: use 0 or more")
+        if self.mode not in MODES:
+            raise ValueError(f"mode {self.mode!r} is unknown: use one of {', '.join(MODES)}")
+
+    def own_corrupt(self, parameters: SumParameters) -> int:
+        """How many of the members this client takes for corrupt, at least as many as the sum does."""
+        feared = math.ceil(self.corrupt_fraction * parameters.num_clients)
+        return max(parameters.corrupt_tolerance, parameters.graph_corrupt, feared)
 
     def check(self, parameters: SumParameters) -> None:
         """Raise RemoteProtocolError (stage "advertise", from the server) if a limit is broken."""
-        allowed = self.maximum_dropout_fraction * parameters.num_clients
-        broken = ""
-        if parameters.num_clients < self.minimum_cohort:
-            broken = f"num_clients {parameters.num_clients} is below {self.minimum_cohort}"
-        elif parameters.dropout_tolerance > allowed:
-            broken = f"dropout_tolerance {parameters.dropout_tolerance} is above {allowed:g}"
-        elif parameters.noise_multiplier < self.minimum_noise_multiplier:
-            broken = (
-                f"noise_multiplier {parameters.noise_multiplier:g} is below {self.minimum_noise_multiplier:g}"
-            )
-        elif self.mode != CURIOUS and parameters.mode != self.mode:
-            broken = f"mode {parameters.mode} is less than {self.mode}"
-        elif parameters.is_sparse and not self._is_private(parameters):
-            broken = (
-                f"num_neighbours {parameters.num_neighbours} with threshold {parameters.threshold} "
-                f"fails with probability above 2**-{PRIVACY_BITS}"
-            )
-        if broken:
-            raise RemoteProtocolError("advertise", None, f"{broken}, this client's own limit")
-
-    def _is_private(self, parameters: SumParameters) -> bool:
-        corrupt = max(parameters.corrupt_tolerance, ceil(self.corrupt_fraction * parameters.num_clients))
-        return is_private(
-            parameters.num_clients,
-            parameters.num_neighbours,
-            parameters.threshold,
-            min(corrupt, parameters.num_clients - 1),
-            parameters.dropout_tolerance,
+        broken = (
+            self._size_broken(parameters)
+            or self._noise_broken(parameters)
+            or self._mode_broken(parameters)
+            or self._graph_broken(parameters)
         )
+        if broken:
+            raise RemoteProtocolError(
+                "advertise", None, f"{broken}, this client's own limit", cause=Cause.POLICY
+            )
+
+    def _size_broken(self, parameters: SumParameters) -> str:
+        least = {
+            "num_clients": (parameters.num_clients, self.minimum_cohort),
+            "fewest_in_sum": (parameters.fewest_in_sum, self.minimum_survivors),
+        }
+        most = {
+            "num_clients": (parameters.num_clients, self.maximum_clients),
+            "degree": (parameters.degree, self.maximum_neighbours),
+            "dimension": (parameters.dimension, self.maximum_dimension),
+            "clipping_norm": (parameters.clipping_norm, self.maximum_clipping_norm),
+            "dropout_tolerance": (
+                parameters.dropout_tolerance,
+                self.maximum_dropout_fraction * parameters.num_clients,
+            ),
+        }
+        return next(
+            (
+                f"{name} {value:g} is above {limit:g}"
+                for name, (value, limit) in most.items()
+                if value > limit
+            ),
+            next(
+                (
+                    f"{name} {value} is below {limit}"
+                    for name, (value, limit) in least.items()
+                    if value < limit
+                ),
+                "",
+            ),
+        )
+
+    def _noise_broken(self, parameters: SumParameters) -> str:
+        sigma = parameters.noise_multiplier
+        if sigma < self.minimum_noise_multiplier:
+            return f"noise_multiplier {sigma:g} is below {self.minimum_noise_multiplier:g}"
+        own = parameters.client_noise_multiplier(parameters.num_clients)
+        if own < self.minimum_own_noise:
+            return f"one client's noise, {own:g} clipping norms, is below {self.minimum_own_noise:g}"
+        return ""
+
+    def _mode_broken(self, parameters: SumParameters) -> str:
+        if MODES.index(parameters.mode) < MODES.index(self.mode):
+            return f"mode {parameters.mode} is less than {self.mode}"
+        return ""
+
+    def _graph_broken(self, parameters: SumParameters) -> str:
+        corrupt, n, threshold = self.own_corrupt(parameters), parameters.num_clients, parameters.threshold
+        if parameters.is_sparse:
+            degree, dropped = parameters.num_neighbours, parameters.dropout_tolerance
+            if not is_private(n, degree, threshold, min(corrupt, n - 1), dropped):
+                return (
+                    f"num_neighbours {degree} with threshold {threshold} fails against {corrupt} corrupt "
+                    f"members with probability above 2**-{PRIVACY_BITS}"
+                )
+        elif threshold <= corrupt:
+            return f"threshold {threshold} is not above {corrupt} corrupt members"
+        elif parameters.mode == ACTIVE and 2 * threshold <= n + corrupt:
+            return (
+                f"threshold {threshold} of {n} clients is not above {(n + corrupt) / 2:g}, so that a lying "
+                f"server and {corrupt} corrupt members find two quorums"
+            )
+        return ""

@@ -1,37 +1,34 @@
 """Recovery of shared secrets from holders of whom some may have a wrong share."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import combinations
-from math import comb
+from collections.abc import Callable
 
-import numpy as np
-
-from secagg.errors import RemoteProtocolError, ThresholdNotMet
+from secagg.errors import Cause, RemoteProtocolError, ThresholdNotMet
 from secagg.keys import SECRET_BYTES
-from secagg.shamir import elements_of, interpolate, recover
+from secagg.reed_solomon import wrong_shares
+from secagg.shamir import recover
 from secagg.stages import Stage
-
-# Sets of t holders tried for one secret; about 2 s at t = 80, and only when shares are bad.
-_MOST_ATTEMPTS = 4096
 
 
 class ShareRecovery:
     """Recovers secrets from exactly `threshold` shares each, and remembers who misled it.
 
-    A secret counts only if it fits its commitment. If the first set of holders fails, others are
-    tried: all sets while they are few, otherwise a fixed pseudo-random sample, which finds one
-    good set with near certainty while wrong shares are few beside the spare ones.
+    A secret counts only if it fits its commitment. If the first t shares give no such secret, those that are
+    not what the dealer committed to are left out, and the m others decoded as a Reed-Solomon code: up to
+    floor((m - t) / 2) of them may be wrong, and each is named.
 
     Args:
         threshold: t.
+        blamed: gathers whose fault wrong shares are: the holder's if a share does not fit the dealer's
+            commitment to it, else the dealer's.
     """
 
-    def __init__(self, threshold: int) -> None:
+    def __init__(self, threshold: int, blamed: set[int]) -> None:
         self._threshold = threshold
         self._suspicion: Counter[int] = Counter()
         self.bad_shares: list[tuple[int, int]] = []
-        """(dealer, holder) of shares found wrong; either of the two may be at fault."""
+        """(dealer, holder) of shares found wrong."""
+        self._blamed = blamed
 
     def secret(
         self,
@@ -39,6 +36,7 @@ class ShareRecovery:
         shares: dict[int, bytes],
         numbers: dict[int, int],
         fits: Callable[[bytes], bool],
+        is_committed: Callable[[int, bytes], bool],
     ) -> bytes:
         """The secret of `dealer`, 32 bytes.
 
@@ -47,43 +45,46 @@ class ShareRecovery:
             shares: holder -> share.
             numbers: holder -> its Shamir number (from 1) with this dealer.
             fits: whether a candidate matches what the dealer committed to.
+            is_committed: whether a holder's share is the one that the dealer committed to.
 
         Raises:
-            ThresholdNotMet: fewer shares than the threshold.
-            RemoteProtocolError: no set of holders that was tried recovers the secret.
+            ThresholdNotMet: fewer shares than the threshold, wrong ones of holders not counted.
+            RemoteProtocolError: the shares that the dealer committed to do not recover its secret.
         """
-        if len(shares) < self._threshold:
-            raise ThresholdNotMet(Stage.UNMASK, len(shares), self._threshold)
+        self._require(len(shares))
         trusted_first = sorted(shares, key=lambda holder: (self._suspicion[holder], holder))
-        for attempt, holders in enumerate(_holder_sets(trusted_first, self._threshold)):
-            used = {numbers[holder]: shares[holder] for holder in holders}
-            secret = recover(used, SECRET_BYTES)
-            if secret is not None and fits(secret):
-                if attempt:
-                    self._note_bad_shares(dealer, shares, numbers, used)
-                return secret
-        raise RemoteProtocolError(
-            Stage.UNMASK, dealer, f"no {self._threshold} of {len(shares)} shares recover its secret"
-        )
+        by_number = {numbers[holder]: shares[holder] for holder in trusted_first}
+        secret = self._recovered(by_number, fits)
+        if secret is not None:
+            return secret
+        lying = {holder for holder in shares if not is_committed(holder, shares[holder])}
+        self._note(dealer, lying)
+        self._blamed |= lying
+        self._require(len(shares) - len(lying))
+        by_number = {numbers[holder]: shares[holder] for holder in trusted_first if holder not in lying}
+        wrong = wrong_shares(by_number, self._threshold, SECRET_BYTES)
+        if wrong is not None:
+            right = {number: share for number, share in by_number.items() if number not in wrong}
+            secret = self._recovered(right, fits)
+        if wrong or secret is None:
+            self._blamed.add(dealer)
+        if wrong is None or secret is None:
+            reason = (
+                f"{self._threshold} of the {len(by_number)} shares that it dealt do not recover its secret"
+            )
+            raise RemoteProtocolError(Stage.UNMASK, dealer, reason, cause=Cause.SHARES)
+        self._note(dealer, {holder for holder, number in numbers.items() if number in wrong})
+        return secret
 
-    def _note_bad_shares(
-        self, dealer: int, shares: dict[int, bytes], numbers: dict[int, int], good: dict[int, bytes]
-    ) -> None:
-        for holder, share in shares.items():
-            expected = interpolate(good, numbers[holder], SECRET_BYTES)
-            if not np.array_equal(expected, elements_of(share)):
-                self._suspicion[holder] += 1
-                self.bad_shares.append((dealer, holder))
+    def _require(self, num_shares: int) -> None:
+        if num_shares < self._threshold:
+            raise ThresholdNotMet(Stage.UNMASK, num_shares, self._threshold)
 
+    def _recovered(self, by_number: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes | None:
+        """What the first t shares recover, if it fits."""
+        secret = recover(dict(list(by_number.items())[: self._threshold]), SECRET_BYTES)
+        return secret if secret is not None and fits(secret) else None
 
-def _holder_sets(holders: list[int], threshold: int) -> Iterator[tuple[int, ...]]:
-    """Sets of `threshold` holders, the first ones first."""
-    if comb(len(holders), threshold) <= _MOST_ATTEMPTS:
-        yield from combinations(holders, threshold)
-        return
-    yield tuple(holders[:threshold])
-    # Any fixed sequence will do: it chooses among shares, not secrets.
-    generator = np.random.default_rng(0)
-    for _ in range(_MOST_ATTEMPTS):
-        chosen = generator.choice(len(holders), threshold, replace=False)
-        yield tuple(holders[i] for i in chosen)
+    def _note(self, dealer: int, holders: set[int]) -> None:
+        self._suspicion.update(holders)
+        self.bad_shares += [(dealer, holder) for holder in sorted(holders)]

@@ -1,12 +1,14 @@
 """The server's side of one sum: requests, replies, survivors, and the sum itself."""
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import (
+    Cause,
     DecodeError,
     LocalProtocolError,
     RemoteProtocolError,
@@ -16,8 +18,9 @@ from secagg.errors import (
 from secagg.keys import CONTEXT_BYTES
 from secagg.messages import AdvertiseRequest, CheckRequest, MaskRequest, ShareRequest, UnmaskRequest
 from secagg.noise_removal import remove_noise
-from secagg.parameters import ACTIVE, SumParameters
+from secagg.parameters import ACTIVE, OFF, SumParameters
 from secagg.recovery import ShareRecovery
+from secagg.roster import NOBODY, Roster
 from secagg.server_intake import take_reply
 from secagg.server_state import ServerState
 from secagg.stages import Stage
@@ -63,21 +66,30 @@ class ServerSession:
     is `done` (after four stages, five in active mode), then `result`. Who has not answered when a
     stage closes is dropped.
 
+    In a curious sum the clients are members by numbers that are drawn for this sum alone, so that
+    members do not learn from each other's messages which clients take part. In active mode they must,
+    to know each other's identities: there a member's number is its client id.
+
+    A session lives in memory and cannot rest: clients keep their secrets for one server process only,
+    so a sum that the server loses is lost, and the round that it belongs to stays charged.
+
     Args:
         parameters: the sum's public numbers.
-        client_ids: the members asked, exactly `parameters.num_clients` different ids.
-        roster: client id -> registered public key of every member, in active mode.
+        client_ids: the clients asked, exactly `parameters.num_clients` different ids.
+        roster: whose key is whose, of every member, in active mode.
+        random_bytes: a cryptographic source, n -> n bytes; the members' numbers are drawn from it.
 
     Raises:
-        ValueError: another number of ids, ids that repeat or exceed 64 bits, or some not in the
-            roster in active mode.
+        ValueError: another number of ids, ids that repeat or exceed 64 bits, mode "off", or some not in
+            the roster in active mode.
     """
 
     def __init__(
         self,
         parameters: SumParameters,
         client_ids: Iterable[int],
-        roster: Mapping[int, bytes] | None = None,
+        roster: Roster | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._asked = tuple(sorted(client_ids))
         different = len(set(self._asked))
@@ -88,11 +100,15 @@ class ServerSession:
             )
         if not 0 <= self._asked[0] <= self._asked[-1] <= MAX_CLIENT_ID:
             raise ValueError(f"ids {self._asked[0]}..{self._asked[-1]}: use 0 to 2**64 - 1")
-        self._state = ServerState(parameters, roster or {})
+        self._state = ServerState(parameters, roster or NOBODY)
         unknown = set(self._asked) - self._state.roster.keys()
         if parameters.mode == ACTIVE and unknown:
             raise ValueError(f"client {min(unknown)} is not in the roster: mode active needs all of them")
+        if parameters.mode == OFF:
+            raise ValueError("mode off has no sessions: give parameters of mode curious or active")
         self.parameters = parameters
+        self._clients = _numbered(self._asked, parameters.mode, random_bytes)
+        self._members = {client_id: member for member, client_id in self._clients.items()}
         self._next_stage = _NEXT_ACTIVE_STAGE if parameters.mode == ACTIVE else _NEXT_STAGE
         self._stage = Stage.ADVERTISE
         self._pending = set(self._asked)
@@ -115,6 +131,16 @@ class ServerSession:
     def pending(self) -> frozenset[int]:
         """The clients whose answer in this stage is still awaited."""
         return frozenset(self._pending)
+
+    @property
+    def blamed(self) -> frozenset[int]:
+        """The clients at fault, beyond doubt, in this sum so far, also if it has failed.
+
+        Those whose reply was refused, who gave another share than its dealer committed to, who dealt shares
+        that lie on no polynomial, about whom more than half of the neighbours complain, or who complain
+        about more than half of theirs.
+        """
+        return frozenset(self._clients[member] for member in self._state.blamed)
 
     def bind(self, context: bytes) -> None:
         """Name, in 32 bytes, what the members make their vectors from, before the first is received.
@@ -141,18 +167,25 @@ class ServerSession:
             LocalProtocolError: the sum is done or has failed.
         """
         self._check_running("requests")
-        if self._stage is Stage.MASK:
-            return {client_id: self._mask_request(client_id) for client_id in sorted(self._pending)}
-        state = self._state
         if self._stage is Stage.ADVERTISE:
-            message = AdvertiseRequest(self.parameters).encode()
-        elif self._stage is Stage.SHARE:
+            return {
+                client_id: AdvertiseRequest(self.parameters, self._members[client_id]).encode()
+                for client_id in sorted(self._pending)
+            }
+        if self._stage is Stage.MASK:
+            return {
+                client_id: self._mask_request(self._members[client_id]) for client_id in sorted(self._pending)
+            }
+        state = self._state
+        if self._stage is Stage.SHARE:
             message = ShareRequest(state.members, state.signatures).encode()
         elif self._stage is Stage.CHECK:
             message = CheckRequest(state.sid, state.survivors).encode()
         else:
             signatures = state.survivor_signatures
-            message = UnmaskRequest(state.sid, state.survivors, state.lost, signatures).encode()
+            message = UnmaskRequest(
+                state.sid, state.survivors, state.lost, state.orphans, signatures
+            ).encode()
         return dict.fromkeys(sorted(self._pending), message)
 
     def receive(self, client_id: int, data: bytes) -> None:
@@ -167,12 +200,18 @@ class ServerSession:
         self._check_running("receive")
         if client_id not in self._pending:
             raise RemoteProtocolError(
-                self._stage, client_id, "no answer is awaited: not asked, dropped, or answered"
+                self._stage,
+                client_id,
+                "no answer is awaited: not asked, dropped, or answered",
+                cause=Cause.OUT_OF_ORDER,
             )
         self._pending.discard(client_id)
         try:
-            take_reply(self._state, self._stage, client_id, data)
-        except DecodeError as error:
+            take_reply(self._state, self._stage, self._members[client_id], data)
+        except (DecodeError, RemoteProtocolError) as error:
+            self._state.blamed.add(self._members[client_id])
+            if isinstance(error, RemoteProtocolError):
+                raise self._about_client(error) from error
             raise RemoteProtocolError(self._stage, client_id, str(error)) from error
         self._answered.add(client_id)
 
@@ -185,16 +224,18 @@ class ServerSession:
             LocalProtocolError: the sum is done or has failed.
         """
         self._check_running("close_stage")
-        stayed = tuple(sorted(self._answered))
+        stayed = tuple(sorted(self._members[client_id] for client_id in self._answered))
         try:
-            self._close(stayed)
-        except SecAggError:
+            asked_next = self._close(stayed)
+        except SecAggError as error:
             self._state.forget()
             self._pending, self._answered = set(), set()
             self._stage = Stage.ERROR
+            if isinstance(error, RemoteProtocolError):
+                raise self._about_client(error) from error
             raise
         self._stage = self._next_stage[self._stage]
-        self._pending, self._answered = set(stayed), set()
+        self._pending, self._answered = {self._clients[member] for member in asked_next}, set()
         if self.done:
             self._state.forget()
             self._pending = set()
@@ -209,31 +250,48 @@ class ServerSession:
         if self._stage not in self._next_stage:
             raise LocalProtocolError(f"{call} on a sum that is {self._stage}: begin a new one")
 
-    def _mask_request(self, client_id: int) -> bytes:
-        state = self._state
-        near = state.graph.neighbours(client_id)
-        sealed = {j: state.sealed[j][client_id] for j in state.contributors if j in near}
-        return MaskRequest(state.sid, state.contributors, sealed, self.parameters.noise_levels).encode()
+    def _about_client(self, error: RemoteProtocolError) -> RemoteProtocolError:
+        """The same error about the client that the member is."""
+        sender = None if error.sender is None else self._clients[error.sender]
+        return RemoteProtocolError(error.stage, sender, error.reason, cause=error.cause)
 
-    def _close(self, stayed: tuple[int, ...]) -> None:
+    def _mask_request(self, member: int) -> bytes:
+        state = self._state
+        near = state.graph.neighbours(member)
+        dealers = [dealer for dealer in state.contributors if dealer in near]
+        return MaskRequest(
+            state.sid,
+            state.contributors,
+            {dealer: state.dealt[dealer].sealed[member] for dealer in dealers},
+            {dealer: state.dealt[dealer].commitments[member] for dealer in dealers},
+            self.parameters.noise_levels,
+        ).encode()
+
+    def _close(self, stayed: tuple[int, ...]) -> tuple[int, ...]:
+        """Close the stage with the members that stayed; who is asked in the next."""
         state, parameters = self._state, self.parameters
         if self._stage is Stage.ADVERTISE:
             self._require(len(stayed), parameters.fewest_members)
             state.fix_members()
         elif self._stage is Stage.SHARE:
             self._require(len(stayed), parameters.fewest_contributors)
-            self._require(state.fewest_neighbours(stayed, stayed), parameters.threshold)
             state.contributors = stayed
-            state.total = np.zeros(parameters.dimension, dtype=np.uint32)
+            there = frozenset(stayed)
+            fewest = min(state.num_neighbours(member, there) for member in stayed)
+            self._require(fewest, parameters.threshold)
         elif self._stage is Stage.MASK:
             # Checked before anyone is asked to unmask: a smaller set carries too little noise.
-            self._require(len(stayed), parameters.fewest_survivors(len(state.contributors)))
-            self._require(state.fewest_neighbours(stayed, state.contributors), parameters.threshold)
-            state.survivors = stayed
+            need = parameters.fewest_survivors(len(state.contributors))
+            self._require(len(stayed), need)
+            state.total = np.zeros(parameters.dimension, dtype=np.uint32)
+            state.fix_survivors(need)
+            self._require(len(state.survivors), need)
+            return state.survivors
         elif self._stage is Stage.CHECK:
             self._require(len(stayed), parameters.threshold + 1)
         else:
             self._unmask()
+        return stayed
 
     def _require(self, have: int, need: int) -> None:
         if have < need:
@@ -248,18 +306,33 @@ class ServerSession:
             state.survivors,
             state.lost,
             state.graph,
-            state.noise_commitments,
+            state.orphans,
+            state.dealt,
             state.context,
         )
-        recovery = ShareRecovery(self.parameters.threshold)
+        recovery = ShareRecovery(self.parameters.threshold, state.blamed)
         remove_masks(state.total, masked, recovery, state.unmask_replies)
         level = remove_noise(state.total, masked, recovery, state.unmask_replies)
         state.total &= np.uint32(2**self.parameters.modulus_bits - 1)
+        survivors = self._clients_of(state.survivors)
         self._result = MaskedSum(
-            state.total,
-            state.survivors,
-            len(state.contributors),
-            tuple(sorted(set(self._asked) - set(state.survivors))),
-            tuple(recovery.bad_shares),
-            level,
+            total=state.total,
+            survivors=survivors,
+            num_contributors=len(state.contributors),
+            dropped=tuple(sorted(set(self._asked) - set(survivors))),
+            bad_shares=tuple(
+                (self._clients[dealer], self._clients[holder]) for dealer, holder in recovery.bad_shares
+            ),
+            noise_level=level,
         )
+
+    def _clients_of(self, members: Iterable[int]) -> tuple[int, ...]:
+        return tuple(sorted(self._clients[member] for member in members))
+
+
+def _numbered(asked: Sequence[int], mode: str, random_bytes: Callable[[int], bytes]) -> dict[int, int]:
+    """Member number -> client id: in random order from 0, or, in active mode, the ids themselves."""
+    if mode == ACTIVE:
+        return {client_id: client_id for client_id in asked}
+    # Sorting by 128 random bits each: uniform but for ties, whose probability is below n**2 / 2**129.
+    return dict(enumerate(sorted(asked, key=lambda _: random_bytes(16))))

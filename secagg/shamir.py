@@ -9,16 +9,17 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-PRIME = 2**31 - 1
+from secagg.prime_field import (
+    PRIME,
+    Elements,
+    inverse_difference_products,
+    matmul,
+    power_matrix,
+    row_products,
+)
+
 _LIMB_BITS = 30
-# A product of an 11-bit piece with a field element is below 2**42; 2**11 of them add up exactly
-# in a float64 (below 2**53), and floats go through the fast matrix product.
-_PIECE_BITS = 11
-_EXACT_TERMS = 2**11
-
-Elements = NDArray[np.int64]
 
 
 def num_limbs(num_bytes: int) -> int:
@@ -54,7 +55,7 @@ def split(
     coefficients = np.empty((threshold, len(limbs)), dtype=np.int64)
     coefficients[0] = limbs
     coefficients[1:] = random_elements(coefficients[1:].size, random_bytes).reshape(-1, len(limbs))
-    shares = _matmul(_powers(num_holders, threshold), coefficients).astype("<u4")
+    shares = matmul(_powers(num_holders, threshold), coefficients).astype("<u4")
     return [row.tobytes() for row in shares]
 
 
@@ -75,12 +76,17 @@ def recover(shares: dict[int, bytes], num_bytes: int) -> bytes | None:
 
 def interpolate(shares: dict[int, bytes], at: int, num_bytes: int) -> Elements:
     """The polynomials through the shares, evaluated at holder number `at`: int64[limbs]."""
-    holders = tuple(sorted(shares))
-    if not holders:
+    if not shares:
         raise ValueError("no shares to interpolate: give t of them")
+    holders, rows = rows_of(shares, num_bytes)
+    return matmul(_lagrange(holders, at).reshape(1, -1), rows).ravel()
+
+
+def rows_of(shares: dict[int, bytes], num_bytes: int) -> tuple[tuple[int, ...], Elements]:
+    """The holders' numbers in ascending order, and their shares as rows: int64[holders, limbs]."""
+    holders = tuple(sorted(shares))
     values = elements_of(b"".join(shares[holder] for holder in holders))
-    rows = values.reshape(len(holders), num_limbs(num_bytes))
-    return _matmul(_lagrange(holders, at).reshape(1, -1), rows).ravel()
+    return holders, values.reshape(len(holders), num_limbs(num_bytes))
 
 
 def elements_of(share: bytes) -> Elements:
@@ -115,31 +121,10 @@ def _from_limbs(limbs: Elements, num_bytes: int) -> bytes | None:
     return None if number >> (8 * num_bytes) else number.to_bytes(num_bytes, "little")
 
 
-def _matmul(left: Elements, right: Elements) -> Elements:
-    """left @ right modulo p, exact: (a, b) x (b, c) -> (a, c), entries in [0, p)."""
-    columns = right.shape[1]
-    total = np.zeros((left.shape[0], columns), dtype=np.int64)
-    piece_mask = 2**_PIECE_BITS - 1
-    for start in range(0, left.shape[1], _EXACT_TERMS):
-        block = right[start : start + _EXACT_TERMS]
-        pieces = [block >> (_PIECE_BITS * i) & piece_mask for i in range(3)]
-        product = left[:, start : start + _EXACT_TERMS].astype(np.float64) @ np.hstack(pieces).astype(
-            np.float64
-        )
-        residues = product.astype(np.int64) % PRIME
-        for i in range(3):
-            total += residues[:, i * columns : (i + 1) * columns] << (_PIECE_BITS * i)
-        total %= PRIME
-    return total
-
-
 @lru_cache(maxsize=16)
 def _powers(num_holders: int, threshold: int) -> Elements:
     """x**e modulo p for x in 1..num_holders and e in 0..threshold-1."""
-    points = np.arange(1, num_holders + 1, dtype=np.int64)
-    powers = np.ones((num_holders, threshold), dtype=np.int64)
-    for exponent in range(1, threshold):
-        powers[:, exponent] = powers[:, exponent - 1] * points % PRIME
+    powers = power_matrix(np.arange(1, num_holders + 1, dtype=np.int64), threshold)
     powers.flags.writeable = False
     return powers
 
@@ -148,22 +133,8 @@ def _powers(num_holders: int, threshold: int) -> Elements:
 def _lagrange(holders: tuple[int, ...], at: int) -> Elements:
     """The weights w_i with f(at) = sum_i w_i f(x_i): prod_{j != i} (at - x_j) / (x_i - x_j)."""
     points = np.array(holders, dtype=np.int64)
-    count = len(points)
-    numerators = np.broadcast_to((at - points) % PRIME, (count, count)).copy()
-    denominators = (points[:, None] - points[None, :]) % PRIME
+    numerators = np.broadcast_to((at - points) % PRIME, (len(points), len(points))).copy()
     np.fill_diagonal(numerators, 1)
-    np.fill_diagonal(denominators, 1)
-    below = _row_products(denominators).tolist()
-    inverses = np.array([pow(value, -1, PRIME) for value in below], dtype=np.int64)
-    weights = _row_products(numerators) * inverses % PRIME
+    weights = row_products(numerators) * inverse_difference_products(points) % PRIME
     weights.flags.writeable = False
     return weights
-
-
-def _row_products(matrix: Elements) -> Elements:
-    """The product modulo p along each row, by halving: products of two stay below 2**62."""
-    while matrix.shape[1] > 1:
-        half = matrix.shape[1] // 2
-        product = matrix[:, :half] * matrix[:, half : 2 * half] % PRIME
-        matrix = np.hstack([product, matrix[:, 2 * half :]])
-    return matrix[:, 0]

@@ -6,17 +6,20 @@ masks with those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from hmac import compare_digest
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.errors import ThresholdNotMet
 from secagg.graph import Graph
-from secagg.keys import PrivateKey, commitment, pair_mask_key, self_mask_key
-from secagg.messages import PublicKeys, UnmaskReply
+from secagg.keys import PrivateKey, commitment, pair_mask_key, self_mask_key, share_commitment
+from secagg.messages import KEY_BYTES, PublicKeys, ShareReply, UnmaskReply
 from secagg.parameters import SumParameters
 from secagg.prg import add_masks
 from secagg.recovery import ShareRecovery
+from secagg.stages import Stage
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class MaskedRound:
         survivors: who is in the sum (U3).
         lost: who shared keys but is not in the sum (U2 less U3).
         graph: who is whose neighbour among the members.
-        noise_commitments: id -> commitment to its noise seeds.
+        orphans: those of the lost whose keys do not come back; each survivor gives its mask with them.
+        dealt: dealer -> the shares it dealt, with its commitments.
         context: names what the members' vectors were made from.
     """
 
@@ -40,11 +44,17 @@ class MaskedRound:
     survivors: tuple[int, ...]
     lost: tuple[int, ...]
     graph: Graph
-    noise_commitments: dict[int, bytes]
+    orphans: tuple[int, ...]
+    dealt: dict[int, ShareReply]
     context: bytes
 
-    def keys_of(self, client_id: int) -> PublicKeys:
-        return PublicKeys.from_bytes(self.members[client_id])
+    def keys_of(self, member: int) -> PublicKeys:
+        return PublicKeys.from_bytes(self.members[member])
+
+    def is_committed(self, dealer: int, part: int, holder: int, share: bytes) -> bool:
+        """Whether a share is the one that the dealer committed to; see `share_commitment` for the part."""
+        committed = self.dealt[dealer].commitments[holder][KEY_BYTES * part : KEY_BYTES * (part + 1)]
+        return compare_digest(share_commitment(self.sid, (dealer, holder), part, share), committed)
 
 
 def remove_masks(
@@ -66,8 +76,26 @@ def remove_masks(
         RemoteProtocolError: no secret that fits its commitment comes out of the shares.
     """
     seeds = {j: _recover_seed(recovery, masked, replies, j) for j in masked.survivors}
-    private_keys = {j: _recover_key(recovery, masked, replies, j) for j in masked.lost}
-    add_masks(total, _remaining_masks(masked, seeds, private_keys), masked.parameters.suite)
+    with_keys = [j for j in masked.lost if j not in masked.orphans]
+    private_keys = {j: _recover_key(recovery, masked, replies, j) for j in with_keys}
+    suite = masked.parameters.suite
+    add_masks(total, _remaining_masks(masked, seeds, private_keys), suite)
+    add_masks(total, _masks_with_orphans(masked, replies), suite)
+
+
+def _masks_with_orphans(masked: MaskedRound, replies: dict[int, UnmaskReply]) -> Iterator[tuple[bytes, int]]:
+    """Keys of the survivors' masks with orphans, with the sign that takes each out.
+
+    Raises:
+        ThresholdNotMet: a survivor that shares one has not answered.
+    """
+    for orphan in masked.orphans:
+        near = masked.graph.neighbours(orphan) & set(masked.survivors)
+        answered = near & replies.keys()
+        if answered < near:
+            raise ThresholdNotMet(Stage.UNMASK, len(answered), len(near))
+        for survivor in near:
+            yield replies[survivor].pair_keys[orphan], -1 if survivor < orphan else 1
 
 
 def _recover_seed(
@@ -80,6 +108,7 @@ def _recover_seed(
         shares,
         masked.graph.holders(dealer),
         lambda seed: compare_digest(commitment(seed), committed),
+        partial(masked.is_committed, dealer, 0),
     )
 
 
@@ -93,6 +122,7 @@ def _recover_key(
         shares,
         masked.graph.holders(dealer),
         lambda key: compare_digest(PrivateKey(key).public_bytes(), published),
+        partial(masked.is_committed, dealer, 1),
     )
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Mapping
 from logging import INFO, WARNING
 
-from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from gdpfed.errors import RunError
 from gdpfed.privacy.ledgers.terms import Terms
 from server_app.budgets import begin_terms, offer_terms
-from server_app.join import Joined, ask_which_clients
+from server_app.join import Joined, NodeAnswer, ask_which_clients
+from server_app.questions import NodeRefusedError, Questions
 
 
 class Attendance:
@@ -18,12 +18,12 @@ class Attendance:
 
     A node that is no longer online has left. One that comes, for the first time or again, is asked which
     client it is, once, and takes part from the next round on if no other is and if it agrees to the terms of
-    its group; in active mode only under the key that the others know.
+    its group; where nodes prove keys, only under the key that the others know.
 
     Args:
         joined: the nodes so far; kept up to date.
         terms_of: the terms, from a round on, of those clients that have a budget of their own.
-        mode: of secure aggregation.
+        questions: which a node answers before it takes part.
         timeout_seconds: how long new nodes have to answer.
     """
 
@@ -33,16 +33,16 @@ class Attendance:
         joined: Joined,
         terms_of: Callable[[Joined, int], Mapping[int, Terms]],
         num_clients: int,
-        mode: str,
+        questions: Questions,
         timeout_seconds: float,
     ) -> None:
         self._grid = grid
         self._joined = joined
         self._terms_of = terms_of
         self._num_clients = num_clients
-        self._mode = mode
+        self._questions = questions
         self._timeout_seconds = timeout_seconds
-        self._asked: set[int] = set()
+        self._asked = set(joined.refused)
 
     def present(self, round_index: int) -> frozenset[int]:
         """The clients that can be reached in the round that begins, those that have just come among them."""
@@ -59,30 +59,43 @@ class Attendance:
         return frozenset(nodes)
 
     def _admit(self, node_ids: Collection[int], round_index: int) -> None:
-        for reply in ask_which_clients(self._grid, node_ids, self._mode, self._timeout_seconds):
+        replies = ask_which_clients(self._grid, node_ids, self._questions, self._timeout_seconds)
+        for node_id, reply in replies.items():
             try:
-                late = self._checked(reply)
-                terms = self._terms_of(late, round_index)
-                offer_terms(self._grid, late, terms, self._timeout_seconds)
-                begin_terms(self._grid, late, terms, self._timeout_seconds)
+                late = self._checked(NodeAnswer.of(node_id, reply, self._num_clients, self._questions))
+                self._agree(late, round_index)
             except RunError as error:
                 log(WARNING, "%s; the run goes on without it", error)
                 continue
             self._joined.nodes.update(late.nodes)
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
-    def _checked(self, reply: Message) -> Joined:
-        """Return one node's answer if the node may take part as that client."""
-        late = Joined()
-        late.add(reply)
-        client_id = next(iter(late.nodes), -1)
-        if not 0 <= client_id < self._num_clients:
-            raise RunError(
-                f"SuperNode {reply.metadata.src_node_id} says it is client {client_id}: partition-id must "
-                f"be from 0 to {self._num_clients - 1}"
+    def _agree(self, late: Joined, round_index: int) -> None:
+        """Have a node that comes late agree to the rounds that are left, and charge them.
+
+        Raises:
+            NodeRefusedError: it does not.
+        """
+        terms = self._terms_of(late, round_index)
+        for ask in (offer_terms, begin_terms):
+            for client, refusal in ask(self._grid, late, terms, self._timeout_seconds).items():
+                raise NodeRefusedError(f"client {client} does not take part in this run: {refusal}")
+
+    def _checked(self, answer: NodeAnswer) -> Joined:
+        """Return one node's answer if the node may take part as that client.
+
+        Raises:
+            NodeRefusedError: it may not.
+        """
+        if answer.client_id in self._joined.nodes:
+            raise NodeRefusedError(
+                f"two SuperNodes say they are client {answer.client_id}: set partition-id apart"
             )
-        if client_id in self._joined.nodes:
-            raise RunError(f"two SuperNodes say they are client {client_id}: set partition-id apart")
-        if late.roster != {key: self._joined.roster.get(key) for key in late.roster}:
-            raise RunError(f"client {client_id} signs with another key than the others know it by")
+        late = Joined()
+        late.add(answer)
+        known = self._questions.roster or self._joined.roster
+        if late.roster != {key: known.get(key) for key in late.roster}:
+            raise NodeRefusedError(
+                f"client {answer.client_id} signs with another key than the others know it by"
+            )
         return late

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from logging import WARNING
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
@@ -71,29 +73,55 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
     return terms
 
 
-def offer_terms(grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float) -> None:
-    """Ask the clients whether the run fits their own budgets; nothing is charged yet.
+def agree_to_terms(
+    grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float, enough: int
+) -> None:
+    """Offer the run to all clients with a budget of their own; nothing is charged yet.
+
+    Those that do not agree are left out as long as ``enough`` nodes stay.
 
     Raises:
-        RunError: one does not agree, and why.
+        RunError: too few stay; it says why the last one does not.
     """
-    _ask(grid, joined, terms, OFFER, timeout_seconds)
+    for client, refusal in offer_terms(grid, joined, terms, timeout_seconds).items():
+        reason = f"client {client} does not take part in this run: {refusal}"
+        joined.remove(client, reason)
+        if len(joined.nodes) < enough:
+            raise RunError(reason)
+        log(WARNING, "%s", reason)
 
 
-def begin_terms(grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float) -> None:
+def begin_with_terms(grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float) -> None:
     """Have the clients charge the run to their own ledgers, before its first round.
 
-    Raises:
-        RunError: one could not.
+    One that cannot is left out. The others have charged the run by then, so it goes on; before the next round
+    the node is asked again, as one that comes late is.
     """
-    _ask(grid, joined, terms, BEGIN, timeout_seconds)
+    agreed = {client: each for client, each in terms.items() if client in joined.nodes}
+    for client, refusal in begin_terms(grid, joined, agreed, timeout_seconds).items():
+        log(WARNING, "client %d does not begin this run: %s", client, refusal)
+        del joined.nodes[client]
+
+
+def offer_terms(
+    grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float
+) -> dict[int, str]:
+    """Ask the clients whether the run fits their own budgets; why it does not, of those who do not agree."""
+    return _ask(grid, joined, terms, OFFER, timeout_seconds)
+
+
+def begin_terms(
+    grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float
+) -> dict[int, str]:
+    """Have the clients charge the run to their own ledgers; why not, of those who do not."""
+    return _ask(grid, joined, terms, BEGIN, timeout_seconds)
 
 
 def _ask(
     grid: Grid, joined: Joined, terms: Mapping[int, Terms], question: str, timeout_seconds: float
-) -> None:
+) -> dict[int, str]:
     if not terms:
-        return
+        return {}
     messages = {
         client: Message(
             RecordDict({TERMS_RECORD: ConfigRecord(dict(each.to_scalars()))}),
@@ -105,7 +133,6 @@ def _ask(
     replies = send_and_receive(grid, messages.values(), timeout_seconds)
     clients = {message.metadata.message_id: client for client, message in messages.items()}
     answered = {clients[reply.metadata.reply_to_message_id]: failure_of(reply) for reply in replies}
-    for client in terms:
-        refusal = answered.get(client, f"it did not answer within {timeout_seconds:g} seconds")
-        if refusal is not None:
-            raise RunError(f"client {client} does not take part in this run: {refusal}")
+    silence = f"it did not answer within {timeout_seconds:g} seconds"
+    refusals = {client: answered.get(client, silence) for client in terms}
+    return {client: refusal for client, refusal in refusals.items() if refusal is not None}

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.clients.messages import REFUSAL_RECORD, STAGES
+from gdpfed.clients.messages import REFUSAL_RECORD, STAGES, one_line
 from server_app.replies import send_and_receive
 
 
@@ -68,8 +68,10 @@ def leading_stage(asked: Container[str]) -> str:
 def failure_of(reply: Message) -> str | None:
     """Say in one line why a reply is no answer; None if it is one."""
     if reply.has_error():
-        return " ".join(str(reply.error.reason).split())
+        return one_line(reply.error.reason)
+    if not reply.has_content():
+        return "the reply is empty"
     refusal = reply.content.get(REFUSAL_RECORD)
-    if isinstance(refusal, ConfigRecord):
-        return str(refusal["reason"])
-    return None
+    if refusal is None:
+        return None
+    return one_line(refusal.get("reason") if isinstance(refusal, ConfigRecord) else refusal)

@@ -4,7 +4,7 @@ All sums of a wave share their exchanges, so a round costs four of them however 
 two where its keys were agreed during the round before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
@@ -13,6 +13,7 @@ from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.fleet import Fleet, PreparedSum
 from gdpfed.rounds.pairwise import PairwiseSums
+from secagg import Roster
 from server_app.attendance import Attendance
 from server_app.exchange import Exchanger
 from server_app.masked import StageExchange
@@ -25,7 +26,9 @@ class GridFleet(Fleet):
     Attributes:
         exchanger: sends and receives.
         run_name: what clients know the run by in ledgers of their own.
-        roster: the public identity key of every client, in active mode.
+        roster: whose key is whose, empty where nobody signs.
+        roster_is_sent: whether clients get it from the server, as they do where they believe what is first
+            sent; those with the consortium's own file need none.
         attendance: knows who can be reached; None takes everybody for present.
     """
 
@@ -34,8 +37,9 @@ class GridFleet(Fleet):
         exchanger: Exchanger,
         secagg: SecAggConfig,
         run_label: str,
-        roster: Mapping[int, bytes] | None = None,
+        roster: Roster | None = None,
         *,
+        roster_is_sent: bool = True,
         run_name: str = "",
         attendance: Attendance | None = None,
     ) -> None:
@@ -44,18 +48,19 @@ class GridFleet(Fleet):
         self.run_name = run_name
         self.exchanger = exchanger
         self.seconds = exchanger.seconds
-        self.roster = dict(roster or {})
+        self.roster = roster or Roster({})
+        self.roster_is_sent = roster_is_sent
         self._sums = PairwiseSums(self.roster)
 
     def present(self, round_index: int) -> frozenset[int] | None:
-        """Ask the grid who is there, and let in who has come."""
+        """Ask the grid who is there, and let in who has come; who was at fault too often is left out."""
         if self.attendance is None:
             return None
         before = dict(self.exchanger.nodes)
         present = self.attendance.present(round_index)
         gone = {client for client, node in before.items() if self.exchanger.nodes.get(client) != node}
         self._sums.forget(gone)
-        return present
+        return present - self._sums.left_out
 
     @property
     def prepares_ahead(self) -> bool:
@@ -67,7 +72,8 @@ class GridFleet(Fleet):
         training = training_contents(sums)
         if self.secagg.mode == "off":
             return sum_plain(self.exchanger, sums, training, self.run_name)
-        exchange = StageExchange(self.exchanger, self.run_name, training, self.roster)
+        sent = self.roster if self.roster_is_sent else Roster({})
+        exchange = StageExchange(self.exchanger, self.run_name, training, sent)
         return self._sums.sum(exchange, sums, upcoming)
 
 

@@ -1,21 +1,28 @@
-"""Joining: each node says which client it is and what budget it has, before anything is charged."""
+"""Joining: each node says which client it is and what budget it has, before anything is charged.
+
+What a node says is taken in under one guard: an answer that cannot be used loses that node and nobody else.
+"""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from logging import INFO
+from logging import INFO, WARNING
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.clients.messages import CLIENT_RECORD, JOIN
+from gdpfed.clients.messages import CLIENT_RECORD, JOIN, one_line
 from gdpfed.errors import RunError
 from server_app.exchange import failure_of
+from server_app.questions import NodeRefusedError, Questions
 from server_app.replies import send_and_receive
 
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
+# Beyond these no plan can be made, and one such budget would keep everybody's run from beginning.
+LEAST_EPSILON, MOST_EPSILON = 1e-3, 1e6
+LEAST_DELTA = 1e-12
 
 
 @dataclass(frozen=True)
@@ -26,95 +33,177 @@ class OwnBudget:
     delta: float
 
 
+@dataclass(frozen=True)
+class NodeAnswer:
+    """What one node says of itself.
+
+    Attributes:
+        node_id: of the node.
+        client_id: which client it is.
+        identity: the key that it has proven, where it was asked for one.
+        budget: of its own, if it has one.
+    """
+
+    node_id: int
+    client_id: int
+    identity: bytes | None
+    budget: OwnBudget | None
+
+    @classmethod
+    def of(cls, node_id: int, reply: Message, num_clients: int, questions: Questions) -> "NodeAnswer":
+        """Read a node's answer.
+
+        Raises:
+            NodeRefusedError: it refuses, or says what no node can be.
+        """
+        refusal = failure_of(reply)
+        if refusal is not None:
+            raise NodeRefusedError(f"SuperNode {node_id} does not join: {refusal}")
+        record = reply.content.get(CLIENT_RECORD)
+        if not isinstance(record, ConfigRecord):
+            raise NodeRefusedError(f"SuperNode {node_id} does not say which client it is")
+        client_id = record.get("client_id")
+        if type(client_id) is not int or not 0 <= client_id < num_clients:
+            raise NodeRefusedError(
+                f"SuperNode {node_id} says it is client {one_line(client_id)}: partition-id must be from "
+                f"0 to {num_clients - 1}"
+            )
+        identity = questions.proven_key(node_id, client_id, record)
+        return cls(node_id, client_id, identity, _budget(client_id, record))
+
+
 @dataclass
 class Joined:
     """The nodes of a run.
 
     Attributes:
         nodes: the node id of every client.
-        roster: the public identity key of every client, empty but in active mode.
+        roster: the key that every client has proven, empty where none is asked for.
         budgets: the budgets of clients that have one of their own.
+        refused: why each node that was asked takes no part, by its id.
     """
 
     nodes: dict[int, int] = field(default_factory=dict)
     roster: dict[int, bytes] = field(default_factory=dict)
     budgets: dict[int, OwnBudget] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
 
-    def add(self, reply: Message) -> None:
-        """Take in one node's answer.
+    def add(self, answer: NodeAnswer) -> None:
+        """Take in one node; of two that say they are one client the first stays.
 
         Raises:
-            RunError: it refuses, or says it is a client that another node is.
+            NodeRefusedError: another node is that client.
         """
-        node_id, record = reply.metadata.src_node_id, reply.content.get(CLIENT_RECORD)
-        refusal = failure_of(reply)
-        if refusal is not None:
-            raise RunError(f"SuperNode {node_id} does not join: {refusal}")
-        client_id = record.get("client_id") if isinstance(record, ConfigRecord) else None
-        if not isinstance(record, ConfigRecord) or not isinstance(client_id, int):
-            return
+        client_id = answer.client_id
         if client_id in self.nodes:
-            raise RunError(f"two SuperNodes say they are client {client_id}: set partition-id apart")
-        self.nodes[client_id] = node_id
-        identity, epsilon, delta = (record.get(key) for key in ("identity", "epsilon", "delta"))
-        if isinstance(identity, bytes):
-            self.roster[client_id] = identity
-        if isinstance(epsilon, float) and isinstance(delta, float):
-            self.budgets[client_id] = OwnBudget(epsilon, delta)
+            raise NodeRefusedError(
+                f"two SuperNodes say they are client {client_id}: set partition-id apart; SuperNode "
+                f"{self.nodes[client_id]} was there first, {answer.node_id} takes no part"
+            )
+        if answer.identity is not None and answer.identity in self.roster.values():
+            raise NodeRefusedError(
+                f"SuperNode {answer.node_id} says it is client {client_id}, and signs with the key of "
+                "another client: each node needs an identity of its own"
+            )
+        self.nodes[client_id] = answer.node_id
+        if answer.identity is not None:
+            self.roster[client_id] = answer.identity
+        if answer.budget is not None:
+            self.budgets[client_id] = answer.budget
+
+    def remove(self, client_id: int, reason: str) -> None:
+        """Go on without a node that had joined."""
+        self.refused[self.nodes.pop(client_id)] = reason
+        self.roster.pop(client_id, None)
+        self.budgets.pop(client_id, None)
+
+    def take(self, replies: Mapping[int, Message], num_clients: int, questions: Questions) -> None:
+        """Take in what nodes answer, by node id; one that cannot take part is named in the log."""
+        for node_id, reply in replies.items():
+            try:
+                self.add(NodeAnswer.of(node_id, reply, num_clients, questions))
+            except NodeRefusedError as error:
+                self.refused[node_id] = str(error)
+                log(WARNING, "%s", error)
 
 
 def join_clients(
-    grid: Grid, num_clients: int, mode: str, timeout_seconds: float, minimum_nodes: int | None = None
+    grid: Grid,
+    num_clients: int,
+    questions: Questions,
+    timeout_seconds: float,
+    minimum_nodes: int | None = None,
 ) -> Joined:
-    """Wait for the nodes and ask each which client it is, its budget and, in active mode, its key.
+    """Wait for the nodes and ask each which client it is, its budget and, where that is wanted, its key.
 
     Returns:
         What they say, with a node for every client id in ``range(num_clients)``, or for ``minimum_nodes``
-        of them if fewer are enough.
+        of them if fewer are enough. A node that answers with what cannot be used is left out.
 
     Raises:
-        RunError: too few or too many nodes, one that refuses or does not answer, or two that are the same.
+        RunError: too few nodes.
     """
     enough = min(num_clients, minimum_nodes or num_clients)
-    node_ids = _settled_nodes(grid, num_clients, enough, timeout_seconds)
-    joined = Joined()
-    for reply in ask_which_clients(grid, node_ids, mode, timeout_seconds):
-        joined.add(reply)
+    joined, deadline = Joined(), time.monotonic() + timeout_seconds
+    asked: set[int] = set()
+    while fresh := _settled_nodes(grid, asked, num_clients - len(joined.nodes), deadline):
+        asked |= fresh
+        joined.take(ask_which_clients(grid, fresh, questions, timeout_seconds), num_clients, questions)
+        if len(joined.nodes) >= enough:
+            break
+    if len(asked) < enough:
+        raise RunError(
+            f"{len(asked)} SuperNodes for {num_clients} clients: start as many as there are clients, "
+            f'in a simulation with --federation-config "num-supernodes={num_clients}"'
+        )
     missing = [client_id for client_id in range(num_clients) if client_id not in joined.nodes]
     if num_clients - len(missing) < enough:
         raise RunError(
             f"no SuperNode says it is client {missing[0]} ({len(missing)} of {num_clients} clients are "
             "missing): each must be up, with a partition-id from 0 to dataset.num_clients - 1"
+            + "".join(f"; {reason}" for reason in list(joined.refused.values())[:1])
         )
     return joined
 
 
 def ask_which_clients(
-    grid: Grid, node_ids: Collection[int], mode: str, timeout_seconds: float
-) -> list[Message]:
-    """Ask nodes which clients they are; a node that could not be reached counts as missing."""
+    grid: Grid, node_ids: Collection[int], questions: Questions, timeout_seconds: float
+) -> dict[int, Message]:
+    """Ask nodes which clients they are; a node that could not be reached is missing from the answers."""
     log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
-    question = RecordDict({CLIENT_RECORD: ConfigRecord({"mode": mode})})
-    messages = [Message(question, node_id, f"query.{JOIN}") for node_id in node_ids]
+    messages = [Message(questions.to(node_id), node_id, f"query.{JOIN}") for node_id in node_ids]
     replies = send_and_receive(grid, messages, timeout_seconds)
-    return [reply for reply in replies if not reply.has_error()]
+    nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+    return {nodes[reply.metadata.reply_to_message_id]: reply for reply in replies if not reply.has_error()}
 
 
-def _settled_nodes(grid: Grid, num_clients: int, enough: int, timeout_seconds: float) -> list[int]:
-    """Node ids once there are enough, or once their number has stopped growing."""
-    started = changed = time.monotonic()
-    node_ids = list(grid.get_node_ids())
-    while len(node_ids) < num_clients and time.monotonic() - started < timeout_seconds:
-        time.sleep(POLL_SECONDS)
-        now = list(grid.get_node_ids())
-        if len(now) != len(node_ids):
-            changed = time.monotonic()
-        node_ids = now
-        if node_ids and time.monotonic() - changed > SETTLE_SECONDS:
-            break
-    if not enough <= len(node_ids) <= num_clients:
-        raise RunError(
-            f"{len(node_ids)} SuperNodes for {num_clients} clients: start as many as there are clients, "
-            f'in a simulation with --federation-config "num-supernodes={num_clients}"'
+def _budget(client_id: int, record: ConfigRecord) -> OwnBudget | None:
+    epsilon, delta = record.get("epsilon"), record.get("delta")
+    if epsilon is None and delta is None:
+        return None
+    if type(epsilon) is not float or not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        raise NodeRefusedError(
+            f"client {client_id} says a budget of epsilon {one_line(epsilon)}: it must be from "
+            f"{LEAST_EPSILON:g} to {MOST_EPSILON:g}"
         )
-    return node_ids
+    if type(delta) is not float or not LEAST_DELTA <= delta < 1:
+        raise NodeRefusedError(
+            f"client {client_id} says a budget of delta {one_line(delta)}: it must be from "
+            f"{LEAST_DELTA:g} to below 1"
+        )
+    return OwnBudget(epsilon, delta)
+
+
+def _settled_nodes(grid: Grid, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
+    """Nodes that were not asked yet: once there are as many as wanted, or once no more come."""
+    changed = time.monotonic()
+    fresh = set(grid.get_node_ids()) - set(asked)
+    while len(fresh) < wanted and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        now = set(grid.get_node_ids()) - set(asked)
+        if len(now) != len(fresh):
+            changed = time.monotonic()
+        fresh = now
+        if (fresh or asked) and time.monotonic() - changed > SETTLE_SECONDS:
+            break
+    return fresh

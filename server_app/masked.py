@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from gdpfed.clients.messages import ROSTER_RECORD
 from gdpfed.rounds.pairwise import StageRequests
-from secagg import Stage
+from secagg import Roster, Stage
 from server_app.exchange import Exchanger
 from server_app.stage_records import answered_bytes, stage_record
 
@@ -19,13 +19,13 @@ class StageExchange:
     Attributes:
         run_name: what clients know the run by.
         training: what each client needs to train, sent with the request for its masked vector.
-        roster: the public identity key of every client, in active mode; sent with the first request.
+        roster: whose key is whose, sent with the first request; empty where the clients have it.
     """
 
     exchanger: Exchanger
     run_name: str
     training: Mapping[int, RecordDict]
-    roster: Mapping[int, bytes]
+    roster: Roster
 
     def __call__(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
         """Send all that is asked of a client in one message; the answers to each of ``asked``."""
@@ -49,10 +49,9 @@ def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict
     return answered_bytes(own, str(asked.stage))
 
 
-def roster_content(roster: Mapping[int, bytes]) -> RecordDict:
+def roster_content(roster: Roster) -> RecordDict:
     """The roster as a record; nothing where there is none."""
     if not roster:
         return RecordDict()
-    ids = sorted(roster)
-    record = ConfigRecord({"clients": ids, "keys": [roster[client_id] for client_id in ids]})
+    record = ConfigRecord({"clients": list(roster), "keys": list(roster.values())})
     return RecordDict({ROSTER_RECORD: record})

@@ -1,16 +1,20 @@
-"""Sums without secure aggregation, for comparison: one exchange, and the server sees every update."""
+"""Sums without secure aggregation, for comparison: one exchange, and the server sees every update.
+
+Clients send their clipped updates without noise, and the server adds that of the whole sum.
+"""
 
 from collections.abc import Mapping, Sequence
 from logging import WARNING
 
 import numpy as np
+import numpy.typing as npt
 from flwr.app import RecordDict
 from flwr.common.logger import log
 
 from gdpfed.clients.messages import PLAIN
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.fleet import PreparedSum
-from gdpfed.rounds.plain import plain_sum
+from gdpfed.rounds.plain import plain_sum, sum_noise_steps
 from server_app.exchange import Exchanger
 from server_app.stage_records import answered_bytes, stage_record
 
@@ -18,7 +22,7 @@ from server_app.stage_records import answered_bytes, stage_record
 def sum_plain(
     exchanger: Exchanger, sums: Sequence[PreparedSum], training: Mapping[int, RecordDict], run_name: str
 ) -> dict[str, ClientSum]:
-    """Every sum without masks in one exchange: the same encoding, noise and tolerance of dropouts."""
+    """Every sum without masks in one exchange: the same encoding, law of the noise and dropouts."""
     owner, contents = {}, {}
     for each in sums:
         record = stage_record(each.parameters.to_bytes(), run_name, each.order.round_index)
@@ -35,7 +39,9 @@ def sum_plain(
         else:
             totals[name] += np.frombuffer(data, dtype="<u4")
             arrived[name] += 1
-    return {
-        each.name: plain_sum(each.name, each.parameters, totals[each.name], arrived[each.name])
-        for each in sums
-    }
+    return {each.name: _noised(each, totals[each.name], arrived[each.name]) for each in sums}
+
+
+def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], num_updates: int) -> ClientSum:
+    noise = sum_noise_steps(each.order, each.parameters, num_updates)
+    return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), num_updates)

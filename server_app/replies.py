@@ -1,9 +1,12 @@
 """Send messages to clients, and collect the replies that come in time."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from logging import WARNING
 
+import httpx
 from flwr.app import Message
+from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 # Asking costs the SuperLink a query, waiting costs time: at most a part of what has been waited anyway.
@@ -22,7 +25,7 @@ def send_and_receive(grid: Grid, messages: Iterable[Message], timeout_seconds: f
     started = time.monotonic()
     replies: list[Message] = []
     while awaited:
-        arrived = list(grid.pull_messages(awaited))
+        arrived = pulled(grid, awaited)
         replies += arrived
         awaited -= {reply.metadata.reply_to_message_id for reply in arrived}
         waited = time.monotonic() - started
@@ -31,3 +34,29 @@ def send_and_receive(grid: Grid, messages: Iterable[Message], timeout_seconds: f
         if awaited:
             time.sleep(min(max(PART_OF_THE_WAIT * waited, SHORTEST_PAUSE), LONGEST_PAUSE))
     return replies
+
+
+def pulled(grid: Grid, message_ids: Collection[str]) -> list[Message]:
+    """The replies to these messages that are there, at most one to each.
+
+    Flower puts every reply together from the bytes that its node has sent, and raises where it cannot. Then
+    the replies are fetched one by one, so that such a node loses its own. What Flower had already fetched
+    beside it is lost too, and counts as silence.
+
+    Raises:
+        httpx.HTTPError: the SuperLink is not there.
+    """
+    try:
+        found = list(grid.pull_messages(message_ids))
+    except httpx.HTTPError:
+        raise
+    except Exception as error:
+        if len(message_ids) == 1:
+            log(WARNING, "a reply cannot be read (%s), and its node counts as silent", type(error).__name__)
+            return []
+        return [reply for message_id in sorted(message_ids) for reply in pulled(grid, [message_id])]
+    replies: dict[str, Message] = {}
+    for reply in found:
+        if reply.metadata.reply_to_message_id in message_ids:
+            replies.setdefault(reply.metadata.reply_to_message_id, reply)
+    return list(replies.values())

@@ -6,7 +6,7 @@ from logging import WARNING
 from flwr.app import ConfigRecord, RecordDict
 from flwr.common.logger import log
 
-from gdpfed.clients.messages import DATA, REFUSAL, ROUND, RUN
+from gdpfed.clients.messages import DATA, REFUSAL, ROUND, RUN, one_line
 
 
 def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
@@ -25,7 +25,7 @@ def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, b
         fields = record if isinstance(record, ConfigRecord) else {}
         given = fields.get(DATA)
         if REFUSAL in fields:
-            log(WARNING, "client %d left in stage %s: %s", client_id, stage, fields[REFUSAL])
+            log(WARNING, "client %d left in stage %s: %s", client_id, stage, one_line(fields[REFUSAL]))
         else:
             data[client_id] = given if isinstance(given, bytes) else b""
     return data

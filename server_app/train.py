@@ -10,10 +10,11 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.run import PreparedRun
+from secagg import Roster
 from server_app.attendance import Attendance
 from server_app.budgets import (
-    begin_terms,
-    offer_terms,
+    agree_to_terms,
+    begin_with_terms,
     plan_waits_for_clients,
     terms_of_clients,
     with_said_budgets,
@@ -21,6 +22,7 @@ from server_app.budgets import (
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 from server_app.join import join_clients
+from server_app.questions import Questions, consortium_roster, keys_of_clients
 
 
 def train(grid: Grid, config: Config, run_label: str) -> None:
@@ -31,26 +33,32 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
             cannot be used; later only for a file system that refuses.
     """
     _refuse_simulated_precision(config)
-    waits, num_clients, mode = config.run.timeout_seconds, config.dataset.num_clients, config.secagg.mode
-    join = partial(join_clients, grid, num_clients, mode, waits, config.run.minimum_nodes)
+    waits, num_clients = config.run.timeout_seconds, config.dataset.num_clients
+    roster = consortium_roster(config)
+    identities = keys_of_clients(roster, num_clients)
+    questions = Questions(config.secagg.mode, run_label, roster)
+    join = partial(join_clients, grid, num_clients, questions, waits, config.run.minimum_nodes)
     if plan_waits_for_clients(config):
         joined = join()
-        prepared = PreparedRun.of(with_said_budgets(config, joined))
+        prepared = PreparedRun.of(with_said_budgets(config, joined), identities)
     else:
-        prepared = PreparedRun.of(config)
+        prepared = PreparedRun.of(config, identities)
         joined = join()
     terms = terms_of_clients(prepared, joined, prepared.next_round)
-    offer_terms(grid, joined, terms, waits)
+    agree_to_terms(grid, joined, terms, waits, min(num_clients, config.run.minimum_nodes or num_clients))
     fleet = GridFleet(
         Exchanger(grid, joined.nodes, waits),
         config.secagg,
         f"{prepared.name}/{run_label}",
-        joined.roster,
+        roster or Roster(joined.roster),
+        roster_is_sent=roster is None,
         run_name=prepared.name,
-        attendance=Attendance(grid, joined, partial(terms_of_clients, prepared), num_clients, mode, waits),
+        attendance=Attendance(
+            grid, joined, partial(terms_of_clients, prepared), num_clients, questions, waits
+        ),
     )
     with prepared.open(fleet, default_observers, partial(log, INFO, "%s")) as run:
-        begin_terms(grid, joined, terms, waits)
+        begin_with_terms(grid, joined, terms, waits)
         for _ in run.rounds():
             pass  # its observers take every round
         run.conclude()

@@ -12,6 +12,7 @@ from secagg import (
     ClientSession,
     Identity,
     MaskedSum,
+    Roster,
     ServerSession,
     Stage,
     SumParameters,
@@ -21,9 +22,9 @@ from secagg import (
 from secagg.keys import NO_CONTEXT, noise_key, noise_seeds
 
 POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
-IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502, *range(1000, 1200))
+IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502, *range(1000, 1300))
 IDENTITIES = {i: Identity(sha256(f"identity {i}".encode()).digest()) for i in IDS[:20]}
-ROSTER = {i: identity.public_bytes() for i, identity in IDENTITIES.items()}
+ROSTER = Roster({i: identity.public_bytes() for i, identity in IDENTITIES.items()})
 ACTIVE: dict[str, Any] = {"mode": "active", "threshold": 4}
 
 
@@ -41,19 +42,25 @@ def make_parameters(num_clients: int = 6, **changes: Any) -> SumParameters:
 
 
 class Joined:
-    """One sum. Each client's vector is random; `expected` sums those of the survivors.
+    """One sum. Each client's vector is random; `expected` sums those of the survivors, with their noise.
 
-    With noise levels each adds its own noise, whose parts are noted in `noise_parts`.
+    The parts of each one's noise are noted in `noise_parts`. Members' numbers are their client ids, so
+    that tests can name them in messages, unless they are to be drawn as they are outside tests.
     """
 
-    def __init__(self, parameters: SumParameters, *, seed: int = 0, serialise: bool = False) -> None:
+    def __init__(
+        self, parameters: SumParameters, *, seed: int = 0, serialise: bool = False, drawn: bool = False
+    ) -> None:
         ids = IDS[: parameters.num_clients]
         self.parameters = parameters
-        self.server = ServerSession(parameters, ids, ROSTER)
+        numbers = keystream(sha256(f"{seed}/numbers".encode()).digest())
+        self.server = ServerSession(parameters, ids, ROSTER, numbers)
+        if not drawn:
+            self.server._clients = self.server._members = {i: i for i in ids}
         self.clients = {i: self.new_client(i, seed) for i in ids}
         generator = np.random.default_rng(seed)
-        self.vectors: dict[int, NDArray[np.uint32]] = {
-            i: generator.integers(0, 2**32, parameters.dimension, dtype=np.uint32) for i in ids
+        self.vectors: dict[int, NDArray[np.int64]] = {
+            i: generator.integers(0, 2**32, parameters.dimension, dtype=np.int64) for i in ids
         }
         self.serialise = serialise
         self.contexts: dict[int, bytes] = {}
@@ -89,13 +96,14 @@ class Joined:
         return ClientSession.from_bytes(saved, POLICY, identity=IDENTITIES.get(client_id), roster=ROSTER)
 
     def mask(self, client: ClientSession) -> bytes:
-        vector = self.vectors[client.client_id]
-        if self.parameters.noise_levels:
+        if self.parameters.noise_multiplier:
             self.noise_parts[client.client_id] = parts_of(client)
-            noise = client.noise_steps()
-            assert np.array_equal(noise, sum(self.noise_parts[client.client_id]))
-            vector = vector + noise.astype(np.uint32)
-        return client.mask(vector, self.contexts.get(client.client_id, NO_CONTEXT))
+        context = self.contexts.get(client.client_id, NO_CONTEXT)
+        return client.mask(self.vectors[client.client_id], context)
+
+    def number(self, client_id: int) -> int:
+        """The client's number in the sum."""
+        return self.clients[client_id].member
 
     def exchange(
         self,
@@ -120,7 +128,7 @@ class Joined:
     def expected(self, survivors: Iterable[int], level: int = 0) -> NDArray[np.uint32]:
         total = np.zeros(self.parameters.dimension, dtype=np.uint32)
         for client_id in survivors:
-            total += self.vectors[client_id]
+            total += self.vectors[client_id].astype(np.uint32)
             for part in self.noise_parts.get(client_id, [])[: level + 1]:
                 total += part.astype(np.uint32)
         return total & np.uint32(2**self.parameters.modulus_bits - 1)
@@ -133,6 +141,6 @@ def parts_of(client: ClientSession) -> list[NDArray[np.int64]]:
     assert levels is not None
     seeds = [state.base_noise_seed, *noise_seeds(state.noise_seed, parameters.noise_levels)]
     return [
-        levels.draw(part, parameters.dimension, noise_key(state.sid, seeds[part], client.client_id))
+        levels.draw(part, parameters.dimension, noise_key(state.sid, seeds[part], client.member))
         for part in range(len(levels.multipliers) + 1)
     ]

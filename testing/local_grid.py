@@ -13,6 +13,8 @@ from client_app.app import app
 from gdpfed.clients.messages import STAGES
 
 FIRST_NODE_ID = 1000
+IN_CLEAR = {"secagg-mode": "off"}
+"""The configuration of nodes whose operators let their updates leave in clear."""
 
 
 class Crash(BaseException):
@@ -26,12 +28,16 @@ class LocalGrid:
         num_nodes: nodes; node k answers as client k.
         vanishes: (stage or query, client id) -> whether the client is gone by then.
         meddle: changes a message's content on its way to a client, once for each of its stages.
+        spoil: changes an answer's content on its way back, once for each of the message's stages.
 
     Attributes:
         sent: (stage or query, client id), several of them for one message.
         exchanges: the stages and queries of every exchange.
         replies: contents of all answers.
+        RUN: the id of every run on such a grid.
     """
+
+    RUN = "1"
 
     def __init__(
         self,
@@ -39,12 +45,14 @@ class LocalGrid:
         *,
         vanishes: Callable[[str, int], bool] = lambda kind, client: False,
         meddle: Callable[[str, int, RecordDict], RecordDict] = lambda kind, client, content: content,
+        spoil: Callable[[str, int, RecordDict], RecordDict] = lambda kind, client, content: content,
         node_config: dict[str, Any] | None = None,
     ) -> None:
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self.app: ClientApp = app
         self.vanishes = vanishes
         self.meddle = meddle
+        self.spoil = spoil
         self.sent: list[tuple[str, int]] = []
         self.exchanges: list[set[str]] = []
         self.replies: list[RecordDict] = []
@@ -95,6 +103,8 @@ class LocalGrid:
         except Exception as error:
             return Message(Error(code=1, reason=str(error)), reply_to=message)
         self.replies.append(reply.content)
+        for kind in kinds:
+            reply.content = self.spoil(kind, client_id, reply.content)
         return reply
 
 

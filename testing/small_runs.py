@@ -19,7 +19,7 @@ from conf.schema import Config
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.runs.records import RoundRecord, read_rounds
 from server_app.train import train
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
+from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
 
 NUM_CLIENTS = 24
 SMALL = (
@@ -29,6 +29,9 @@ SMALL = (
     "privacy.delta=1e-3",
     "privacy.accountant=rdp",
 )
+# Sums with signatures, over nodes that believe the first roster that they are sent.
+ACTIVE = ("secagg.mode=active", "secagg.identities=first_seen")
+FIRST_SEEN = {"roster-file": "first-seen"}
 
 
 def run(
@@ -45,8 +48,14 @@ def run(
     """
     config = small_config(directory, overrides, resume=resume)
     with nullcontext() if pictures else nothing_drawn():
-        train(as_grid(grid or LocalGrid(NUM_CLIENTS)), config, "test run")
+        train(as_grid(grid or grid_for(config)), config, LocalGrid.RUN)
     return read_rounds(directory)
+
+
+def grid_for(config: Config) -> LocalGrid:
+    """A grid whose nodes were started for a configuration's mode of secure aggregation."""
+    told = {"off": IN_CLEAR, "active": FIRST_SEEN}.get(config.secagg.mode)
+    return LocalGrid(config.dataset.num_clients, node_config=told)
 
 
 def small_config(directory: Path, overrides: Sequence[str] = (), *, resume: bool = False) -> Config:

@@ -5,6 +5,7 @@ which a tenth of the members leaves; its picture goes to docs/secagg_growth.png.
 
     python -m benchmarks.secagg             about ten minutes
     python -m benchmarks.secagg --quick     smaller work, and a growth up to n = 120
+    python -m benchmarks.secagg --noise     computes what dropouts leave of the noise, and measures nothing
 """
 
 import os
@@ -18,9 +19,13 @@ from cryptography.hazmat.primitives.ciphers import CipherContext
 from benchmarks.growth_picture import draw_growth
 from benchmarks.harness import CONSOLE, PROJECT, fastest, publish, read_options, three
 from benchmarks.secagg import flower
+from benchmarks.secagg.noise import excess_table, push_table
 from benchmarks.secagg.ours import parameters_for, peak_vectors, run_round, sparse_parameters
 from gdpfed.report.table import Table
 from secagg import COMPLETE_BELOW, Stage
+from secagg.discrete_gaussian import sample
+from secagg.modulus import INTEGER_NOISE_STDDEVS as NOISE_NAMES
+from secagg.packing import add_packed, pack
 from secagg.prg import add_masks, cipher_stream, mask_stream
 from secagg.shamir import recover, split
 
@@ -105,20 +110,52 @@ def shamir_rows() -> list[Row]:
 
 
 def round_rows(num_clients: int, dimension: int) -> list[Row]:
-    """The parts of a round in which a tenth of the clients leaves."""
+    """The parts of a round in which a tenth of the clients leaves.
+
+    Both clients quantise an update and bring the masked vector into bytes; ours draws noise besides. Both
+    servers begin with these bytes and end with floats.
+    """
     parameters = parameters_for(num_clients, dimension)
     dropped, threshold = num_clients // 10, parameters.threshold
     cost = run_round(parameters)
     sharing, masking = flower.client_seconds(num_clients, threshold, dimension)
     server = flower.server_seconds(num_clients, threshold, dimension, dropped)
     n, d = f"n = {num_clients}", _d(dimension)
+    ours = cost.client_seconds[Stage.SHARE], cost.client_seconds[Stage.MASK], cost.server_seconds
     return [
-        against_flower(f"client, key sharing, {n}", cost.client_seconds[Stage.SHARE], sharing, "200"),
-        against_flower(f"client, masked input, {n}, {d}", cost.client_seconds[Stage.MASK], masking, "5"),
-        against_flower(
-            f"server, {dropped} of {num_clients} dropped, {d}", cost.server_seconds, server, "100"
-        ),
+        against_flower(f"client, key sharing, {n}", ours[0], sharing, "200"),
+        against_flower(f"client, update to masked vector, {n}, {d}", ours[1], masking, "5"),
+        against_flower(f"server, vectors to sum, {dropped} of {num_clients} lost", ours[2], server, "100"),
     ]
+
+
+def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
+    """What each step between an update and the wire costs, and back."""
+    parameters = parameters_for(num_clients, dimension)
+    encoding, bits = parameters.encoding(num_clients), parameters.modulus_bits
+    update = np.full(dimension, 0.9 / np.sqrt(dimension), dtype=np.float32)
+    residues = encoding.to_residues(sample(dimension, NOISE_NAMES[0], bytes(32)))
+    packed, total = pack(residues, bits), np.zeros(dimension, dtype=np.uint32)
+    times = fastest(
+        repeats,
+        encode=lambda: encoding.encode(update),
+        part_0=lambda: sample(dimension, NOISE_NAMES[0], bytes(32)),
+        others=lambda: sample(dimension, NOISE_NAMES[-1], bytes(32)),
+        pack=lambda: pack(residues, bits),
+        unpack=lambda: add_packed(total, [packed], bits, 1),
+        decode=lambda: encoding.decode(residues),
+    )
+    works = {
+        "encode": "clip, round and check an update",
+        "part_0": "draw noise, part 0",
+        "others": "draw noise, another part",
+        "pack": f"pack to {bits} bits",
+        "unpack": f"unpack {bits} bits and add",
+        "decode": "decode",
+    }
+    rows = [(work, f"{1e3 * times[name]:.1f}") for name, work in works.items()]
+    title = f"Steps beside the masks, n = {num_clients}, {_d(dimension)}, one thread"
+    return Table(title, ("step", "milliseconds"), rows)
 
 
 def growth(sizes: Sequence[int], picture: Path) -> Table:
@@ -153,18 +190,22 @@ def _time(value: float) -> str:
 def main() -> None:
     """Measure and show the tables."""
     picture = PROJECT / "docs/secagg_growth.png"
-    options = read_options(__doc__, overrides=False, quick=False, picture=picture)
+    options = read_options(__doc__, overrides=False, quick=False, noise=False, picture=picture)
+    if options.noise:
+        publish([excess_table(), push_table()], options.write)
+        return
     large, repeats = (2_000_000, 5) if options.quick else (11_000_000, 15)
+    steps = steps_table(120, 1_000_000, 2 * repeats)
     rows = [
         *mask_rows(1_000_000, 4 * repeats),
         *mask_rows(large, repeats),
         *shamir_rows(),
         *round_rows(*((30, 100_000) if options.quick else (120, 1_000_000))),
     ]
-    note = f"A client's memory from residues to reply peaks at {peak_vectors(1_000_000):.2f} vectors of d."
+    note = f"A client's memory from update to reply peaks at {peak_vectors(1_000_000):.2f} vectors of d."
     table = Table("Secure aggregation (AES-128, complete graph, t = 2/3)", HEADINGS, rows, note)
     sizes = (30, 120) if options.quick else (30, 120, 300, 1000)
-    publish([table, growth(sizes, options.picture)], options.write)
+    publish([table, steps, growth(sizes, options.picture)], options.write)
 
 
 if __name__ == "__main__":

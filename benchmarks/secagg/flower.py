@@ -14,10 +14,11 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from flwr.common import ndarrays_to_parameters
+from flwr.common import bytes_to_ndarray, ndarray_to_bytes, ndarrays_to_parameters
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt, generate_shared_key
-from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition
+from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition, parameters_mod
+from flwr.common.secure_aggregation.quantization import dequantize
 from flwr.common.secure_aggregation.secaggplus_constants import Key
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen, share_keys_plaintext_concat
 from flwr.supercore.primitives.asymmetric import (
@@ -33,6 +34,7 @@ from benchmarks.harness import seconds
 # The package has a function of the module's name, which an import statement would find instead.
 mod = import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")
 MODULUS = 2**32
+CLIPPING_RANGE, TARGET_RANGE = 8.0, 2**22
 
 
 def mask_seconds(dimension: int) -> float:
@@ -61,10 +63,12 @@ def client_seconds(num_clients: int, threshold: int, dimension: int) -> tuple[fl
 
 
 def server_seconds(num_clients: int, threshold: int, dimension: int, dropped: int) -> float:
-    """Adding the vectors of those who stayed, recovering every secret, removing every mask."""
+    """Reading and adding the vectors of those who stayed, recovering every secret, removing every mask."""
     stayed = num_clients - dropped
     vector = [np.zeros(dimension, dtype=np.int64)]
-    adding = seconds(lambda: parameters_addition(vector, vector), 3) * (stayed - 1)
+    sent = ndarray_to_bytes(vector[0])
+    adding = seconds(lambda: parameters_addition(vector, [bytes_to_ndarray(sent)]), 3) * stayed
+    adding += seconds(lambda: dequantize(parameters_mod(vector, MODULUS), CLIPPING_RANGE, TARGET_RANGE))
     private, public = generate_key_pairs()
     recovering = 0.0
     for secret, count in ((os.urandom(32), stayed), (private_key_to_bytes(private), dropped)):
@@ -82,7 +86,8 @@ def _client(num_clients: int, threshold: int) -> tuple[Any, Any]:
     """Node 0 after setup, and what the server forwards to it from the others."""
     state = mod.SecAggPlusState()
     state.nid, state.sample_num, state.share_num, state.threshold = 0, num_clients, num_clients, threshold
-    state.clipping_range, state.target_range, state.mod_range, state.max_weight = 8.0, 2**22, MODULUS, 1000.0
+    state.clipping_range, state.target_range, state.mod_range = CLIPPING_RANGE, TARGET_RANGE, MODULUS
+    state.max_weight = 1000.0
     state.rd_seed_share_dict, state.sk1_share_dict, state.ss2_dict = {}, {}, {}
     own = [generate_key_pairs(), generate_key_pairs()]
     (state.sk1, state.pk1), (state.sk2, state.pk2) = (

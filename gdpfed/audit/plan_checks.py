@@ -34,6 +34,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
 def _check_settings(files: RunFiles) -> Iterator[str]:
     privacy, plan = files.config["privacy"], files.plan
     asked = {key: privacy[key] for key in COPIED} | {"num_rounds": files.config["run"]["num_rounds"]}
+    asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
     if privacy["delta"] is not None:
         asked["delta"] = privacy["delta"]
     for key, value in asked.items():

@@ -25,6 +25,7 @@ class GroupAudit:
         spent: epsilon of the charged rounds, computed here.
         recorded: what the run itself has recorded of them; None before its first round.
         against_server: of the client that took part most often, in `most_rounds` rounds.
+        against_members: the same against members of its sums, who never see single updates.
     """
 
     clients: int
@@ -33,6 +34,7 @@ class GroupAudit:
     spent: float
     recorded: float | None
     against_server: float
+    against_members: float
     most_rounds: int
 
     @property
@@ -90,7 +92,7 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
     plan, charges = files.plan, charges_of_group(files, index)
     budget = _or_infinite(plan["groups"][index]["epsilon"])
     most = max(files.ledger["participations"][index].values(), default=0)
-    hidden = plan["private"] and plan["sums_hidden"]
+    hidden = plan["sums_hidden"]
     # Where noise differs from round to round, all are taken for those of the least noise.
     least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
     against = epsilon_against_server([(least, most)], plan["delta"])
@@ -101,6 +103,7 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
         spent=epsilon_after(charges_of(files.ledger["charges"][index]), plan["delta"], at_most=budget),
         recorded=_or_infinite(files.rounds[-1]["spent_epsilon"][index]) if files.rounds else None,
         against_server=against if hidden or not most else math.inf,
+        against_members=against,
         most_rounds=most,
     )
 

@@ -5,22 +5,14 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import gdpfed
-from gdpfed.cli import audit, partition, plan, report, reproduce, run, simulate
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
 from gdpfed.errors import FailedError, InputError
 
-COMMANDS = (
-    plan.COMMAND,
-    partition.COMMAND,
-    run.COMMAND,
-    simulate.COMMAND,
-    audit.COMMAND,
-    report.COMMAND,
-    reproduce.COMMAND,
-)
-
+COMMANDS = ("plan", "partition", "run", "simulate", "audit", "report", "reproduce", "identity")
+"""The commands, each in the module of its name; only the one that is asked for is imported."""
 
 NOBODY_READS = 141
 """The exit status of a program that SIGPIPE ends, as a shell tells it."""
@@ -61,7 +53,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse a command line in which overrides may also stand between and after the options."""
-    parser = _parser()
+    parser = _parser([arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS)
     options, further = parser.parse_known_args(arguments)
     if not hasattr(options, "overrides") or any(word.startswith("-") for word in further):
         parser.parse_args(arguments)
@@ -71,16 +63,23 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _parser() -> argparse.ArgumentParser:
+def load_command(name: str) -> Command:
+    """Import a command; most of them load torch, which takes seconds."""
+    command: Command = import_module(f"gdpfed.cli.{name}").COMMAND
+    return command
+
+
+def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    loaded = [load_command(name) for name in names]
     parser = argparse.ArgumentParser(
         prog="gdpfed",
         description="Federated learning with a privacy budget of each client's own.",
-        epilog=_epilog("\n".join(command.examples for command in COMMANDS)) + f"\n\n{OVERRIDES_NOTE}",
+        epilog=_epilog("\n".join(command.examples for command in loaded)) + f"\n\n{OVERRIDES_NOTE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"gdpfed {gdpfed.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
+    for command in loaded:
         own = commands.add_parser(
             command.name,
             help=command.help,

@@ -16,7 +16,17 @@ from gdpfed.cli.command import Command, make_console
 EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json     a client's own ledger, over all its runs"""
-RUN_HEADINGS = ("group", "clients", "budget", "epsilon", "recorded", "whole plan", "vs server", "held")
+RUN_HEADINGS = (
+    "group",
+    "clients",
+    "budget",
+    "epsilon",
+    "recorded",
+    "whole plan",
+    "vs server",
+    "vs members",
+    "held",
+)
 NODE_HEADINGS = ("run", "budget", "delta", "epsilon", "vs server", "updates", "held")
 
 
@@ -72,6 +82,7 @@ def _run_table(audit: RunAudit) -> Table:
             "" if group.recorded is None else _figure(group.recorded),
             _figure(group.planned),
             f"{_figure(group.against_server)} (K={group.most_rounds})",
+            _figure(group.against_members),
             _held(held, group.within_budget),
         )
     return table
@@ -79,6 +90,7 @@ def _run_table(audit: RunAudit) -> Table:
 
 def _node_table(audit: NodeAudit) -> Table:
     table = _table("runs that this client has begun; each figure counts those above it", NODE_HEADINGS)
+    table.caption = "vs server: against members of the same sums, too"
     for run, held in zip(audit.runs, audit.held, strict=True):
         table.add_row(
             run.name[:12],

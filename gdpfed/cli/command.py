@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from gdpfed.report.plan_table import WIDTH
-
 OVERRIDES_NOTE = (
     "Overrides are Hydra's: group=option chooses a file under conf/, group.key=value sets one value."
 )
@@ -48,5 +46,7 @@ class _Console(Console):
 
 def make_console() -> Console:
     """Return standard output: as wide as the terminal, or as wide as a plan's table without one."""
+    from gdpfed.report.plan_table import WIDTH
+
     console = _Console()
     return console if console.is_terminal else _Console(width=WIDTH)

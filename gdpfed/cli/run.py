@@ -22,6 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     config = load(options.overrides)
+    config.secagg.refuse_roster()
     method = make_method(config)
     console = make_console()
     show_plan(console, config, method)

@@ -20,9 +20,29 @@ client answers each with a record of the same name.
 DATA, RUN, ROUND, REFUSAL = "data", "run", "round", "refusal"
 """The fields of a stage's record; an answer has the first or the last."""
 
+MODE, CHALLENGE, ROSTER_DIGEST = "mode", "challenge", "roster"
+IDENTITY, SIGNATURE = "identity", "signature"
+"""Of the query ``join``: the fields of the question, and those by which a node proves its key."""
+
 CLIENT_RECORD = "client"
 ORDER_RECORD = "order"
 THETA_RECORD = "theta"
 ROSTER_RECORD = "roster"
 REFUSAL_RECORD = "refusal"
 TERMS_RECORD = "terms"
+
+MOST_CHARACTERS = 300
+MOST_NUMBER = 2.0**64
+
+
+def one_line(said: object) -> str:
+    """What the other side says, as one printable line of at most 300 characters.
+
+    Every text from a node goes through this before it enters a log, an error or a file.
+    """
+    if isinstance(said, int | float) and not abs(said) > MOST_NUMBER:
+        said = repr(said)
+    text = said if isinstance(said, str) else f"a {type(said).__name__} where a text should be"
+    printable = "".join(each if each.isprintable() else " " for each in text[: 4 * MOST_CHARACTERS])
+    line = " ".join(printable.split())
+    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 3]}..."

@@ -9,13 +9,29 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import InputError
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
+from secagg import SumParameters
 
 Scalar = str | int | float
 
-ROUND_FIELDS = ("round_index", "device", "noise", "work", "clipping_norm", "weight")
+PART_FIELDS = ("clipping_norm", "weight")
+RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
+ROUND_FIELDS = ("round_index", "device", "noise", "work", *PART_FIELDS, *RANGE_FIELDS)
+
+LARGEST_RATIO = 10.0
+"""Between the largest and the smallest bound, or weight, of the members of a sum.
+
+A server that lets the others count for next to nothing would learn one member's update from the sum.
+"""
+# Between a product of norm and weight on the server and the same on the client there is rounding.
+ROUNDING = 1e-9
+
+
+class OrderError(InputError):
+    """A training order that does not fit what the client agreed to."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,8 @@ class TrainingOrder:
         work: what the client computes: ``update``, its model's change by local training.
         clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite where it is the sum's.
         weight: w_i, of what the client computes; clipping comes after it.
+        smallest_norm: no client of the sum has a smaller bound; infinite where all have the sum's.
+        smallest_weight, largest_weight: the same of the weights.
     """
 
     task: Task
@@ -51,6 +69,9 @@ class TrainingOrder:
     work: str = "update"
     clipping_norm: float = inf
     weight: float = 1.0
+    smallest_norm: float = inf
+    smallest_weight: float = 1.0
+    largest_weight: float = 1.0
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; the task, which is nested, travels as JSON."""
@@ -64,10 +85,38 @@ class TrainingOrder:
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
         """A hash of this order and the model: the same for clients that are to train the same.
 
-        Clipping norm and weight are left out, as clients of one sum may have their own.
+        A client's own bound and weight are left out, as those of one sum may differ; the ranges that
+        everybody's are in are hashed. So a client that finds its own in them knows that the others count
+        for as much as the ranges say (`check_part`), and does not learn which of them has which.
         """
         scalars = json.dumps(self.for_part(ClientPart()).to_scalars(), sort_keys=True)
         return sha256(scalars.encode() + fingerprint(theta)).digest()
+
+    def check_part(self, parameters: SumParameters) -> None:
+        """Refuse a sum in which this client's contribution could stand out from the others'.
+
+        Raises:
+            OrderError: own bound or weight outside the ranges of the sum, or ranges wider than
+                `LARGEST_RATIO`, or, without noise, ranges of more than one value.
+        """
+        largest = parameters.clipping_norm
+        own, smallest = min(self.clipping_norm, largest), min(self.smallest_norm, largest)
+        ratio = LARGEST_RATIO if parameters.noise_multiplier > 0 else 1.0
+        ranges = {
+            "clipping norm": (smallest, own, largest),
+            "weight": (self.smallest_weight, self.weight, self.largest_weight),
+        }
+        for name, (low, value, high) in ranges.items():
+            # Not the other way round: a NaN is in no range.
+            if not low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING):
+                raise OrderError(
+                    f"{name} {value:.6g} is not in the range of the sum, {low:.6g} to {high:.6g}"
+                )
+            if not 0 < high <= low * ratio * (1 + ROUNDING):
+                raise OrderError(
+                    f"{name}s from {low:.6g} to {high:.6g} in one sum: the largest may be {ratio:g} times "
+                    "the smallest, or one client's update would stand out"
+                )
 
     @classmethod
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:

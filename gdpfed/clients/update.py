@@ -9,18 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.clients.order import TrainingOrder
-from gdpfed.errors import InputError
+from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.datasets import Split
 from gdpfed.learning.datasets.own import own_split
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.task import Task, choose_device
-from secagg import ClientSession, Encoding, SumParameters, keystream
-
-
-class OrderError(InputError):
-    """A training order that does not fit what the client agreed to."""
+from secagg import Encoding, EncodingError, SumParameters, keystream
 
 
 def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator:
@@ -50,7 +45,7 @@ def update_steps(
     ``own_data`` is the file with this client's own examples; without one its part of the data set.
 
     Raises:
-        EncodingError: the update has a coordinate that would wrap the sum (without clipping only).
+        EncodingError: a clipping norm that is none of this sum's; it tells nothing of the data.
         OrderError: a work that there is not, or a weight that is none.
     """
     if order.work not in WORKS:
@@ -66,7 +61,23 @@ def update_steps(
         device=choose_device(order.device),
     )
     own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
-    return own.encode(clip(order.weight * update, own.clip_bound).cpu().numpy())
+    return encoded_anyway(order.weight * update, own)
+
+
+def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.int64]:
+    """Clip an update and round it to the grid, whatever it holds: no error tells of the data.
+
+    One that is not finite is zero, as is one that cannot be encoded at all. A coordinate beyond the range
+    of the sum, which there is without clipping only, is put on the edge of that range.
+    """
+    values = clip(update, encoding.clip_bound)
+    if isinf(encoding.clipping_norm):
+        edge = encoding.coordinate_limit * encoding.grid
+        values = values.clamp(-edge, edge)
+    try:
+        return encoding.encode(values.cpu().numpy())
+    except EncodingError:
+        return np.zeros(encoding.dimension, dtype=np.int64)
 
 
 def _examples(task: Task, client_id: int, own_data: Path | None) -> Split:
@@ -77,25 +88,32 @@ def _examples(task: Task, client_id: int, own_data: Path | None) -> Split:
     return own_split(own_data, task.form)
 
 
+def own_noise(
+    order: TrainingOrder, parameters: SumParameters, num_contributors: int
+) -> npt.NDArray[np.int64] | None:
+    """One client's share of Gaussian noise in integer steps, shape (d,), drawn on the training device.
+
+    None where the order wants discrete noise or the sum none: the session draws the first itself.
+    """
+    if order.noise == "discrete_gaussian" or parameters.noise_multiplier == 0:
+        return None
+    return _rounded_gaussian(parameters, num_contributors, choose_device(order.device))
+
+
 def noise_steps(
-    order: TrainingOrder,
-    parameters: SumParameters,
-    num_contributors: int,
-    session: ClientSession | None = None,
+    order: TrainingOrder, parameters: SumParameters, num_contributors: int
 ) -> npt.NDArray[np.int64]:
     """One client's share of the noise, C sigma / sqrt(n2 - D - c), in integer steps, shape (d,).
 
-    A rounded Gaussian drawn on the training device, or a discrete one drawn in integers: by the session,
-    which can take back its parts, or without one all at once.
+    A rounded Gaussian drawn on the training device, or a discrete one drawn in integers.
     """
-    encoding = parameters.encoding(num_contributors)
-    if order.noise != "discrete_gaussian" or parameters.noise_multiplier == 0:
-        return _rounded_gaussian(parameters, num_contributors, choose_device(order.device))
-    if session is not None:
-        return session.noise_steps()
-    if encoding.levels is None:
-        raise OrderError("discrete noise was ordered for a sum that carries none")
-    return encoding.levels.draw(0, encoding.dimension, os.urandom(32))
+    noise = own_noise(order, parameters, num_contributors)
+    if noise is not None:
+        return noise
+    levels = parameters.encoding(num_contributors).levels
+    if levels is None:
+        return np.zeros(parameters.dimension, dtype=np.int64)
+    return levels.draw(0, parameters.dimension, os.urandom(32))
 
 
 def _rounded_gaussian(

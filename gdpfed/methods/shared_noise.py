@@ -34,6 +34,7 @@ class SharedNoise(Method):
             noise=self.plan.noise,
             start=theta,
             client_clipping_norms=np.concatenate(norms),
+            least_norm=min(group.clipping_norm for group in groups),
         )
         return [request]
 

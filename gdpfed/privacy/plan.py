@@ -55,7 +55,7 @@ class GroupPlan:
     """What holds for the clients of one group.
 
     `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
-    who does not know who was sampled, `epsilon_against_server` what it costs against the server
+    who knows neither who nor how many were sampled, `epsilon_against_server` what it costs against the server
     a client that takes part in `participations_p99` rounds (inf: no bound). `stretches` are the rounds in
     order; the properties without a round are those of the first one, and of all where there is one stretch.
     """
@@ -205,13 +205,20 @@ class PrivacyPlan:
         return compose(charges, self.delta, schedule="fixed", accountant=accountant).epsilon
 
     def epsilon_against_server(self, group_index: int, participations: int) -> float:
-        """Return the epsilon against the server of a client that took part K times; inf if none holds.
+        """Return the epsilon against the server of a client that took part K times; inf if none holds."""
+        if participations and not self.sums_hidden:
+            return math.inf
+        return self.epsilon_against_members(group_index, participations)
 
-        Where the noise differs from round to round, all K are taken for those of the least noise.
+    def epsilon_against_members(self, group_index: int, participations: int) -> float:
+        """Return the epsilon against members of the same sums of a client that took part K times.
+
+        They are told who is in a sum, or how many, so no sampling is accounted. Where the noise differs from
+        round to round, all K are taken for those of the least noise.
         """
         if participations == 0:
             return 0.0
-        if not (self.private and self.sums_hidden):
+        if not self.private:
             return math.inf
         sigma = min(stretch.noise_multiplier for stretch in self.groups[group_index].stretches)
         sums = participations * self.sums_per_round
@@ -231,6 +238,7 @@ class PrivacyPlan:
             "epsilon": group.epsilon,
             "epsilon_accounted": group.epsilon_accounted,
             "epsilon_against_server": group.epsilon_against_server,
+            "epsilon_against_members": self.epsilon_against_members(index, group.participations_p99),
             "participations_p99": group.participations_p99,
             "clients": len(group.clients),
             "sampling_rate": group.sampling_rate,

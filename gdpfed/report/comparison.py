@@ -84,9 +84,9 @@ def budgets_table(lines: Sequence[Line]) -> Table:
         headings=BUDGET_HEADINGS,
         rows=[row for line in lines for row in _budget_rows(line)],
         note=(
-            "Spent: accounted against everybody who does not know who was sampled. Vs server: the same for "
-            "the coordinating server, for the client that took part most often in any of the runs; none: no "
-            "bound holds."
+            "Spent: accounted against everybody who is told nothing of who was sampled. Vs server: for the "
+            "coordinating server and members of the same sums, of the client that took part most often in "
+            "any of the runs; none: no bound holds against the server."
         ),
     )
 

@@ -10,6 +10,9 @@ from gdpfed.report.finished_run import FinishedRun, Settings
 from gdpfed.report.spread import Spread
 from gdpfed.runs.directory import CARRYING_OUT
 
+IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"), ("secagg", "identities")})
+"""Settings of who proves to be whom, which no result follows from."""
+
 
 @dataclass(frozen=True, eq=False)
 class Line:
@@ -40,7 +43,7 @@ def computed_settings(settings: Settings) -> dict[str, Any]:
         f"{section}.{key}": value
         for section, values in (followed | {"dataset": recommended}).items()
         for key, value in values.items()
-        if key not in CARRYING_OUT.get(section, ()) and (section, key) != ("run", "seed")
+        if key not in CARRYING_OUT.get(section, ()) and (section, key) not in {("run", "seed"), *IDENTITIES}
     }
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from math import exp, isinf
 
-from conf.schema import Config
+from conf.schema import FIRST_SEEN, Config
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.runs.records import RoundRecord
 
@@ -16,6 +16,11 @@ PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
 ADJACENCY_IN_WORDS = {
     "zero_out": "had sent nothing but noise in every round",
     "replace_one": "had had any other data",
+}
+TOLD_TO_MEMBERS = {
+    "active": "who else is in it, by lasting numbers",
+    "curious": "how many are in it, though not who",
+    "off": "how many are in it, though not who",
 }
 NOT_COVERED = """\
 * who took part and when: connections, cohort sizes, dropouts and timing are visible to the server
@@ -30,8 +35,13 @@ SERVER_FOLLOWS = (
     "* a server that does not follow the protocol (`secagg.mode=active` withstands one that lies)"
 )
 
+SERVER_SEEN_FIRST = (
+    "* a server that lied from the start about who the clients are: they believed the roster that it sent "
+    "first (`secagg.identities=first_seen`)"
+)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class CardSubject:
     """The contents of a card: configuration, plan, records, and spent epsilon.
 
@@ -39,6 +49,7 @@ class CardSubject:
         records: of the rounds so far.
         spent: epsilon of every group.
         against_server: epsilon against the server of every group, of the client that took part most often.
+        against_members: the same against members of its sums.
     """
 
     config: Config
@@ -46,6 +57,7 @@ class CardSubject:
     records: Sequence[RoundRecord]
     spent: Sequence[float]
     against_server: Sequence[float]
+    against_members: Sequence[float]
 
 
 def model_card(subject: CardSubject) -> str:
@@ -92,25 +104,29 @@ def _promise(subject: CardSubject) -> list[str]:
         return ["Nothing: updates were neither clipped nor noised."]
     words = ADJACENCY_IN_WORDS[plan.adjacency]
     lines = [
-        "Take any client, with everything it holds. Whoever sees the models of this run, and does not know "
-        f"in which rounds the client took part, can hardly tell them from those that came out if it {words}: "
+        "Take any client, with everything it holds. Whoever sees the models of this run, and is told nothing "
+        f"of who took part in its rounds, can hardly tell them from those that came out if it {words}: "
         "the probability of anything they might conclude changes at most by the factor exp(epsilon), up to "
         f"delta = {plan.delta:.3g}. That is client-level ({plan.adjacency}) differential privacy.",
         "",
-        "| group | clients | budget epsilon | spent so far | against the server, at most |",
-        "|---|---|---|---|---|",
+        "| group | clients | budget epsilon | spent so far | against the server, at most "
+        "| against members of its sums, at most |",
+        "|---|---|---|---|---|---|",
     ]
-    figures = zip(plan.groups, subject.spent, subject.against_server, strict=True)
-    for index, (group, spent, against) in enumerate(figures):
+    against = zip(subject.against_server, subject.against_members, strict=True)
+    figures = zip(plan.groups, subject.spent, against, strict=True)
+    for index, (group, spent, (server, members)) in enumerate(figures):
         lines.append(
-            f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {_figure(against)} |"
+            f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {_figure(server)} "
+            f"| {_figure(members)} |"
         )
     factors = [f"{_factor(group.epsilon)} (group {index})" for index, group in enumerate(plan.groups)]
     return [
         *lines,
         "",
         "In plain words: that a client takes part multiplies the probability of anything by at most "
-        f"{', '.join(factors)}. The server knows whom it asked, so against it the larger figure holds, of "
+        f"{', '.join(factors)}. The server knows whom it asked, and every member of a sum is told "
+        f"{TOLD_TO_MEMBERS[subject.config.secagg.mode]}. So against them the larger figures hold, of "
         f"the client that took part most often. Accounted with {plan.accountant} for {plan.sampling} "
         f"sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second time.",
     ]
@@ -121,8 +137,10 @@ def _not_covered(subject: CardSubject) -> list[str]:
         return ["Everything, see above."]
     if not subject.plan.sums_hidden:
         return [SERVER_MAY_SEE, NOT_COVERED]
-    curious = subject.config.secagg.mode == "curious"
-    return [*([SERVER_FOLLOWS] if curious else []), NOT_COVERED]
+    secagg = subject.config.secagg
+    if secagg.mode == "curious":
+        return [SERVER_FOLLOWS, NOT_COVERED]
+    return [*([SERVER_SEEN_FIRST] if secagg.identities == FIRST_SEEN else []), NOT_COVERED]
 
 
 def _figure(value: float) -> str:

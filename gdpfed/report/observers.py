@@ -65,7 +65,12 @@ class ModelCard(Observer):
 
     def concluded(self, run: RunConcluded) -> None:
         subject = CardSubject(
-            self._run.config, self._run.method.plan, run.records, run.spent, run.against_server
+            config=self._run.config,
+            plan=self._run.method.plan,
+            records=run.records,
+            spent=run.spent,
+            against_server=run.against_server,
+            against_members=run.against_members,
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
 

@@ -65,14 +65,14 @@ def _caption(method: Method) -> str:
     plan = method.plan
     if not plan.private:
         return "No clipping and no noise: nothing is promised."
-    hidden = "" if plan.sums_hidden else " Secure aggregation is off: nothing is promised against it."
+    hidden = "" if plan.sums_hidden else " Secure aggregation is off: nothing is promised against the server."
     orders = " (whole orders)" if (plan.accountant, plan.renyi_orders) == ("rdp", "whole") else ""
     return (
         f"delta {plan.delta:.3g}, accountant {plan.accountant}{orders}, {plan.sampling} sampling, "
         f"{plan.adjacency} adjacency, {_clipping(plan)}, "
         f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}\n"
-        "* against the server, which draws the cohorts: a client that takes part K times, the 99th "
-        f"percentile.{hidden}"
+        "* against the server, which draws the cohorts, and members of the same sums: a client that takes "
+        f"part K times, the 99th percentile.{hidden}"
     )
 
 

@@ -1,14 +1,15 @@
 """A fleet runs the clients of a run and returns the sums of what they compute."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import fsum, inf
 
 import numpy as np
 
 from conf.schema import SecAggConfig
-from gdpfed.clients.order import ClientPart, TrainingOrder
+from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.errors import PrivacyError, RunError
 from gdpfed.methods.base import ClientSum, SumRequest, Theta
 from gdpfed.privacy.ledgers.charged import ROUNDING, ChargedSum, ExpectedSum, NoiseAt
@@ -39,6 +40,11 @@ class PreparedSum:
     def part(self, client_id: int) -> ClientPart:
         """The part of one client."""
         return self.parts.get(client_id, ClientPart())
+
+    def norms_of(self, clients: Iterable[int]) -> float:
+        """The norms that these clients' contributions are clipped to, added up."""
+        largest = self.parameters.clipping_norm
+        return fsum(min(self.part(client_id).clipping_norm, largest) for client_id in clients)
 
     @cached_property
     def context(self) -> bytes:
@@ -140,9 +146,12 @@ class Fleet(ABC):
             parameters = self._parameters(order.round_index, request)
             try:
                 encoding = parameters.encoding(parameters.num_clients)
+                own_order = _order_of(request, order)
                 for part in client_parts(request).values():
                     encoding.clipped_to(part.clipping_norm)
-            except EncodingError as error:
+                    if self.secagg.mode != "off":
+                        own_order.for_part(part).check_part(parameters)
+            except (EncodingError, OrderError) as error:
                 raise RunError(f"{request.name}: {error}") from None
 
     def _prepared(self, order: TrainingOrder, wave: Sequence[SumRequest]) -> list[PreparedSum]:
@@ -180,17 +189,24 @@ class Fleet(ABC):
 
 def _order_of(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
     """The round's order with what the request says of its own."""
-    training = order.training if request.training is None else request.training
-    return replace(order, training=training, noise=request.noise, work=request.work)
+    alike = request.client_clipping_norms is None and request.client_weights is None
+    least, largest = (1.0, 1.0) if alike else request.weights_between
+    return replace(
+        order,
+        training=order.training if request.training is None else request.training,
+        noise=request.noise,
+        work=request.work,
+        smallest_norm=inf if alike else request.smallest_norm,
+        smallest_weight=least,
+        largest_weight=largest,
+    )
 
 
 def client_parts(request: SumRequest) -> dict[int, ClientPart]:
     """The part of every client whose bound or weight is its own; empty where all are alike."""
     if request.client_clipping_norms is None and request.client_weights is None:
         return {}
-    ones = np.ones(len(request.clients))
-    weights = ones if request.client_weights is None else request.client_weights
-    norms, largest = request.contribution_norms, request.clipping_norm
+    weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm
     # What is above the sum's norm by rounding alone is the sum's norm.
     norms = np.where(norms <= largest * (1 + ROUNDING), np.minimum(norms, largest), norms)
     parts = zip(request.clients.tolist(), norms.tolist(), weights.tolist(), strict=True)

@@ -5,12 +5,21 @@ while the sums of the round before are masked and unmasked: two exchanges a roun
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.fleet import PreparedSum
-from secagg import RemoteProtocolError, ServerSession, Stage, ThresholdNotMet
+from secagg import (
+    ImplausibleSum,
+    RemoteProtocolError,
+    Roster,
+    ServerSession,
+    Stage,
+    ThresholdNotMet,
+    check_sum,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +38,9 @@ class StageRequests:
     requests: Mapping[int, bytes]
 
 
+MOST_STRIKES = 3
+"""A client is left out of later sums once it has been at fault, beyond doubt, in so many of them."""
+
 Exchange = Callable[[Sequence[StageRequests]], Sequence[Mapping[int, bytes]]]
 """Carries the requests to the clients and brings back the answers that came, in the same order."""
 
@@ -38,10 +50,10 @@ class RunningSum:
 
     Args:
         prepared: what is summed, and over whom.
-        roster: the public identity key of every client, in active mode.
+        roster: whose key is whose, in active mode.
     """
 
-    def __init__(self, prepared: PreparedSum, roster: Mapping[int, bytes]) -> None:
+    def __init__(self, prepared: PreparedSum, roster: Roster | None) -> None:
         self.parameters = prepared.parameters
         self.clients = frozenset(prepared.clients)
         self.round_index = prepared.order.round_index
@@ -52,6 +64,11 @@ class RunningSum:
     def running(self) -> bool:
         """Whether it has neither a result nor failed."""
         return self.failure is None and not self._session.done
+
+    @property
+    def blamed(self) -> frozenset[int]:
+        """Clients at fault, beyond doubt."""
+        return self._session.blamed
 
     @property
     def agreeing(self) -> bool:
@@ -79,26 +96,44 @@ class RunningSum:
         except (ThresholdNotMet, RemoteProtocolError) as error:
             self.failure = str(error)
 
-    def outcome(self, name: str) -> ClientSum:
-        """What came of it."""
+    def outcome(self, prepared: PreparedSum) -> ClientSum:
+        """What came of it, as this sum was prepared in its own round."""
+        name = prepared.name
         if self.failure is not None:
             return ClientSum(name, None, 0, self.failure)
         result = self._session.result()
         total = self.parameters.encoding(result.num_contributors).decode(result.total)
+        num_survivors, norms = len(result.survivors), prepared.norms_of(result.survivors)
+        # The noise of a member that dealt no shares of its seeds may be in the sum to the highest level.
+        level = self.parameters.noise_levels if self.blamed else result.noise_level
+        try:
+            check_sum(self.parameters, result.num_contributors, num_survivors, level, total, norms)
+        except ImplausibleSum as error:
+            return ClientSum(name, None, 0, str(error))
         upload_bytes = self.parameters.upload_bytes_per_coordinate
-        return ClientSum(name, total, len(result.survivors), upload_bytes=upload_bytes)
+        return ClientSum(name, total, num_survivors, upload_bytes=upload_bytes)
 
 
 class PairwiseSums:
     """Sums round after round; what has been agreed ahead for the next is kept here, in memory only.
 
     Args:
-        roster: the public identity key of every client, in active mode.
+        roster: whose key is whose, in active mode.
     """
 
-    def __init__(self, roster: Mapping[int, bytes]) -> None:
+    def __init__(self, roster: Roster | None) -> None:
         self._roster = roster
         self._ahead: list[RunningSum] = []
+        self._strikes: Counter[int] = Counter()
+
+    @property
+    def left_out(self) -> frozenset[int]:
+        """Clients that have been at fault too often.
+
+        A server that leaves them out treats them as out of reach: they are not asked, and charged as the
+        sampling says of clients out of reach. The faults are of messages and tell nothing of any data.
+        """
+        return frozenset(client for client, count in self._strikes.items() if count >= MOST_STRIKES)
 
     def sum(
         self, exchange: Exchange, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]
@@ -119,7 +154,16 @@ class PairwiseSums:
         self._ahead = [RunningSum(each, self._roster) for each in upcoming]
         while running := [each for each in begun.values() if each.running]:
             _exchange_stage(exchange, running + [each for each in self._ahead if each.agreeing])
-        return {name: each.outcome(name) for name, each in begun.items()}
+        for each_sum in begun.values():
+            self._note(each_sum.blamed)
+        return {each.name: begun[each.name].outcome(each) for each in sums}
+
+    def _note(self, blamed: Set[int]) -> None:
+        for client_id in sorted(blamed):
+            self._strikes[client_id] += 1
+            logger.warning("client %d was at fault in %d sums", client_id, self._strikes[client_id])
+            if self._strikes[client_id] == MOST_STRIKES:
+                logger.warning("client %d is left out of the sums of this process from now on", client_id)
 
     def forget(self, clients: Set[int]) -> None:
         """Give up what was agreed ahead with clients whose secrets are gone: its round agrees anew."""

@@ -31,7 +31,7 @@ def sum_parameters(
     """
     n = num_clients
     corrupt = ceil(secagg.corrupt_tolerance * n)
-    neighbours, threshold = _graph(secagg, n, corrupt)
+    neighbours, threshold, graph_corrupt = _graph(secagg, n, corrupt)
     if neighbours:
         dropouts = ceil(secagg.dropout_tolerance * n)
     else:
@@ -48,26 +48,27 @@ def sum_parameters(
         noise_multiplier=noise_multiplier,
         suite=secagg.suite,
         num_neighbours=neighbours,
+        graph_corrupt=graph_corrupt,
         noise_levels=0 if secagg.mode == "off" else levels,
         modulus_bits=_modulus_bits(secagg, n, noise_multiplier, dropouts, corrupt, levels),
-        mode="active" if secagg.mode == "active" else "curious",
+        mode=secagg.mode,
     )
 
 
-def _graph(secagg: SecAggConfig, num_clients: int, corrupt: int) -> tuple[int, int]:
-    """k and t; k = 0 is the complete graph.
+def _graph(secagg: SecAggConfig, num_clients: int, corrupt: int) -> tuple[int, int, int]:
+    """k, t, and how many corrupt members a sparse graph withstands; k = 0 is the complete graph.
 
     A large cohort that no sparse graph serves gets the complete one: it protects more and costs more.
     """
-    if secagg.mode == "active":
-        return 0, threshold_for(num_clients, secagg.threshold, active_corrupt=corrupt)
     if secagg.mode == "curious" and num_clients >= secagg.complete_below:
         fraction = max(secagg.corrupt_tolerance, secagg.sparse_corrupt_fraction)
         try:
-            return sparse_degree(num_clients, fraction, secagg.dropout_tolerance)
+            degree, threshold = sparse_degree(num_clients, fraction, secagg.dropout_tolerance)
         except ValueError:
             pass
-    return 0, threshold_for(num_clients, secagg.threshold)
+        else:
+            return degree, threshold, ceil(fraction * num_clients)
+    return 0, threshold_for(num_clients, secagg.threshold, corrupt=corrupt, mode=secagg.mode), 0
 
 
 def _modulus_bits(

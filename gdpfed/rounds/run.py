@@ -1,7 +1,7 @@
 """One run, from its checked configuration to its files: prepare, begin or resume, train, conclude."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from itertools import accumulate
@@ -37,6 +37,7 @@ class PreparedRun:
         name: what clients know the run by, the same when it is resumed.
         order: what clients train in round 0.
         resumed: the files and the state of the run that is continued; None for a new one.
+        identities: the public key of every client in hexadecimal; None where no roster says whose is whose.
     """
 
     config: Config
@@ -47,10 +48,13 @@ class PreparedRun:
     name: str
     evaluate_model: EvaluateModel
     resumed: tuple[RunDirectory, tuple[RunState, Theta]] | None
+    identities: Mapping[int, str] | None = None
 
     @classmethod
-    def of(cls, config: Config) -> Self:
+    def of(cls, config: Config, identities: Mapping[int, str] | None = None) -> Self:
         """Plan, load the data, and read the run to continue if there is one.
+
+        A run that is continued keeps the clients' keys: another one is refused.
 
         Raises:
             ConfigError, PrivacyError, LearningError, RunError: input that cannot be used.
@@ -68,9 +72,10 @@ class PreparedRun:
             task=task,
             order=order_of(config, task),
             path=path,
-            name=secrets.token_hex(16) if files is None else files.load_name(method.plan),
+            name=secrets.token_hex(16) if files is None else files.load_name(method.plan, identities),
             evaluate_model=evaluate_model,
             resumed=None if files is None else (files, restore(files, method)),
+            identities=identities,
         )
 
     @property
@@ -99,7 +104,7 @@ class PreparedRun:
             for observer in observers:
                 closing.callback(observer.closed)
             if self.resumed is None:
-                files = RunDirectory.create(self.path, self.config, method, self.name)
+                files = RunDirectory.create(self.path, self.config, method, self.name, self.identities)
                 state, theta = begin(files, method, self.task)
             else:
                 files, (state, theta) = self.resumed
@@ -181,7 +186,9 @@ class OpenRun:
         """
         files, ledger = self.loop.files, self.loop.state.ledger
         released, records = self.released, read_rounds(files.path)
-        concluded = RunConcluded(released, records, ledger.spent(), ledger.against_server())
+        concluded = RunConcluded(
+            released, records, ledger.spent(), ledger.against_server(), ledger.against_members()
+        )
         for observer in self.loop.observers:
             observer.concluded(concluded)
         if self.prepared.last_round < self.prepared.config.run.num_rounds:

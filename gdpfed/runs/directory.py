@@ -1,7 +1,7 @@
 """The files of one run: created once everything is known to be in order, continued on resume."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,13 @@ CARRYING_OUT = {
     "run": frozenset(
         {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
     ),
-    "secagg": frozenset({"keys_ahead"}),
+    "secagg": frozenset({"keys_ahead", "roster_file", "consortium_key"}),
     "simulation": frozenset({"engine", "workers", "clients_at_once"}),
 }
+
+
+IDENTITIES = "identities"
+"""Of the assignment, where a roster says whose key is whose: the public key of every client."""
 
 
 class RunDirectory:
@@ -50,7 +54,14 @@ class RunDirectory:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: Config, method: Method, name: str) -> "RunDirectory":
+    def create(
+        cls,
+        path: Path,
+        config: Config,
+        method: Method,
+        name: str,
+        identities: Mapping[int, str] | None = None,
+    ) -> "RunDirectory":
         """Make a directory for a new run of that name; clients' own budgets are its owner's to read only.
 
         Raises:
@@ -69,7 +80,9 @@ class RunDirectory:
         said = config.privacy.client_budgets is not None
         save_whole(path / CONFIG_FILE, to_yaml(config).encode(), mode=PRIVATE_MODE if said else PUBLIC_MODE)
         save_whole(path / PLAN_FILE, _json(versioned(method.describe())))
-        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name)), mode=PRIVATE_MODE)
+        save_whole(
+            path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, identities)), mode=PRIVATE_MODE
+        )
         save_whole(path / ROUNDS_FILE, b"")
         return files
 
@@ -91,11 +104,12 @@ class RunDirectory:
             raise RunError(f"run.resume={path} was another run: {difference}")
         return cls(path)
 
-    def load_name(self, plan: PrivacyPlan) -> str:
+    def load_name(self, plan: PrivacyPlan, identities: Mapping[int, str] | None = None) -> str:
         """The run's name, from the assignment of clients to groups.
 
         Raises:
-            RunError: it is missing, damaged, of another format, or another assignment than the plan's.
+            RunError: it is missing, damaged, of another format, or another assignment than the plan's; or a
+                client had another key.
         """
         path = self.path / ASSIGNMENT_FILE
         try:
@@ -106,7 +120,9 @@ class RunDirectory:
             raise RunError(
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
             ) from None
-        if saved != _assignment(plan, name):
+        now = _assignment(plan, name, identities)
+        _check_identities(self.path, saved.pop(IDENTITIES, None), now.pop(IDENTITIES, None))
+        if saved != now:
             raise RunError(
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} has clients in other groups than this plan: "
                 "restore it from a copy"
@@ -191,9 +207,32 @@ def saved_client_budgets(path: Path) -> tuple[list[float], float]:
         ) from None
 
 
-def _assignment(plan: PrivacyPlan, name: str) -> dict[str, Any]:
-    """The run's name and the ids of every group, as runs [start, stop)."""
-    return versioned({"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]})
+def _assignment(plan: PrivacyPlan, name: str, identities: Mapping[int, str] | None) -> dict[str, Any]:
+    """The run's name, the ids of every group, as runs [start, stop), and its clients' keys if it has any."""
+    assigned = {"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]}
+    keys = None if identities is None else {str(client): key for client, key in identities.items()}
+    return versioned(assigned if keys is None else assigned | {IDENTITIES: keys})
+
+
+def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:
+    """Refuse other keys than the run began with.
+
+    Raises:
+        RunError: names the first client whose key is another, or the setting that is missing.
+    """
+    if saved == now:
+        return
+    if not isinstance(saved, dict) or now is None:
+        began = "without" if saved is None else "with"
+        raise RunError(
+            f"run.resume={path} began {began} a roster of the clients' keys: resume it {began} "
+            "secagg.roster_file"
+        )
+    changed = [client for client in now | saved if now.get(client) != saved.get(client)]
+    raise RunError(
+        f"run.resume={path}: client {changed[0]} had the key {saved.get(changed[0])} when the run began, and "
+        f"the roster has {now.get(changed[0])}: resume with the roster of then, or start a new run"
+    )
 
 
 def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:

@@ -40,7 +40,8 @@ class RoundRecord:
         survivors: clients in every requested sum; 0 where there was none.
         failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
         spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
-        epsilon_against_server: of the client that took part most often; None where nothing is promised.
+        epsilon_against_server: of the client that took part most often, also against members of its sums;
+            None where nothing is promised against the server.
         upload_bytes: bytes a coordinate that a client of every requested sum has sent.
         noise_stddevs: C sigma of every requested sum, the least noise that was asked for.
         groups_in_sums: the groups that every requested sum was asked of.

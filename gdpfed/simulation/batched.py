@@ -1,12 +1,10 @@
 """Many clients at once on one device: trained, clipped, rounded and summed in chunks."""
 
-import logging
 from collections.abc import Iterator, Sequence
 
 import torch
 
-from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.update import OrderError
+from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_encoding import clipped_steps
@@ -14,8 +12,6 @@ from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum
 from gdpfed.simulation.examples import Batches, DeviceExamples
-
-logger = logging.getLogger(__name__)
 
 
 class BatchedEngine(Engine):
@@ -85,10 +81,4 @@ class BatchedEngine(Engine):
         updates = self._training.updates(theta, order.training, self._examples, batches)
         if cohort.parts:
             updates *= updates.new_tensor(cohort.weights(clients))[:, None]
-        steps, fits = clipped_steps(updates, cohort.encodings(clients))
-        sent = fits.tolist()
-        if all(sent):
-            return clients, steps
-        for client_id in (each for each, fit in zip(clients, sent, strict=True) if not fit):
-            logger.warning("client %d left: its update would wrap the sum", client_id)
-        return [each for each, fit in zip(clients, sent, strict=True) if fit], steps[fits]
+        return clients, clipped_steps(updates, cohort.encodings(clients))

@@ -8,30 +8,29 @@ import torch
 from secagg import Encoding
 
 
-def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> tuple[torch.Tensor, torch.Tensor]:
+def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
     """Clip every update to its ``clip_bound`` and round it to the grid, as a client does with its own.
 
-    The factor is min(1, clip_bound_i / ||Delta_i||); an update that is not finite becomes zero.
+    The factor is min(1, clip_bound_i / ||Delta_i||); an update that is not finite becomes zero, as does one
+    whose rounded norm is above C_i. Without clipping, a coordinate beyond the range of the sum is put on its
+    edge. No client leaves a sum for what its data is.
 
     Args:
         updates: shape (clients, d), float64; overwritten.
         encodings: one a client, all with the same grid.
 
     Returns:
-        Integer steps, shape (clients, d), int64, and which clients can send theirs, shape (clients,):
-        |z_i| <= C_i / grid is checked in integers, a coordinate that would wrap the sum is refused.
+        Integer steps, shape (clients, d), int64, with |z_i| <= C_i / grid, checked in integers.
     """
     grid, limit = encodings[0].grid, encodings[0].coordinate_limit
-    is_clipped = not math.isinf(encodings[0].clipping_norm)
     norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
     updates.masked_fill_(~norms.isfinite(), 0.0)
-    if is_clipped:
-        bounds = norms.new_tensor([[each.clip_bound] for each in encodings])
-        updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
+    if math.isinf(encodings[0].clipping_norm):
+        return updates.div_(grid).round_().clamp_(-limit, limit).long()
+    bounds = norms.new_tensor([[each.clip_bound] for each in encodings])
+    updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
     steps = updates.div_(grid).round_()
-    fits = steps.abs().amax(dim=1) <= limit
-    integers = steps.masked_fill_(~fits[:, None], 0.0).long()
-    if is_clipped:
-        most = integers.new_tensor([each.norm_limit_squared for each in encodings])
-        fits &= (integers * integers).sum(dim=1) <= most
-    return integers, fits
+    steps.masked_fill_((steps.abs().amax(dim=1) > limit)[:, None], 0.0)
+    integers = steps.long()
+    most = integers.new_tensor([each.norm_limit_squared for each in encodings])
+    return integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)

@@ -8,10 +8,9 @@ from conf.schema import SecAggConfig
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.fleet import Fleet, PreparedSum
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
-from gdpfed.rounds.plain import plain_sum
+from gdpfed.rounds.plain import plain_sum, sum_noise_steps
 from gdpfed.simulation.engine import Cohort, Engine
-from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, open_sessions, public_keys
-from gdpfed.simulation.sum_noise import sum_noise_steps
+from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, open_sessions, roster_of
 
 
 class InProcessFleet(Fleet):
@@ -45,7 +44,7 @@ class InProcessFleet(Fleet):
         def exchange(asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
             return [self._answers(joined, each) for each in asked]
 
-        return PairwiseSums(public_keys(identities)).sum(exchange, sums, upcoming=[])
+        return PairwiseSums(roster_of(identities)).sum(exchange, sums, upcoming=[])
 
     def _plain(self, each: PreparedSum) -> ClientSum:
         parameters, order = each.parameters, each.order

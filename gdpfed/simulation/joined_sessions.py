@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from gdpfed.clients.update import noise_steps
+from gdpfed.clients.update import own_noise
 from gdpfed.rounds.fleet import PreparedSum
 from gdpfed.simulation.engine import Cohort, Engine, Steps
-from secagg import ClientPolicy, ClientSession, Identity, SecAggError, Stage, SumParameters
+from secagg import ClientPolicy, ClientSession, Identity, Roster, SecAggError, Stage, SumParameters
 
 logger = logging.getLogger(__name__)
 
@@ -42,16 +42,16 @@ class Identities:
 
 def open_sessions(clients: Sequence[int], identities: Mapping[int, Identity]) -> dict[int, ClientSession]:
     """A session for each client; with identities, each signs and knows the others' public keys."""
-    roster = public_keys(identities)
+    roster = roster_of(identities)
     return {
         client_id: ClientSession(client_id, _POLICY, identity=identities.get(client_id), roster=roster)
         for client_id in clients
     }
 
 
-def public_keys(identities: Mapping[int, Identity]) -> dict[int, bytes]:
+def roster_of(identities: Mapping[int, Identity]) -> Roster:
     """The roster of these identities."""
-    return {client_id: identity.public_bytes() for client_id, identity in identities.items()}
+    return Roster({client_id: identity.public_bytes() for client_id, identity in identities.items()})
 
 
 class JoinedSessions:
@@ -93,9 +93,8 @@ class JoinedSessions:
         return answers
 
     def _mask(self, own: PreparedSum, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
-        noise = noise_steps(own.order, session.parameters, num_contributors, session)
-        encoding = session.parameters.encoding(num_contributors)
-        return session.mask(encoding.to_residues(steps + noise), own.context)
+        noise = own_noise(own.order, session.parameters, num_contributors)
+        return session.mask(steps, own.context, noise=noise)
 
     def _each(
         self, stage: Stage, act: Callable[[ClientSession, Given], Made], given: Mapping[int, Given]

@@ -1,15 +1,11 @@
 """An engine that trains one client after the other, as a node does."""
 
-import logging
 from collections.abc import Iterator, Sequence
 
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.clients.update import update_steps
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.engine import Cohort, Engine, Steps
-from secagg import EncodingError
-
-logger = logging.getLogger(__name__)
 
 
 class SequentialEngine(Engine):
@@ -20,9 +16,4 @@ class SequentialEngine(Engine):
     ) -> Iterator[tuple[Sequence[int], Steps]]:
         for client_id in cohort.clients:
             own = order.for_part(cohort.parts.get(client_id, ClientPart()))
-            try:
-                steps = update_steps(own, theta, cohort.encoding, client_id)
-            except EncodingError as error:
-                logger.warning("client %d left: %s", client_id, error)
-                continue
-            yield [client_id], steps[None]
+            yield [client_id], update_steps(own, theta, cohort.encoding, client_id)[None]

@@ -48,6 +48,7 @@ def simulate_prepared(
 ) -> Path:
     """Do as :func:`simulate` does, for a prepared run; ``announce`` is told what happens."""
     config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
+    config.secagg.refuse_roster()
     engine, which = choose_engine(config.simulation, prepared.task, config.run.device)
     with InProcessFleet(config.secagg, label, engine) as fleet:
         announce(f"training {which}")

@@ -51,7 +51,19 @@ def test_an_honest_run_passes_with_its_own_figures(directory):
         assert budget * 0.998 < group.spent <= budget
         assert group.recorded == pytest.approx(group.spent, rel=1e-3)
         assert group.most_rounds in (1, 2, 3)
-        assert group.against_server > 0
+        assert group.against_members == group.against_server > group.spent
+
+
+def test_without_secure_aggregation_only_the_figure_against_members_is_finite(tmp_path, capsys):
+    run(tmp_path / "run", ["secagg=off", "run.num_rounds=1"])
+    audit = audit_run(tmp_path / "run")
+    assert audit.passed
+    taking_part = [group for group in audit.groups if group.most_rounds]
+    assert taking_part
+    for group in taking_part:
+        assert 0 < group.spent <= group.against_members < math.inf == group.against_server
+    assert main(["audit", str(tmp_path / "run")]) == 0
+    assert "vs members" in capsys.readouterr().out
 
 
 def test_the_command_says_so(directory, capsys):
@@ -234,6 +246,7 @@ def test_every_change_is_found(directory, file, change, words, capsys):
             "plan.json has num_rounds 3, the configuration 30",
         ),
         ("num_clients: 24", "num_clients: 25", "assignment.json has 24 clients, the configuration 25"),
+        ("  mode: curious", "  mode: 'off'", "plan.json has sums_hidden True, the configuration False"),
     ],
 )
 def test_a_changed_configuration_is_found(directory, before, after, words):

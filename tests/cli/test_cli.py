@@ -8,12 +8,13 @@ import sys
 import pytest
 
 from gdpfed.cli import main
-from gdpfed.cli.app import COMMANDS
+from gdpfed.cli.app import COMMANDS, load_command
 from gdpfed.methods import METHODS
 
 GROUP_KEYS = {
     "epsilon",
     "epsilon_against_server",
+    "epsilon_against_members",
     "clients",
     "sampling_rate",
     "expected_cohort_size",
@@ -40,11 +41,27 @@ def test_plan_as_table(capsys):
     out = capsys.readouterr().out
     for words in ("gdpfed_plus", "vs server", "34.50 %", "delta 0.00154", "against the server"):
         assert words in out
+    assert "and members of the same sums: a client that takes part K times" in " ".join(out.split())
 
 
 def test_plan_without_secure_aggregation_says_what_is_lost(capsys):
     assert main(["plan", "privacy.accountant=rdp", "secagg=off"]) == 0
-    assert "Secure aggregation is off" in " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Secure aggregation is off: nothing is promised against the server." in out
+
+
+@pytest.mark.parametrize("mode", ["active", "curious", "off"])
+def test_the_plan_says_what_holds_against_members_without_amplification(capsys, mode):
+    overrides = ["dataset=fmnist", "method=gdpfed", "privacy.accountant=rdp", f"secagg.mode={mode}"]
+    overrides += ["secagg.identities=first_seen"] if mode == "active" else []
+    assert main(["plan", *overrides, "--json"]) == 0
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    assert [group["epsilon_against_members"] for group in groups] == pytest.approx(
+        [5.50, 9.71, 13.6], rel=5e-3
+    )
+    for group in groups:
+        server = None if mode == "off" else group["epsilon_against_members"]
+        assert group["epsilon_against_server"] == server
 
 
 def test_compare_shows_every_method_and_why_one_is_refused(capsys):
@@ -79,8 +96,9 @@ def test_bad_input_is_one_line_and_status_2(capsys, command):
     assert captured.out == ""
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_help_teaches_by_example(capsys, command):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_teaches_by_example(capsys, name):
+    command = load_command(name)
     for arguments in (["--help"], [command.name, "--help"]):
         with pytest.raises(SystemExit) as exit_:
             main(arguments)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from client_app import ledger_file
+from client_app import node_file
 from client_app.ledger_file import LedgerError, locked_ledger
 from gdpfed.privacy.events import Charge, SampledGaussian
 from gdpfed.privacy.ledgers.terms import Terms
@@ -80,7 +80,7 @@ def test_two_processes_lose_no_entry(tmp_path):
 
 
 def test_a_ledger_in_other_hands_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger_file, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(node_file, "LOCK_SECONDS", 0.1)
     path = tmp_path / "ledger.json"
     with locked_ledger(path):
         started = time.monotonic()

@@ -8,10 +8,10 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from client_app.update import encoded_update, order_and_model
+from client_app.update import order_and_model
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
-from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.update import OrderError
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.update import noise_steps, update_steps
 from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining, clip, local_update
 from gdpfed.learning.models import flatten
@@ -34,6 +34,13 @@ def parameters(**changes):
         "noise_multiplier": 0.0,
     }
     return SumParameters(**values | changes)
+
+
+def encoded_update(order, theta, numbers, num_contributors, client_id):
+    """What a client contributes to a sum, its noise included, as residues."""
+    encoding = numbers.encoding(num_contributors)
+    noise = noise_steps(order, numbers, num_contributors) if numbers.noise_multiplier else 0
+    return encoding.to_residues(update_steps(order, theta, encoding, client_id) + noise)
 
 
 def clipped_update(client_id, clipping_norm):
@@ -133,3 +140,13 @@ def test_the_context_tells_models_and_orders_apart():
         replace(ORDER, training=LocalTraining(6, 4, 0.5, 0.0)).context(THETA),
     }
     assert len(contexts) == 4
+
+
+@pytest.mark.parametrize("field", ["local_steps", "batch_size"])
+@pytest.mark.parametrize("value", [0, 2**31, 1.0, True])
+def test_an_order_to_train_without_end_is_refused(field, value):
+    """It would keep the node busy, or take its memory, for as long as the server likes."""
+    order = ConfigRecord({**ORDER.to_scalars(), field: value})
+    content = RecordDict({ORDER_RECORD: order, THETA_RECORD: ArrayRecord({THETA_RECORD: Array(THETA)})})
+    with pytest.raises(OrderError, match=f"the order's {field} is {value!r}: it must be from 1 to"):
+        order_and_model(content, parameters())

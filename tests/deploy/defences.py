@@ -96,7 +96,7 @@ DEFENCES = (
         (
             (
                 "secagg/server_intake.py",
-                "        _check_bound(state, stage, client_id, reply)\n        if reply.context",
+                "        _check_bound(state, stage, member, reply)\n        if reply.context",
                 "        if reply.context",
             ),
             ("secagg/server_intake.py", "if reply.context != state.context:", "if False:"),
@@ -105,7 +105,7 @@ DEFENCES = (
     Defence(
         "own-budget",
         "test_faults.py::test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes",
-        (("client_app/budget.py", "    if epsilon > budget.epsilon:\n", "    if False:\n"),),
+        (("client_app/budget.py", "    if epsilon <= budget.epsilon:\n", "    if True:\n"),),
     ),
     Defence(
         "superlink-restarted",

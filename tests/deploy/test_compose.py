@@ -12,7 +12,7 @@ from deploy import check, control, init
 from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
 from deploy.placements import CREDENTIALS, Containers
-from deploy.topology import IDENTITY_FILE, TLS_KEY_FILE, Federation, TopologyError, services
+from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE, Federation, TopologyError, services
 
 TREE = yaml.safe_load(check.at_defaults(check.DEFAULT_FILE.read_text(encoding="utf-8")))
 KINDS = [
@@ -53,7 +53,7 @@ def test_a_file_that_is_no_compose_file_is_one_line(tmp_path, capsys):
 def test_a_service_reads_the_credentials_that_it_has_and_the_app_sees_no_private_key(service):
     named = {word.rpartition("/")[2] for word in service.command if word.startswith(CREDENTIALS)}
     assert named <= set(service.credentials)
-    assert not service.runs_app or {IDENTITY_FILE, TLS_KEY_FILE}.isdisjoint(service.credentials)
+    assert not service.runs_app or {NODE_KEY_FILE, TLS_KEY_FILE}.isdisjoint(service.credentials)
 
 
 def test_jobs_say_what_their_programs_take_and_images_are_of_the_locked_version():
@@ -140,6 +140,12 @@ def of(folder):
             "a volume that is writable",
         ),
         (with_node_config('ledger="/ledger/l" data="/data/x"'), "has no epsilon"),
+        (
+            with_node_config('epsilon=1.0 ledger="/ledger/l.json" data="/data/x" identity-file="/x/i.key"'),
+            "identity-file=/x/i.key lies on no volume",
+        ),
+        (with_node_config('epsilon=1.0 roster-file="first-seen"'), "believes the server's word"),
+        (with_volume("node-0-superexec", of("consortium")), "and by the consortium"),
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
 )

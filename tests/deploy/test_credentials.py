@@ -12,7 +12,8 @@ from deploy.certificates import Authority, CredentialsError
 from deploy.credentials import Store
 from deploy.init import main as init
 from deploy.placements import Containers, credentials_of
-from deploy.topology import Federation, services
+from deploy.topology import CONSORTIUM_FILE, IDENTITY_FILE, ROSTER_FILE, Federation, services
+from gdpfed.identities import public_key_of, read_identity, read_roster
 
 FEDERATION = Federation.of(6)
 SERVICES = services(FEDERATION, Containers())
@@ -27,6 +28,11 @@ def root(tmp_path_factory):
 
 def files_of(root):
     return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def roster_of(root):
+    public = root / "public"
+    return read_roster(public / ROSTER_FILE, public_key_of(str(public / CONSORTIUM_FILE)))
 
 
 def certificate(path):
@@ -102,11 +108,60 @@ def test_making_them_again_changes_nothing_and_a_new_node_only_adds(tmp_path):
     assert files_of(tmp_path) == before
     Store(tmp_path).provide(services(Federation.of(9), Containers()))
     after = files_of(tmp_path)
-    assert before.items() <= after.items()
+    assert {path.name for path in before if before[path] != after[path]} == {"roster.json"}
+    assert set(roster_of(tmp_path)) == set(range(9))
     assert {path.parts[0] for path in after.keys() - before.keys()} == {
         "public",
         *(name for i in (6, 7, 8) for name in (f"supernode-{i}", f"node-{i}-superexec")),
     }
+
+
+def test_every_node_stands_in_the_roster_under_its_own_number(root):
+    roster = roster_of(root)
+    identities = {
+        node.client_id: read_identity(credentials_of(root, node.superexec) / IDENTITY_FILE)
+        for node in FEDERATION.nodes
+    }
+    assert dict(roster) == {client: identity.public_bytes() for client, identity in identities.items()}
+    for name in ("server-superexec", *(node.superexec for node in FEDERATION.nodes)):
+        own = credentials_of(root, name)
+        key = public_key_of(str(own / CONSORTIUM_FILE))
+        assert read_roster(own / ROSTER_FILE, key) == roster
+
+
+def test_the_consortiums_key_is_given_to_no_service(root):
+    path = root / "consortium" / "consortium.key"
+    assert (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
+    secret = path.read_bytes()
+    assert [each for each, data in files_of(root).items() if secret in data] == [path.relative_to(root)]
+
+
+def test_a_new_identity_is_signed_into_the_roster(tmp_path):
+    Store(tmp_path).provide(SERVICES)
+    before, key = roster_of(tmp_path), credentials_of(tmp_path, "node-2-superexec") / IDENTITY_FILE
+    key.unlink()
+    Store(tmp_path).provide(SERVICES)
+    after = roster_of(tmp_path)
+    assert [client for client in before if before[client] != after[client]] == [2]
+
+
+def test_a_node_of_another_host_waits_for_the_consortiums_roster(tmp_path, capsys, root):
+    """It signs none itself, and hands the newest one to its app."""
+    public, words = tmp_path / "public", ["--directory", str(tmp_path), "--party", "node-4"]
+    public.mkdir()
+    (public / "superlink-ca.crt").write_text("the server's")
+    assert init(words) == 0
+    assert (
+        f"send {public}/node-4.identity to the consortium; put its roster.json and consortium.identity into"
+        in capsys.readouterr().out
+    )
+    own = credentials_of(tmp_path, "node-4-superexec")
+    assert not (own / ROSTER_FILE).exists()
+    for name in (ROSTER_FILE, CONSORTIUM_FILE):
+        (public / name).write_bytes((root / "public" / name).read_bytes())
+    assert init(words) == 0
+    assert "consortium" not in capsys.readouterr().out
+    assert (own / ROSTER_FILE).read_bytes() == (root / "public" / ROSTER_FILE).read_bytes()
 
 
 def test_removing_a_file_makes_a_new_one(tmp_path):

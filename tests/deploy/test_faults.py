@@ -147,3 +147,16 @@ def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
     assert faulty.sent(WITNESS) == 1
     assert faulty.sent(VICTIM) in (0, 1)
     assert faulty.leaked_secrets() == []
+
+
+def test_a_restarted_node_goes_on_under_its_identity_in_a_run_that_is_resumed(faulty):
+    """Of the first round neither the node nor the server has kept anything but files."""
+    name, words = "identities", ["secagg.mode=active", "run.num_rounds=2"]
+    faulty.finish(faulty.train(name, [*words, "run.stop_after_round=1"]))
+    faulty.kill_node(VICTIM)
+    faulty.start_node(VICTIM)
+    faulty.running.wait_for_nodes()
+    faulty.finish(faulty.train(name, words))
+    assert [(each.survivors, each.failures) for each in faulty.rounds(name)] == [([5], {})] * 2
+    assert [faulty.sent(each) for each in (VICTIM, WITNESS)] == [2, 2]
+    assert audit_run(faulty.files(name)).passed

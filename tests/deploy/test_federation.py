@@ -4,21 +4,22 @@ import http.client
 import json
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
 from deploy import local
-from deploy.credentials import Store
+from deploy.credentials import PUBLIC, Store
 from deploy.placements import Loopback, credentials_of
 from deploy.processes import LoopbackFederation
-from deploy.topology import IDENTITY_FILE, SUPERLINK, Federation, services
+from deploy.topology import NODE_KEY_FILE, SUPERLINK, Federation, services
 from gdpfed.launch.home import free_ports
 from tests.deploy.faulty_federation import FaultyFederation
 
 
 @pytest.fixture(scope="module")
 def running():
-    with LoopbackFederation(Federation.of(3)) as running:
+    with LoopbackFederation(Federation.of(3, secagg_mode="active")) as running:
         yield running
     assert list(running.home.processes()) == []
     assert not running.home.path.exists()
@@ -70,11 +71,45 @@ def test_a_superexec_with_another_secret_gets_no_work(running):
     assert re.search(r'acquire-task HTTP/1\.1" 401', running.log(SUPERLINK))
 
 
-def test_three_nodes_train(running, tmp_path, monkeypatch, capsys):
-    """All of ``make deploy-local`` but the start, which the other tests share."""
+@pytest.fixture
+def intruder(running):
+    """A node that the SuperLink knows, and that says it is client 1 with a key that is not client 1's."""
+    ports = dict(running.place.ports) | dict(
+        zip(("supernode-3", "node-3-superexec"), free_ports(2), strict=True)
+    )
+    place = Loopback(running.home.path, ports)
+    four = services(Federation.of(4, (1.0,)), place)
+    Store(running.home.path).provide(four)
+    running.control("register", "--public", str(running.home.path / PUBLIC))
+    own = {service.name: service for service in four if service.party == "node-3"}
+    command = own["supernode-3"].command
+    claims = {"partition-id=3": "partition-id=1", "node-3-superexec/data": "node-1-superexec/data"}
+    for old, new in claims.items():
+        command = tuple(word.replace(old, new) for word in command)
+    running.services |= own | {"supernode-3": replace(own["supernode-3"], command=command)}
+    for name in own:
+        running.start(name)
+    FaultyFederation(running).until(
+        lambda: "SuperNode ID" in running.log("supernode-3"), "the intruder is let in"
+    )
+    yield
+    for name in own:
+        running.kill(name)
+        del running.services[name]
+
+
+def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkeypatch, capsys, intruder):
+    """All of ``make deploy-local`` but the start, which the other tests share; a node was started anew."""
+    node = running.federation.nodes[1]
+    running.processes[node.supernode].terminate()
+    running.processes[node.supernode].wait(timeout=60)
+    faulty = FaultyFederation(running)
+    faulty.kill_node(node)
+    faulty.start_node(node)
     monkeypatch.setattr(local, "LoopbackFederation", lambda federation: nullcontext(running))
     directory = tmp_path / "run"
-    assert local.main(["--nodes", "3", "run.num_rounds=1", f"run.directory={directory}"]) == 0
+    words = ["--nodes", "3", "--secagg", "active", "run.num_rounds=1"]
+    assert local.main([*words, f"run.directory={directory}"]) == 0
     out = capsys.readouterr().out
     assert "every node is online, over TLS and under its own key" in out
     assert re.search(r"round 1/1  accuracy \d+\.\d %  epsilon 1.00/1 3.00/3 6.00/6", out)
@@ -84,14 +119,16 @@ def test_three_nodes_train(running, tmp_path, monkeypatch, capsys):
     assert "Every budget held, and the files agree." in out
     (record,) = (json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines())
     assert (record["cohort_sizes"], record["survivors"], record["failures"]) == ([1, 1, 1], [3], {})
-    assert record["seconds"].keys() >= {"advertise", "share", "mask", "unmask"}
+    assert record["seconds"].keys() >= {"advertise", "share", "mask", "check", "unmask"}
     ledger = json.loads((directory / "ledger.json").read_text())
     assert ledger["participations"] == [{"0": 1}, {"1": 1}, {"2": 1}]
+    refusal = r"SuperNode \d+ does not join: .*roster\.json has not this node's key, \w+, for client 1"
+    assert re.search(refusal, (directory / "flower.log").read_text())
 
 
 def test_a_secret_in_a_log_is_found(running):
     root = running.home.path
-    key = credentials_of(root, "supernode-1") / IDENTITY_FILE
+    key = credentials_of(root, "supernode-1") / NODE_KEY_FILE
     log = root / "careless.log"
     log.write_text(f"read {key.read_text()}")
     assert (key, log) in FaultyFederation(running).leaked_secrets()

@@ -14,6 +14,7 @@ ROOM = re.compile(r"^\| (\d+) \| `([^`]+)` \|", re.MULTILINE)
 FOLDER_ROW = re.compile(r"^\| (`[^|]+`) \| [^|]+ \|$", re.MULTILINE)
 NAME = re.compile(r"`([A-Za-z]\w*(?:\.\w+)?)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 NUMBERED = re.compile(r"^(\d+)\. `", re.MULTILINE)
 
 
@@ -39,6 +40,14 @@ def test_paths_that_are_quoted_exist(name):
     paths = {path for path in paths_in(text_of(name)) if not path.startswith(own_package)}
     assert paths
     assert {path for path in paths if not (ROOT / path).exists()} == set()
+
+
+def test_tests_that_the_documents_name_exist():
+    named = {
+        found for path in ROOT.glob("docs/*.md") for found in TEST.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 30
+    assert [f"{path}::{name}" for path, name in named if f"def {name}(" not in text_of(path)] == []
 
 
 @pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)

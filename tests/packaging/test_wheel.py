@@ -71,7 +71,7 @@ def call(installed, directory, *arguments, status=0):
     )
     assert ended.returncode == status, ended.stderr
     loaded = dict(LOADED.findall(ended.stderr))
-    assert {"conf.load", "gdpfed.cli.app", "gdpfed.report"} <= loaded.keys()
+    assert {"gdpfed.cli.app", "gdpfed.errors"} <= loaded.keys()
     assert all(Path(file).is_relative_to(site) for file in loaded.values())
     assert "MPLCONFIGDIR None" in ended.stderr
     return ended.stdout, [line for line in ended.stderr.splitlines() if line.startswith("gdpfed: ")]

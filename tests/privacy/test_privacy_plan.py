@@ -128,6 +128,7 @@ def test_json_form():
         "epsilon",
         "epsilon_accounted",
         "epsilon_against_server",
+        "epsilon_against_members",
         "participations_p99",
         "clients",
         "sampling_rate",

@@ -19,7 +19,7 @@ from gdpfed.report.mlflow_run import MlflowRun, TrackingError
 from gdpfed.report.status import status_line
 from gdpfed.rounds.observers import RoundEnded, RunOpened
 from gdpfed.runs.records import RoundRecord
-from testing.small_runs import run
+from testing.small_runs import ACTIVE, run
 
 
 def record(number=1, **changes):
@@ -204,7 +204,15 @@ def test_without_the_extra_the_remedy_is_named(monkeypatch):
     [
         (
             [],
-            ["3, complete", "| 2 | 8 | 6 |", "The server knows whom it asked", "had sent nothing but noise"],
+            [
+                *(
+                    "3, complete",
+                    "| 2 | 8 | 6 |",
+                    "had sent nothing but noise",
+                    "The server knows whom it asked",
+                ),
+                *("against members of its sums", "told how many are in it, though not who. So against them"),
+            ],
         ),
         (["run.stop_after_round=2"], ["2 of 3, paused: it may go on"]),
         (
@@ -213,9 +221,16 @@ def test_without_the_extra_the_remedy_is_named(monkeypatch):
         ),
         (
             ["secagg=off", "run.num_rounds=1"],
-            ["secure aggregation was off, so nothing at all is promised against the server"],
+            ["secure aggregation was off, so nothing at all is promised against the server", "| no bound |"],
         ),
-        (["secagg.mode=active", "run.num_rounds=1"], ["secure aggregation active"]),
+        (
+            [*ACTIVE, "run.num_rounds=1"],
+            [
+                "secure aggregation active",
+                "told who else is in it, by lasting numbers. So against them",
+                "a server that lied from the start about who the clients are",
+            ],
+        ),
     ],
 )
 def test_the_card_says_in_plain_words_what_is_promised(tmp_path, overrides, words):

@@ -26,7 +26,7 @@ from gdpfed.rounds.run import order_of, task_of
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train
-from testing.local_grid import LocalGrid, as_grid
+from testing.local_grid import IN_CLEAR, LocalGrid, as_grid
 from testing.small_runs import SMALL
 from tests.rounds.rogue_methods import AHEAD, ROGUES, NotDrawn, TwiceInTurn
 
@@ -84,7 +84,8 @@ class Workplace:
     def __init__(self, fleet, monkeypatch):
         self.kind, _, self.secagg = fleet.partition(", ")
         self.trained: list[tuple[int, int]] = []
-        self.grid, self.patch = LocalGrid(NUM_CLIENTS), monkeypatch
+        in_clear = IN_CLEAR if self.secagg else None
+        self.grid, self.patch = LocalGrid(NUM_CLIENTS, node_config=in_clear), monkeypatch
 
         def noted(order, client_id):
             self.trained.append((order.round_index, client_id))

@@ -18,7 +18,7 @@ from secagg import (
     ThresholdNotMet,
     threshold_for,
 )
-from secagg.identity import is_signed, survivors_statement
+from secagg.identity import is_signed, keys_statement, survivors_statement
 from secagg.messages import (
     AdvertiseReply,
     AdvertiseRequest,
@@ -27,6 +27,7 @@ from secagg.messages import (
     ShareRequest,
     UnmaskReply,
     UnmaskRequest,
+    hash_parameters,
 )
 from testing.joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
@@ -94,7 +95,7 @@ def test_replaced_keys_name_their_owner() -> None:
     joined, _, request = at(Stage.SHARE)
     told = ShareRequest.decode(request)
     eve = AdvertiseReply.decode(
-        Joined.new_client(OTHER, seed=9).advertise(AdvertiseRequest(joined.parameters).encode())
+        Joined.new_client(OTHER, seed=9).advertise(AdvertiseRequest(joined.parameters, OTHER).encode())
     )
     members = {**told.members, OTHER: eve.keys.to_bytes()}
     by_another = IDENTITIES[IDS[10]].sign(b"anything")
@@ -134,9 +135,17 @@ def test_missing_signatures_and_strangers_are_refused() -> None:
     told = ShareRequest.decode(request)
     cut = {i: signature for i, signature in told.signatures.items() if i != OTHER}
     assert_refused(client.share, ShareRequest(told.members, cut).encode(), (Stage.SHARE, OTHER), "missing")
-    _, client, request = at(Stage.SHARE)
-    client._roster = {i: key for i, key in ROSTER.items() if i != OTHER}
-    assert_refused(client.share, request, (Stage.SHARE, OTHER), "not signed")
+    joined, client, request = at(Stage.SHARE)
+    told, stranger = ShareRequest.decode(request), IDS[30]
+    members = {i: keys for i, keys in told.members.items() if i != OTHER} | {stranger: told.members[OTHER]}
+    signed = {i: signature for i, signature in told.signatures.items() if i != OTHER}
+    statement = keys_statement(
+        ROSTER.digest, hash_parameters(joined.parameters), stranger, told.members[OTHER]
+    )
+    signed[stranger] = Identity(bytes(32)).sign(statement)
+    assert_refused(
+        client.share, ShareRequest(members, signed).encode(), (Stage.SHARE, stranger), "not signed"
+    )
 
 
 def test_two_survivor_lists_get_one_signature() -> None:
@@ -170,7 +179,7 @@ def test_a_minority_told_another_list_cannot_be_unmasked() -> None:
     own = {i: signatures[i] for i in fooled}
     for given, match in ((own, "3 signatures"), (signatures, "does not fit")):
         client = joined.clients[IDS[2] if given is own else IDS[3]]
-        lie_request = UnmaskRequest(told.sid, shorter.survivors, (OTHER,), given).encode()
+        lie_request = UnmaskRequest(told.sid, shorter.survivors, (OTHER,), signatures=given).encode()
         with pytest.raises(RemoteProtocolError, match=match):
             client.unmask(lie_request)
 
@@ -191,7 +200,9 @@ def test_signatures_of_survivors_are_verified(kind: str) -> None:
         signatures[a], signatures[b] = signatures[b], signatures[a]
         blame = a
     else:
-        statement = survivors_statement(told.sid, tuple(sorted(told.survivors)), told.survivors)
+        statement = survivors_statement(
+            ROSTER.digest, told.sid, tuple(sorted(told.survivors)), told.survivors
+        )
         blame = IDS[9]
         signatures[blame] = IDENTITIES[blame].sign(statement)
     lie = replace(told, signatures=signatures).encode()
@@ -221,13 +232,13 @@ def test_a_downgrade_is_refused() -> None:
     """A server that asks a client which wants signatures for a sum without them."""
     policy = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5, mode="active")
     client = ClientSession(VICTIM, policy, identity=IDENTITIES[VICTIM], roster=ROSTER)
-    request = AdvertiseRequest(make_parameters()).encode()
+    request = AdvertiseRequest(make_parameters(), VICTIM).encode()
     assert_refused(client.advertise, request, (Stage.ADVERTISE, None), "mode curious")
 
 
 def test_a_client_without_identity_refuses() -> None:
     client = ClientSession(VICTIM, POLICY)
-    request = AdvertiseRequest(make_parameters(**ACTIVE)).encode()
+    request = AdvertiseRequest(make_parameters(**ACTIVE), VICTIM).encode()
     assert_refused(client.advertise, request, (Stage.ADVERTISE, None), "no identity")
 
 
@@ -258,7 +269,7 @@ def test_the_server_drops_bad_signatures() -> None:
 def test_lowest_threshold_leaves_no_two_quorums() -> None:
     for num_clients in range(4, 40):
         for corrupt in range(num_clients // 4):
-            threshold = threshold_for(num_clients, 0.5, active_corrupt=corrupt)
+            threshold = threshold_for(num_clients, 0.5, corrupt=corrupt, mode="active")
             assert 2 * threshold > num_clients + corrupt
             with pytest.raises(ValueError, match="use more"):
                 make_parameters(

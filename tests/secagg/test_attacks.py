@@ -15,6 +15,7 @@ from secagg import (
     LocalProtocolError,
     RemoteProtocolError,
     Stage,
+    ThresholdNotMet,
 )
 from secagg.messages import (
     AdvertiseReply,
@@ -74,11 +75,11 @@ def test_two_lists_never_reveal_both_secrets_of_one_client() -> None:
     ("survivors", "dropped", "match"),
     [
         (IDS[:6], (OTHER,), "both"),
-        (IDS[1:6], (VICTIM,), "itself"),
+        (IDS[1:6], (VICTIM,), "is no survivor"),
         (IDS[:5], (), "left out"),
         ((*IDS[:6], 4), (), "no contributor"),
         (IDS[:4], IDS[4:6], "4 survivors, at least 5"),
-        ((), (), "itself"),
+        ((), (), "is no survivor"),
     ],
 )
 def test_false_survivors(survivors: tuple[int, ...], dropped: tuple[int, ...], match: str) -> None:
@@ -179,23 +180,25 @@ def test_shares_of_a_stranger() -> None:
     assert_refused(client.accept_shares, lie, Stage.MASK, "stranger")
 
 
-def test_altered_sealed_share_names_its_source() -> None:
+def complaints_about(client: ClientSession, told: MaskRequest, sealed: dict[int, bytes]) -> tuple[int, ...]:
+    client.accept_shares(replace(told, sealed={**told.sealed, **sealed}).encode())
+    assert not set(client.complaints) & client._state.held_shares.keys()
+    return client.complaints
+
+
+def test_altered_sealed_share_is_complained_about() -> None:
     _, client, request = joined_at(Stage.MASK)
     told = MaskRequest.decode(request)
     altered = told.sealed[OTHER][:-1] + bytes([told.sealed[OTHER][-1] ^ 1])
-    with pytest.raises(RemoteProtocolError, match="does not open") as caught:
-        client.accept_shares(replace(told, sealed={**told.sealed, OTHER: altered}).encode())
-    assert caught.value.sender == OTHER
+    assert complaints_about(client, told, {OTHER: altered}) == (OTHER,)
 
 
 def test_swapped_sealed_shares_do_not_open() -> None:
     """Source and destination are associated data, and the key holds for one direction."""
     _, client, request = joined_at(Stage.MASK)
     told = MaskRequest.decode(request)
-    a, b = IDS[1], IDS[2]
-    swapped = {**told.sealed, a: told.sealed[b], b: told.sealed[a]}
-    lie = replace(told, sealed=swapped).encode()
-    assert_refused(client.accept_shares, lie, Stage.MASK, "does not open")
+    a, b = sorted(IDS[1:3])
+    assert complaints_about(client, told, {a: told.sealed[b], b: told.sealed[a]}) == (a, b)
 
 
 def test_reflected_share_does_not_open() -> None:
@@ -209,17 +212,22 @@ def test_reflected_share_does_not_open() -> None:
 
     joined.exchange(alter=note)
     told = MaskRequest.decode(joined.server.requests()[VICTIM])
-    reflected = {**told.sealed, OTHER: sent[VICTIM].sealed[OTHER]}
-    lie = replace(told, sealed=reflected).encode()
-    client = joined.clients[VICTIM]
-    assert_refused(client.accept_shares, lie, Stage.MASK, "does not open")
+    assert complaints_about(joined.clients[VICTIM], told, {OTHER: sent[VICTIM].sealed[OTHER]}) == (OTHER,)
+
+
+def test_a_share_that_does_not_fit_its_commitment_is_complained_about() -> None:
+    _, client, request = joined_at(Stage.MASK)
+    told = MaskRequest.decode(request)
+    other = {**told.commitments, OTHER: bytes(len(told.commitments[OTHER]))}
+    client.accept_shares(replace(told, commitments=other).encode())
+    assert client.complaints == (OTHER,)
 
 
 @pytest.mark.parametrize("change", [{"label": "run/round 2/group 0"}, {"noise_multiplier": 0.5}])
 def test_clients_told_different_things_do_not_share(change: dict[str, Any]) -> None:
     """VICTIM got another label (or less noise): its answer does not fit the server's sum."""
     joined = Joined(make_parameters())
-    lie = AdvertiseRequest(make_parameters(**change)).encode()
+    lie = AdvertiseRequest(make_parameters(**change), VICTIM).encode()
     with pytest.raises(RemoteProtocolError, match="other parameters"):
         joined.server.receive(VICTIM, joined.clients[VICTIM].advertise(lie))
 
@@ -227,7 +235,7 @@ def test_clients_told_different_things_do_not_share(change: dict[str, Any]) -> N
 def test_clients_with_other_parameters_derive_another_sid() -> None:
     """Forging the hash lets VICTIM through stage 1, but then its sid differs from the others'."""
     joined = Joined(make_parameters())
-    lie = AdvertiseRequest(make_parameters(noise_multiplier=0.5)).encode()
+    lie = AdvertiseRequest(make_parameters(noise_multiplier=0.5), VICTIM).encode()
     truth = AdvertiseReply.decode(
         joined.clients[OTHER].advertise(joined.server.requests()[OTHER])
     ).parameters_hash
@@ -253,8 +261,8 @@ def test_a_member_shown_another_model_stays_masked(lost: tuple[int, ...]) -> Non
     """
 
     def total(victims_model: bytes) -> NDArray[np.uint32]:
-        joined = Joined(make_parameters(dimension=20_000))
-        joined.vectors = {i: np.zeros(20_000, dtype=np.uint32) for i in joined.vectors}
+        joined = Joined(make_parameters(dimension=20_000, noise_multiplier=0.0))
+        joined.vectors = {i: np.zeros(20_000, dtype=np.int64) for i in joined.vectors}
         joined.server.bind(MODEL)
         joined.contexts = dict.fromkeys(joined.clients, MODEL) | {VICTIM: victims_model}
         joined.exchange_until(Stage.MASK)
@@ -325,7 +333,7 @@ def test_truncated_request_and_reply(stage: Stage, cut: int) -> None:
 def test_reply_under_another_name(stage: Stage) -> None:
     joined, _, request = joined_at(stage)
     reply = joined.answer(VICTIM, request)
-    with pytest.raises(RemoteProtocolError, match="made by client") as caught:
+    with pytest.raises(RemoteProtocolError, match="made by member") as caught:
         joined.server.receive(OTHER, reply)
     assert caught.value.sender == OTHER
 
@@ -367,8 +375,10 @@ def test_wrong_shares_beyond_the_spare_ones_are_an_error_not_a_sum() -> None:
         wrong = {j: bytes(len(share)) for j, share in told.seed_shares.items()}
         return replace(told, seed_shares=wrong).encode()
 
-    with pytest.raises(RemoteProtocolError, match="recover"):
+    with pytest.raises(ThresholdNotMet) as caught:
         joined.exchange(alter=alter)
+    assert (caught.value.have, caught.value.need) == (0, 3)
+    assert len(joined.server.blamed) == 5
     assert joined.server.stage is Stage.ERROR
 
 
@@ -393,6 +403,6 @@ def test_unmask_reply_with_other_shares_than_asked() -> None:
 )
 def test_policy(policy: ClientPolicy, match: str) -> None:
     client = ClientSession(VICTIM, policy)
-    request = AdvertiseRequest(make_parameters()).encode()
+    request = AdvertiseRequest(make_parameters(), VICTIM).encode()
     assert_refused(client.advertise, request, Stage.ADVERTISE, match)
     ClientSession(VICTIM, POLICY).advertise(request)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from secagg import RemoteProtocolError, Stage
-from secagg.client_keys import mask_keys
+from secagg.client_keys import pair_keys
 from secagg.keys import NO_CONTEXT, SECRET_BYTES, commitment, noise_commitment
 from secagg.messages import SHARE_BYTES, MaskReply, UnmaskReply, UnmaskRequest
 from secagg.prg import add_masks
@@ -45,7 +45,7 @@ def test_one_colluder_short_of_the_threshold_learns_no_secret(graph: str) -> Non
     joined.exchange()
     state = joined.clients[VICTIM]._state
     own = [state.self_seed, state.mask_private_key, state.noise_seed]
-    committed = joined.server._state.noise_commitments[VICTIM]
+    committed = joined.server._state.dealt[VICTIM].noise_commitment
     joined.exchange()
     neighbours = sorted(joined.server._state.graph.neighbours(VICTIM))
     threshold = joined.parameters.threshold
@@ -112,21 +112,20 @@ def test_the_masked_vector_with_every_colluders_mask_removed_is_still_masked() -
     are fixed. The bound of 400 is 6.4 of them away.
     """
     joined = Joined(make_parameters(12, threshold=7, dimension=20_000))
-    joined.vectors = {i: np.zeros(20_000, dtype=np.uint32) for i in joined.vectors}
+    joined.vectors = {i: np.zeros(20_000, dtype=np.int64) for i in joined.vectors}
     joined.exchange_until(Stage.MASK)
     colluders = [i for i in joined.clients if i not in (VICTIM, IDS[1])]
     known = set()
     for client_id, request in joined.server.requests().items():
         joined.clients[client_id].accept_shares(request)
         if client_id in colluders:
-            known |= {key for key, _ in mask_keys(joined.clients[client_id]._state, NO_CONTEXT)}
-    shared = [
-        (key, sign) for key, sign in mask_keys(joined.clients[VICTIM]._state, NO_CONTEXT) if key in known
-    ]
-    assert len(shared) == len(colluders)
+            known |= set(pair_keys(joined.clients[client_id]._state, NO_CONTEXT).values())
+    shared = pair_keys(joined.clients[VICTIM]._state, NO_CONTEXT)
+    shared = {other: key for other, key in shared.items() if key in known}
+    assert shared.keys() == set(colluders)
     reply = joined.clients[VICTIM].mask(joined.vectors[VICTIM])
-    left = np.array(MaskReply.decode(reply, 20_000).vector)
-    add_masks(left, [(key, -sign) for key, sign in shared])
+    left = np.array(MaskReply.decode(reply, 20_000).vector())
+    add_masks(left, [(key, -1 if other > VICTIM else 1) for other, key in shared.items()])
     counts = np.bincount(left.view(np.uint8), minlength=256)
     expected = counts.sum() / 256
     assert ((counts - expected) ** 2 / expected).sum() < 400

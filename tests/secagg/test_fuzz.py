@@ -1,13 +1,16 @@
 """Any bytes into any decoder: a value whose form is canonical, or DecodeError."""
 
+import copy
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
 
+import numpy as np
 import pytest
 
-from secagg import DecodeError, SumParameters
+from secagg import ClientSession, DecodeError, RemoteProtocolError, SecAggError, SumParameters
 from secagg.client_state import ClientState
 from secagg.messages import (
     AdvertiseReply,
@@ -22,7 +25,7 @@ from secagg.messages import (
     UnmaskRequest,
 )
 from secagg.wire import checksum
-from testing.joined_sessions import IDS, Joined, make_parameters
+from testing.joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
 DIMENSION, LEVELS, BITS = 6, 2, 24
 
@@ -109,6 +112,39 @@ def test_decoder_survives_any_bytes(name: str) -> None:
         except DecodeError:
             continue
         assert encoded == data
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+@pytest.mark.parametrize("mode", ["curious", "active"])
+def test_sessions_answer_damage_with_typed_errors_and_go_on(side: str, mode: str) -> None:
+    """At every stage; and the server's sum is exact after all that one member has sent."""
+    changes = ACTIVE if mode == "active" else {"threshold": 4}
+    joined = Joined(make_parameters(7, dimension=DIMENSION, dropout_tolerance=2, **changes))
+    odd, count = IDS[0], INPUTS_EACH // 50
+    while not joined.server.done:
+        request = joined.server.requests()[odd]
+        client = joined.clients[odd].to_bytes()
+        for damaged in mutations(request, count) if side == "client" else ():
+            joined.clients[odd] = restored(client)
+            with suppress(SecAggError):
+                joined.answer(odd, damaged)
+        joined.clients[odd] = restored(client)
+        reply = joined.answer(odd, request)
+        rested = copy.deepcopy(joined.server)
+        for damaged in mutations(reply, count) if side == "server" else ():
+            with suppress(RemoteProtocolError):
+                joined.server.receive(odd, damaged)
+                joined.server = copy.deepcopy(rested)
+            joined.server._pending.add(odd)
+        joined.server = rested
+        joined.clients[odd] = restored(client)
+        joined.exchange()
+    result = joined.server.result()
+    assert np.array_equal(result.total, joined.expected(result.survivors))
+
+
+def restored(saved: bytes) -> ClientSession:
+    return ClientSession.from_bytes(saved, POLICY, identity=IDENTITIES[IDS[0]], roster=ROSTER)
 
 
 @pytest.mark.parametrize("name", DECODERS)

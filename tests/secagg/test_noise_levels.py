@@ -1,5 +1,6 @@
 """Removable noise: never short, little in excess, and taken out to the last integer."""
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg import EncodingError, RemoteProtocolError, Stage, ThresholdNotMet
+from secagg import ClientSession, EncodingError, LocalProtocolError, Stage, ThresholdNotMet
+from secagg.client_keys import draw_noise
 from secagg.keys import noise_seeds
 from secagg.messages import ShareReply, UnmaskReply
+from secagg.modulus import fitting_levels
 from secagg.noise_levels import NAMED_VARIANCES, noise_levels
-from testing.joined_sessions import IDS, Joined, make_parameters
+from testing.joined_sessions import IDS, POLICY, Joined, make_parameters
 
 LEVELS: dict[str, Any] = {
     "dropout_tolerance": 3,
@@ -50,6 +53,36 @@ def test_six_percent_is_out_of_reach_beyond_a_fifth() -> None:
         )
     assert 0.09 < excess[4] < 0.11
     assert excess[7] <= 0.06
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "corrupt", "excess", "fewest"),
+    [
+        (120, 0, 5.2, 4),
+        (300, 0, 5.7, 4),
+        (1000, 0, 6.6, 5),
+        (120, 12, 6.0, 5),
+        (300, 30, 6.4, 5),
+        (1000, 100, 7.5, 5),
+    ],
+)
+def test_excess_with_four_levels_and_the_fewest_that_keep_six_percent(
+    num_clients: int, corrupt: int, excess: float, fewest: int
+) -> None:
+    """D = 20 %, on the finest noise of 32 bits: the largest over all numbers of dropouts, as documented."""
+    noisy, tolerance = num_clients - corrupt, num_clients // 5
+    by_levels = {
+        most: fitting_levels(num_clients, math.sqrt(noisy), (noisy, tolerance, most), 2**31)
+        for most in (4, fewest - 1, fewest)
+    }
+    largest = {most: 100 * float(levels.largest_excess(noisy)) for most, levels in by_levels.items()}
+    levels = by_levels[4]
+    kept = [levels.variance(levels.level_of(dropped)) for dropped in range(tolerance + 1)]
+    assert largest[4] == pytest.approx(
+        max(100 * (v * (noisy - k) / kept[0] / noisy - 1) for k, v in enumerate(kept))
+    )
+    assert largest[4] == pytest.approx(excess, abs=0.06)
+    assert largest[fewest] <= 6 < largest[fewest - 1]
 
 
 def test_the_sum_has_the_plans_variance_in_its_own_unit() -> None:
@@ -91,7 +124,7 @@ def test_noise_of_the_released_sum(lost: int) -> None:
     5 of them below the plan and above 1.06 of it. The mean is within 5 / sqrt(40,000) standard deviations.
     """
     joined = Joined(make_parameters(10, **(LEVELS | {"dimension": 40_000, "noise_levels": 3})), seed=3)
-    joined.vectors = {i: np.zeros(40_000, dtype=np.uint32) for i in joined.vectors}
+    joined.vectors = {i: np.zeros(40_000, dtype=np.int64) for i in joined.vectors}
     result = joined.run({Stage.MASK: IDS[:lost]})
     noise = joined.parameters.encoding(result.num_contributors).decode(result.total)
     assert 0.965 < noise.var() < 1.06 * 1.035
@@ -130,7 +163,8 @@ def test_wrong_noise_shares_are_done_without() -> None:
     assert {holder for _, holder in result.bad_shares} == {IDS[0]}
 
 
-def test_a_false_commitment_is_an_error_not_a_sum() -> None:
+def test_a_false_commitment_leaves_the_noise_of_its_dealer_in_the_sum() -> None:
+    """More noise than asked for, never a lost sum; the dealer is blamed."""
     joined = Joined(make_parameters(10, **LEVELS))
     joined.exchange()
 
@@ -140,25 +174,37 @@ def test_a_false_commitment_is_an_error_not_a_sum() -> None:
 
     joined.exchange(alter=alter)
     joined.exchange()
-    with pytest.raises(RemoteProtocolError, match="recover") as caught:
-        joined.exchange()
-    assert caught.value.sender == IDS[0]
-    assert joined.server.stage is Stage.ERROR
+    joined.exchange()
+    result = joined.server.result()
+    more = sum(part.astype(np.uint32) for part in joined.noise_parts[IDS[0]][1:])
+    bits = np.uint32(2**joined.parameters.modulus_bits - 1)
+    assert np.array_equal(result.total, (joined.expected(result.survivors) + more) & bits)
+    assert joined.server.blamed == {IDS[0]}
 
 
-def test_noise_without_levels_is_one_part() -> None:
-    joined = Joined(make_parameters(6))
+def test_a_caller_cannot_forget_the_noise() -> None:
+    """The session draws it, or takes a caller's own only if it is as large as it must be."""
+    joined = Joined(make_parameters(6, dimension=2000))
     joined.exchange_until(Stage.MASK)
     client = joined.clients[IDS[0]]
     client.accept_shares(joined.server.requests()[IDS[0]])
-    noise = client.noise_steps()
-    assert noise.dtype == np.int64
-    assert np.array_equal(noise, client.noise_steps())
-    client.mask(joined.vectors[IDS[0]])
-    silent = Joined(make_parameters(6, noise_multiplier=0.0))
-    silent.exchange_until(Stage.MASK)
-    silent.clients[IDS[0]].accept_shares(silent.server.requests()[IDS[0]])
-    assert not silent.clients[IDS[0]].noise_steps().any()
+    rested = client.to_bytes()
+    drawn = draw_noise(client._state)
+    stddev = joined.parameters.encoding(6).integer_noise_stddev
+    assert drawn.std() == pytest.approx(stddev, rel=0.1)
+    zero = np.zeros(2000, dtype=np.int64)
+    assert np.array_equal(draw_noise(client._state), drawn)
+    ClientSession.from_bytes(rested, POLICY).mask(zero, noise=drawn)
+    for small in (zero, (0.8 * drawn).astype(np.int64)):
+        with pytest.raises(LocalProtocolError, match="the noise has a standard deviation"):
+            ClientSession.from_bytes(rested, POLICY).mask(zero, noise=small)
+    for changes in ({"noise_multiplier": 0.0}, {"noise_levels": 1}):
+        other = Joined(make_parameters(6, dimension=2000, **changes))
+        other.exchange_until(Stage.MASK)
+        other.clients[IDS[0]].accept_shares(other.server.requests()[IDS[0]])
+        assert draw_noise(other.clients[IDS[0]]._state).any() == bool(other.parameters.noise_multiplier)
+        with pytest.raises(LocalProtocolError, match="give none"):
+            other.clients[IDS[0]].mask(zero, noise=drawn)
 
 
 @pytest.mark.parametrize(

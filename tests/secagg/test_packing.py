@@ -9,18 +9,23 @@ import pytest
 from secagg import DecodeError, Encoding, EncodingError, Stage, modulus_bits_for
 from secagg.modulus import NOISE_TAIL
 from secagg.noise_levels import NAMED_VARIANCES
-from secagg.packing import pack, packed_bytes, unpack
+from secagg.packing import add_packed, pack, packed_bytes, unpack
 from testing.joined_sessions import IDS, Joined, make_parameters
 
+# The longest one is packed in two batches.
+LENGTHS = [(length, bits) for bits in range(8, 33) for length in (1, 63, 64, 65, 5000)]
 
-@pytest.mark.parametrize("bits", range(8, 33))
-@pytest.mark.parametrize("length", [1, 63, 64, 65, 70_000])
+
+@pytest.mark.parametrize(("length", "bits"), [*LENGTHS, (140_000, 13), (140_000, 28), (140_000, 32)])
 def test_unpack_inverts_pack(bits: int, length: int) -> None:
     residues = np.random.default_rng(bits).integers(0, 2**32, length, dtype=np.uint32)
     packed = bytes(pack(residues, bits))
     assert len(packed) == packed_bytes(length, bits)
     low = residues & np.uint32(2**bits - 1)
     assert np.array_equal(unpack(memoryview(packed), length, bits), low)
+    total = residues[::-1].copy()
+    add_packed(total, [packed, packed], bits)
+    assert np.array_equal(total, residues[::-1] + 2 * low)
 
 
 def test_packed_bits_one_by_one() -> None:
@@ -36,6 +41,10 @@ def test_padding_must_be_zero() -> None:
     packed[-1] = 1
     with pytest.raises(DecodeError, match="padding"):
         unpack(memoryview(bytes(packed)), 65, 24)
+    total = np.zeros(65, dtype=np.uint32)
+    with pytest.raises(DecodeError, match="padding"):
+        add_packed(total, [pack(total, 24), bytes(packed)], 24)
+    assert not total.any()
     with pytest.raises(DecodeError, match="bytes where"):
         unpack(memoryview(bytes(packed[:-1])), 65, 24)
 

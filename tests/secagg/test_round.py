@@ -148,7 +148,7 @@ def test_client_refuses_a_wrong_vector_and_stays_failed() -> None:
     client = joined.clients[IDS[0]]
     client.accept_shares(joined.server.requests()[IDS[0]])
     with pytest.raises(LocalProtocolError, match="int64"):
-        client.mask(np.zeros(50, dtype=np.int64))
+        client.mask(np.zeros(50, dtype=np.uint32))
     with pytest.raises(LocalProtocolError, match="after an error"):
         client.mask(joined.vectors[IDS[0]])
 

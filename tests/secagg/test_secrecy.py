@@ -26,10 +26,10 @@ def test_masked_vector_is_uniform() -> None:
     (probability 1e-8). The keys are fixed, so the outcome is too.
     """
     joined = Joined(make_parameters(3, dropout_tolerance=0, dimension=250_000))
-    joined.vectors = {i: np.full(250_000, 7, dtype=np.uint32) for i in joined.vectors}
+    joined.vectors = {i: np.full(250_000, 7, dtype=np.int64) for i in joined.vectors}
     joined.exchange_until(Stage.UNMASK)
     for message in joined.masked.values():
-        vector = MaskReply.decode(message, 250_000).vector
+        vector = MaskReply.decode(message, 250_000).vector()
         assert chi_square_of_bytes(np.array(vector)) < 400
         assert len(np.unique(vector)) > 249_900
 
@@ -38,7 +38,7 @@ def test_two_masked_vectors_do_not_correlate() -> None:
     """Correlation of 250,000 pairs of words: standard deviation 0.002, bound 0.012."""
     joined = Joined(make_parameters(3, dropout_tolerance=0, dimension=250_000))
     joined.exchange_until(Stage.UNMASK)
-    a, b, c = (MaskReply.decode(m, 250_000).vector.astype(float) for m in joined.masked.values())
+    a, b, c = (MaskReply.decode(m, 250_000).vector().astype(float) for m in joined.masked.values())
     for one, two in ((a, b), (a, c), (b, c)):
         assert abs(np.corrcoef(one, two)[0, 1]) < 0.012
 

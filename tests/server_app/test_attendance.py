@@ -11,7 +11,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import RunError
 from gdpfed.privacy.accountants.composition import compose_runs
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
-from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
+from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, grid_of_owners, ledger_of, run
 
 # No dropout is tolerated: a round that asked somebody who is not there would fail.
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0", "run.num_rounds=3"]
@@ -108,7 +108,7 @@ def move(grid, client):
     )
 
 
-def moving(client):
+def moving(client, **options):
     """A grid on which a node is started anew once round 1 has been unmasked."""
     moved: list[int] = []
 
@@ -118,7 +118,7 @@ def moving(client):
             move(grid, client)
         return content
 
-    grid = LocalGrid(NUM_CLIENTS, meddle=meddle)
+    grid = LocalGrid(NUM_CLIENTS, meddle=meddle, **options)
     return grid
 
 
@@ -131,8 +131,8 @@ def test_a_node_that_comes_back_under_another_id_goes_on(tmp_path):
 
 
 def test_in_active_mode_nobody_comes_under_another_key(tmp_path, caplog):
-    grid = moving(4)
-    records = run(tmp_path / "run", [*EVERYBODY, "secagg.mode=active"], grid=grid)
+    grid = moving(4, node_config=FIRST_SEEN)
+    records = run(tmp_path / "run", [*EVERYBODY, *ACTIVE], grid=grid)
     assert [record.survivors for record in records] == [[24], [23], [23]]
     assert caplog.text.count("client 4 signs with another key than the others know it by") == 1
 
@@ -171,7 +171,8 @@ def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon
     for each in late.runs:
         whole = replace(each.terms, first_round=0)
         assert 0 < late.epsilon(1e-3) < compose_runs([whole.own_charges], 1e-3).epsilon <= epsilon
-    assert ("(the plan's delta is 0.001); the run goes on without it" in caplog.text) == (runs == 0)
+    assert ("does not fit this client's own budget; the run goes on without it" in caplog.text) == (runs == 0)
+    assert ("(the plan's delta is 0.001)" in caplog.text) == (runs == 0)
 
 
 def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(tmp_path):

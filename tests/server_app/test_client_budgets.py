@@ -16,6 +16,12 @@ from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 EPSILONS = [1.0 + (k % 3) * 2 + k / 100 for k in range(NUM_CLIENTS)]
 THEIRS = ["privacy.budgets=clients", "privacy.delta=null"]
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1"]
+BEYOND = "^client {client} does not take part in this run: this run does not fit this client's own budget$"
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
 
 
 def plan_of(directory):
@@ -101,24 +107,25 @@ def test_client_budgets_in_the_configuration_need_no_node_that_says_them(tmp_pat
         run(tmp_path / "other", ["privacy.budgets=clients", "privacy.client_budgets=[1,2]"])
 
 
-def test_a_node_refuses_a_plan_beyond_its_budget_and_says_why(tmp_path):
+def test_a_node_refuses_a_plan_beyond_its_budget_and_keeps_the_figures(tmp_path, caplog):
     epsilons = [None] * 23 + [0.5]
     grid = grid_of_owners(tmp_path / "ledgers", epsilons)
-    words = r"client 23 does not take part in this run: 3 .* epsilon 0 to 5.\d+ .* its own budget of 0.5"
-    with pytest.raises(RunError, match=words):
+    with pytest.raises(RunError, match=BEYOND.format(client=23)):
         run(tmp_path / "run", ["method=gdpfed"], grid=grid)
+    assert re.search(r"3 rounds .* epsilon 0 to 5.\d+ .* its own budget of 0.5", caplog.text)
     assert not (tmp_path / "run").exists()
     assert ledger_of(tmp_path / "ledgers", 23).runs == ()
 
 
-def test_a_second_run_is_refused_by_the_ledger_of_the_first(tmp_path):
+def test_a_second_run_is_refused_by_the_ledger_of_the_first(tmp_path, caplog):
+    """What the first has cost stays in the node's own log."""
     epsilons = [None] * 23 + [1.5]
     overrides = ["method=gdpfed", "privacy.budgets=[1.2]"]
     run(tmp_path / "one", overrides, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
-    with pytest.raises(
-        RunError, match=r"from epsilon 1.0\d+ to 1.7\d+ at delta 0.001, above its own budget of 1.5"
-    ):
+    with pytest.raises(RunError, match=BEYOND.format(client=23)):
         run(tmp_path / "two", overrides, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
+    words = r"from epsilon 1.0\d+ to 1.7\d+ at delta 0.001, above its own budget of 1.5"
+    assert re.search(words, caplog.text)
     cheaper = ["method=gdpfed", "privacy.budgets=[0.3]", "run.num_rounds=1"]
     run(tmp_path / "three", cheaper, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
     assert len(ledger_of(tmp_path / "ledgers", 23).runs) == 2
@@ -137,15 +144,16 @@ def test_a_resumed_run_is_charged_once_even_after_the_nodes_were_restarted(tmp_p
     assert refusals(restarted) == []
 
 
-def test_a_node_that_lowered_its_budget_refuses_to_go_on(tmp_path):
+def test_a_node_that_lowered_its_budget_refuses_to_go_on(tmp_path, caplog):
     run(
         tmp_path / "run",
         [*THEIRS, "run.stop_after_round=1"],
         grid=grid_of_owners(tmp_path / "ledgers", EPSILONS),
     )
     lowered = [0.5, *EPSILONS[1:]]
-    with pytest.raises(RunError, match="client 0 does not take part.*above its own budget of 0.5"):
+    with pytest.raises(RunError, match=BEYOND.format(client=0)):
         run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", lowered), resume=True)
+    assert "above its own budget of 0.5" in caplog.text
 
 
 def with_record(content, name, **changes):
@@ -192,12 +200,13 @@ def test_a_server_that_lowers_the_noise_is_refused_by_everybody(tmp_path, monkey
     assert ledger_of(tmp_path / "ledgers", 0).runs[0].rounds == []
 
 
-def test_a_limit_against_the_server_ends_a_nodes_part_and_not_the_run(tmp_path):
+def test_a_limit_against_the_server_ends_a_nodes_part_and_not_the_run(tmp_path, caplog):
     grid = grid_of_owners(tmp_path / "ledgers", [None] * 23 + [3.0], {"max-epsilon-against-server": 2.0})
     overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=3"]
     records = run(tmp_path / "run", overrides, grid=grid)
     assert [record.survivors for record in records] == [[24], [23], [23]]
-    assert "against the server, above its own limit of 2" in refusals(grid)[0]
+    assert refusals(grid)[0] == "one more update does not fit this client's own limit against the server"
+    assert "against the server, above its own limit of 2" in caplog.text
     ledger = ledger_of(tmp_path / "ledgers", 23)
     assert ledger.runs[0].rounds == [0]
     assert ledger.epsilon_against_server(1e-3) <= 2.0
@@ -237,13 +246,14 @@ def test_an_update_is_written_down_before_it_leaves(tmp_path):
     }
 
 
-def test_single_updates_and_no_noise_are_refused(tmp_path):
+def test_single_updates_and_no_noise_are_refused(tmp_path, caplog):
     for overrides, words in (
         (["secagg=off"], "the server would see single updates"),
-        (["method=fedavg"], "from epsilon 0 to inf at delta"),
+        (["method=fedavg"], BEYOND.format(client=0)),
     ):
         with pytest.raises(RunError, match=words):
             run(tmp_path / "run", overrides, grid=grid_of_owners(tmp_path / "ledgers", [9.0] * 24))
+    assert "from epsilon 0 to inf at delta" in caplog.text
 
 
 @pytest.mark.parametrize(

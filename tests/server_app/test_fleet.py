@@ -1,5 +1,7 @@
 """From sum requests to exchanges: tolerances, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,8 @@ from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 from testing.charging import as_charged
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
+from testing.local_grid import FIRST_NODE_ID, as_grid
+from testing.small_runs import grid_for
 
 NUM_CLIENTS = 12
 
@@ -34,7 +37,7 @@ def request(theta, name, clients, *, noise_multiplier=1.0, noise_at=NoiseAt.CLIE
 
 def small_fleet(*overrides):
     config = load([f"dataset.num_clients={NUM_CLIENTS}", *overrides])
-    grid = LocalGrid(NUM_CLIENTS)
+    grid = grid_for(config)
     nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
     task = task_of(config)
     fleet = GridFleet(Exchanger(as_grid(grid), nodes, 60.0), config.secagg, "test")
@@ -66,11 +69,9 @@ def test_noise_that_nobody_would_add_is_refused():
 @pytest.mark.parametrize("mode", ["pairwise", "off"])
 def test_every_client_is_clipped_to_its_own_norm(mode):
     fleet, _, order, theta = small_fleet(f"secagg={mode}")
-    norms = np.linspace(0.01, 0.12, NUM_CLIENTS)
-    silent = {"noise_multiplier": 0.0, "noise_at": NoiseAt.NOWHERE}
-    (together,) = fleet.sum_updates(
-        order, as_charged([request(theta, "a", range(12), norms=norms, **silent)])
-    )
+    norms = np.linspace(0.012, 0.12, NUM_CLIENTS)
+    asked = request(theta, "a", range(12), norms=norms, noise_multiplier=1e-4)
+    (together,) = fleet.sum_updates(order, as_charged([replace(asked, clipping_norm=0.12)]))
     expected = np.zeros(len(theta))
     for client_id, norm in enumerate(norms):
         rng = np.random.default_rng([order.task.seed, client_id, order.round_index])
@@ -78,7 +79,27 @@ def test_every_client_is_clipped_to_its_own_norm(mode):
         update = local_update(order.task.build_model(), theta, data, order.training, rng=rng, device=device)
         assert float(update.norm()) > norm
         expected += clip(update, norm).numpy()
-    np.testing.assert_allclose(together.total, expected, atol=1e-6)
+    # Six times the noise of the sum.
+    np.testing.assert_allclose(together.total, expected, atol=7.2e-5)
+
+
+@pytest.mark.parametrize(
+    ("norms", "multiplier", "match"),
+    [
+        (np.array([0.1] + [1.0] * 11), 1.0, None),
+        (np.array([0.09] + [1.0] * 11), 1.0, "clipping norms from 0.09 to 1 in one sum"),
+        (np.array([0.9] + [1.0] * 11), 0.0, "the largest may be 1 times the smallest"),
+    ],
+)
+def test_norms_by_which_one_update_would_stand_out_are_refused_before_the_run(norms, multiplier, match):
+    fleet, _, order, theta = small_fleet()
+    noise_at = NoiseAt.CLIENT if multiplier else NoiseAt.NOWHERE
+    asked = [request(theta, "a", range(12), norms=norms, noise_multiplier=multiplier, noise_at=noise_at)]
+    if match is None:
+        fleet.check(order, asked)
+    else:
+        with pytest.raises(RunError, match=match):
+            fleet.check(order, asked)
 
 
 def test_a_norm_that_rounding_would_use_up_is_refused():

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, RecordDict
 from client_app.ledger_file import locked_ledger
 from gdpfed.methods.dp_fedavg import DPFedAvg
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
-from testing.small_runs import NUM_CLIENTS, final_model, grid_of_owners, run
+from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, final_model, grid_of_owners, run
 
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0.1"]
 FIRST = [{"advertise"}, {"share"}]
@@ -20,7 +20,7 @@ LAST = [{"mask"}, {"unmask"}]
 
 def exchanges(directory, overrides, grid=None):
     """What was exchanged after the nodes have joined."""
-    grid = grid or LocalGrid(NUM_CLIENTS)
+    grid = grid or LocalGrid(NUM_CLIENTS, node_config=FIRST_SEEN)
     run(directory, overrides, grid=grid)
     assert grid.exchanges[0] == {"join"}
     return grid.exchanges[1:]
@@ -38,7 +38,7 @@ def test_four_exchanges_a_round_without(tmp_path):
 
 
 def test_a_server_that_may_lie_costs_one_more_exchange(tmp_path):
-    found = exchanges(tmp_path / "run", ["secagg.mode=active", "run.num_rounds=2"])
+    found = exchanges(tmp_path / "run", [*ACTIVE, "run.num_rounds=2"])
     steady = [{"mask", "advertise"}, {"check", "share"}, {"unmask"}]
     assert found == [*FIRST, *steady, {"mask"}, {"check"}, {"unmask"}]
 
@@ -48,10 +48,13 @@ def test_a_process_agrees_on_no_keys_for_rounds_that_another_will_run(tmp_path):
     assert found == FIRST + STEADY + LAST
 
 
-@pytest.mark.parametrize("mode", ["curious", "active"])
+@pytest.mark.parametrize("mode", [(), ACTIVE], ids=["curious", "active"])
 def test_the_model_does_not_depend_on_when_keys_are_agreed(tmp_path, mode):
     records = [
-        run(tmp_path / str(ahead), ["method=fedavg", f"secagg.mode={mode}", f"secagg.keys_ahead={ahead}"])
+        run(
+            tmp_path / str(ahead),
+            ["method=fedavg", *mode, f"secagg.keys_ahead={ahead}"],
+        )
         for ahead in (True, False)
     ]
     np.testing.assert_array_equal(final_model(tmp_path / "True"), final_model(tmp_path / "False"))

@@ -18,7 +18,7 @@ from gdpfed.simulation.sequential import SequentialEngine
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 from testing.charging import as_charged, as_expected
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
+from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
 
 NUM_CLIENTS = 36
 # Few sums of a wide model: keys cost by the client and the sum, noise by the parameter.
@@ -31,7 +31,8 @@ SIGMAS = 5.0
 
 def grid_fleet(secagg, vanishes=lambda kind, client: False):
     nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
-    grid = LocalGrid(NUM_CLIENTS, vanishes=vanishes)
+    in_clear = IN_CLEAR if secagg.mode == "off" else None
+    grid = LocalGrid(NUM_CLIENTS, vanishes=vanishes, node_config=in_clear)
     return GridFleet(Exchanger(as_grid(grid), nodes, 60.0), secagg, "noise")
 
 

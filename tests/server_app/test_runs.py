@@ -10,8 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods import METHODS
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
-from testing.small_runs import NUM_CLIENTS, files_in, final_model, run
+from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, refusals
+from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, files_in, final_model, run
 
 
 @pytest.mark.parametrize("method", METHODS.names())
@@ -124,18 +124,18 @@ def test_a_node_refuses_what_its_own_limits_forbid(tmp_path):
     assert "50, this client's own limit" in refusals(grid)[-1]
 
 
-@pytest.mark.parametrize("nodes", [NUM_CLIENTS - 1, NUM_CLIENTS + 1])
-def test_a_wrong_number_of_nodes_names_the_flag(tmp_path, nodes, monkeypatch):
+def test_too_few_nodes_name_the_flag(tmp_path, monkeypatch):
     monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
-    with pytest.raises(RunError, match=f"{nodes} SuperNodes for 24 clients.*num-supernodes=24"):
-        run(tmp_path / "run", grid=LocalGrid(nodes))
+    with pytest.raises(RunError, match="23 SuperNodes for 24 clients.*num-supernodes=24"):
+        run(tmp_path / "run", grid=LocalGrid(NUM_CLIENTS - 1))
     assert not (tmp_path / "run").exists()
 
 
-def test_two_nodes_that_are_the_same_client_are_refused(tmp_path):
+def test_a_client_that_no_node_is_is_missed_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
     grid = LocalGrid(NUM_CLIENTS)
     grid.contexts[FIRST_NODE_ID + 1].node_config["partition-id"] = 0
-    with pytest.raises(RunError, match="two SuperNodes say they are client 0"):
+    with pytest.raises(RunError, match="says it is client 1 .*; two SuperNodes say they are client 0"):
         run(tmp_path / "run", grid=grid)
 
 
@@ -174,25 +174,26 @@ def test_learning_rate_decays_by_round(tmp_path):
             rates.append((content["order"]["round_index"], content["order"]["learning_rate"]))
         return content
 
-    run(tmp_path / "run", ["method=fedavg", "secagg=off"], grid=LocalGrid(NUM_CLIENTS, meddle=listen))
+    grid = LocalGrid(NUM_CLIENTS, meddle=listen, node_config=IN_CLEAR)
+    run(tmp_path / "run", ["method=fedavg", "secagg=off"], grid=grid)
     assert dict(rates) == pytest.approx({t: 0.5 * math.pow(0.99, t) for t in range(3)})
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["secagg.mode=active"],
+        [*ACTIVE],
         ["secagg.complete_below=8", "privacy.sampling_rate=1", "method=dp_fedavg"],
         ["privacy.noise=discrete_gaussian"],
         ["privacy.noise=discrete_gaussian", "secagg=off"],
         ["privacy.noise=discrete_gaussian", "secagg.noise_levels=2", "secagg.dropout_tolerance=0.2"],
-        ["secagg.mode=active", "privacy.noise=discrete_gaussian", "secagg.noise_levels=2"],
+        [*ACTIVE, "privacy.noise=discrete_gaussian", "secagg.noise_levels=2"],
         ["secagg.modulus_bits=32"],
         ["secagg.suite=chacha20"],
     ],
 )
 def test_every_kind_of_sum_trains(tmp_path, overrides):
-    grid = LocalGrid(NUM_CLIENTS)
+    grid = LocalGrid(NUM_CLIENTS, node_config=IN_CLEAR if "secagg=off" in overrides else FIRST_SEEN)
     records = run(tmp_path / "run", ["run.num_rounds=1", *overrides], grid=grid)
     assert sum(records[0].survivors) >= 3
     assert refusals(grid) == []
@@ -209,8 +210,8 @@ def test_a_changed_roster_is_refused(tmp_path):
             content["roster"] = ConfigRecord({**content["roster"], "keys": keys[::-1]})
         return content
 
-    grid = LocalGrid(NUM_CLIENTS, meddle=swap)
-    overrides = ["secagg.mode=active", "method=dp_fedavg", "privacy.sampling_rate=1", "run.num_rounds=2"]
+    grid = LocalGrid(NUM_CLIENTS, meddle=swap, node_config=FIRST_SEEN)
+    overrides = [*ACTIVE, "method=dp_fedavg", "privacy.sampling_rate=1", "run.num_rounds=2"]
     records = run(tmp_path / "run", overrides, grid=grid)
     assert [record.survivors for record in records] == [[NUM_CLIENTS], [NUM_CLIENTS - 1]]
     assert refusals(grid) == [
@@ -219,7 +220,7 @@ def test_a_changed_roster_is_refused(tmp_path):
 
 
 def test_a_node_that_wants_signatures_refuses_a_sum_without(tmp_path):
-    grid = LocalGrid(NUM_CLIENTS, node_config={"secagg-mode": "active"})
+    grid = LocalGrid(NUM_CLIENTS, node_config={"secagg-mode": "active", **FIRST_SEEN})
     records = run(tmp_path / "run", ["run.num_rounds=1", "method=dp_fedavg"], grid=grid)
     assert records[0].survivors == [0]
     assert "mode curious is less than active" in refusals(grid)[-1]

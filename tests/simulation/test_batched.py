@@ -62,13 +62,18 @@ def test_a_client_that_diverged_sends_zero_and_stays_in_the_sum():
     assert not result.total.any()
 
 
-def test_who_would_wrap_the_sum_leaves_it_in_both_engines():
+def test_who_would_wrap_the_sum_is_held_to_its_range_in_both_engines():
+    """No client is missing from a sum because of its data."""
     order = order_of("linear", learning_rate=150.0)
     cohort = cohort_of(order, clipping_norm=float("inf"), noise_multiplier=0.0)
     alone = updates_by(SequentialEngine(), order, cohort)
     together = updates_by(BatchedEngine(order.task, CPU), order, cohort)
-    assert 0 < len(alone) < 20
-    assert alone.keys() == together.keys()
+    assert len(alone) == len(together) == 20
+    limit = cohort.encoding.coordinate_limit
+    on_the_edge = {client for client, steps in alone.items() if np.abs(steps).max() == limit}
+    assert 0 < len(on_the_edge) < 20
+    assert all(np.abs(steps).max() <= limit for steps in alone.values())
+    assert on_the_edge == {client for client, steps in together.items() if np.abs(steps).max() == limit}
 
 
 def test_a_step_weighs_the_examples_that_a_client_has():

@@ -43,6 +43,9 @@ def compose(
 ) -> Bound:
     """Return epsilon at delta of all charges together; 0 for none, inf where a charge has no noise.
 
+    Sampling counts as it stands in an event. So the figure holds against those who are told nothing of the
+    samples: neither who is in one nor how many. `compose_against_server` is for the others.
+
     `accountant` None takes the least figure of all proofs that cover a fixed schedule; an adaptive one has
     the Renyi filter only. A figure under replace_one holds under zero_out as well, so it may stand beside
     others in one list, where it has a proof there.
@@ -74,14 +77,14 @@ def compose_runs(runs: Sequence[Sequence[Charge]], delta: float) -> Bound:
 
 
 def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
-    """Return epsilon at delta of releases that the server knows a client to be part of.
+    """Return epsilon at delta of releases against those who know that a client is part of them.
 
-    Sampling of clients hides nothing from it. K_i sums of noise multiplier sigma_i compose to one Gaussian
-    of (sum_i K_i / sigma_i^2)^(-1/2), with sigma_i / 2 in place of sigma_i where one client's update may be
-    replaced by any other. Gaussian mechanisms are exactly their own worst case, so the figure is a filter
-    as well (Smith and Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy",
-    arXiv:2210.17520). Steps of DP-SGD are drawn on the client, so they cost against the server what they
-    cost against everybody.
+    They are the server, and members of the same sums: sampling of clients is not accounted against them. K_i
+    sums of noise multiplier sigma_i compose to one Gaussian of (sum_i K_i / sigma_i^2)^(-1/2), with
+    sigma_i / 2 in place of sigma_i where one client's update may be replaced by any other. Gaussian
+    mechanisms are exactly their own worst case, so the figure is a filter as well (Smith and Thakurta,
+    "Fully Adaptive Composition for Gaussian Differential Privacy", arXiv:2210.17520). Steps of DP-SGD are
+    drawn on the client, so they cost against the server what they cost against everybody.
     """
     require_delta(delta)
     _refuse_mixed_units(charges)

@@ -1,4 +1,4 @@
-"""What the coordinating server learns: it draws the cohort, so sampling hides nothing from it."""
+"""What those learn who know the cohorts: the server draws them, and members of a sum are told of it."""
 
 import math
 from functools import lru_cache

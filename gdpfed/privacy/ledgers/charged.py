@@ -17,6 +17,9 @@ from gdpfed.privacy.events import NoiseLaw, Unit
 from gdpfed.privacy.plan import Work
 from gdpfed.privacy.sampling.laws import ClientIds
 
+# Between a product of sigma and C and the plan's there is rounding.
+ROUNDING = 1e-9
+
 Vector = npt.NDArray[np.float64]
 
 
@@ -41,6 +44,9 @@ class Release:
         noise_at: who adds it.
         client_clipping_norms: C_i of every client, in the order of ``clients``; None for C each.
         client_weights: w_i of every client; None for 1 each.
+        least_norm: no client that could have been drawn contributes less than this bound; None for the
+            least of those that were. Clients are told it, so the second says who was drawn.
+        weight_range: the same of the weights, least and largest.
         noise: the law of the noise.
         work: what clients compute.
         unit: whose presence the norms bound.
@@ -56,6 +62,8 @@ class Release:
     noise_at: NoiseAt
     client_clipping_norms: Vector | None = None
     client_weights: Vector | None = None
+    least_norm: float | None = None
+    weight_range: tuple[float, float] | None = None
     noise: NoiseLaw = "gaussian"
     work: Work = "update"
     unit: Unit = "client"
@@ -69,6 +77,35 @@ class Release:
                 raise PrivacyError(
                     f"{self.name}: {name} must be {len(self.clients)} finite numbers above 0, one a client"
                 )
+        norms, weights = self.contribution_norms, self.weights
+        if self.least_norm is not None and np.any(norms < self.least_norm * (1 - ROUNDING)):
+            raise PrivacyError(f"{self.name}: norm {norms.min():.6g} is below least_norm {self.least_norm}")
+        least, largest = self.weights_between
+        if np.any((weights < least) | (weights > largest)):
+            raise PrivacyError(
+                f"{self.name}: weights from {weights.min():.6g} to {weights.max():.6g} are not in "
+                f"weight_range {self.weight_range}"
+            )
+
+    @property
+    def weights(self) -> Vector:
+        """w_i, in the order of ``clients``."""
+        return np.ones(len(self.clients)) if self.client_weights is None else self.client_weights
+
+    @property
+    def smallest_norm(self) -> float:
+        """The bound that no client's contribution is below."""
+        if self.least_norm is not None:
+            return self.least_norm
+        return float(self.contribution_norms.min(initial=self.clipping_norm))
+
+    @property
+    def weights_between(self) -> tuple[float, float]:
+        """The least and the largest weight that a client may have."""
+        if self.weight_range is not None:
+            return self.weight_range
+        weights = self.weights
+        return float(weights.min(initial=np.inf)), float(weights.max(initial=0.0))
 
     @property
     def contribution_norms(self) -> Vector:
@@ -76,16 +113,13 @@ class Release:
         norms = np.full(len(self.clients), self.clipping_norm)
         if self.client_clipping_norms is not None:
             norms = self.client_clipping_norms
-        return norms if self.client_weights is None else self.client_weights * norms
+        return norms if self.client_weights is None else self.weights * norms
 
     @property
     def noise_stddev(self) -> float:
         """C sigma, per coordinate of the sum; 0 without noise, whatever C is."""
         return self.clipping_norm * self.noise_multiplier if self.noise_multiplier else 0.0
 
-
-# Between a product of sigma and C and the plan's there is rounding.
-ROUNDING = 1e-9
 
 R = TypeVar("R", bound=Release)
 

@@ -1,0 +1,55 @@
+"""What dropouts leave of the noise, and what the noise lets a lone poisoner do: computed, not measured."""
+
+from math import ceil, sqrt
+
+from benchmarks.secagg.ours import parameters_for
+from gdpfed.report.table import Table
+from secagg import largest_undetected_push
+from secagg.modulus import fitting_levels
+from secagg.noise_levels import MAX_LEVELS, NoiseLevels
+from secagg.packing import FULL_BITS
+
+LEVELS = (4, 5, 6, 7, 8)
+WANTED = 0.06
+
+
+def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
+    """The parts of a client's noise at sigma = 1 on residues of 32 bits, a fifth of the members tolerated."""
+    noisy = num_clients - corrupt
+    return fitting_levels(
+        num_clients, sqrt(noisy), (noisy, num_clients // 5, most_levels), 2 ** (FULL_BITS - 1)
+    )
+
+
+def excess_table() -> Table:
+    """The largest excess over 0..D dropped, exact, and the fewest levels that keep it below 6 %."""
+    rows = []
+    for n in (120, 300, 1000):
+        for percent in (0, 10):
+            corrupt = ceil(percent * n / 100)
+            found = {
+                most: float(levels_of(n, corrupt, most).largest_excess(n - corrupt))
+                for most in range(1, MAX_LEVELS + 1)
+            }
+            fewest = min(most for most, excess in found.items() if excess <= WANTED)
+            steps = f"{levels_of(n, corrupt, LEVELS[0]).base_stddev:.0f}"
+            shown = (f"{100 * found[most]:.2f} %" for most in LEVELS)
+            rows.append((str(n), f"{percent} %", steps, *shown, str(fewest)))
+    headings = ("n", "c", "steps", *(f"{most} levels" for most in LEVELS), "at most 6 % from")
+    return Table("Largest excess of noise at D = 20 %, sigma = 1", headings, rows)
+
+
+def push_table() -> Table:
+    """The norm of what one member can add and pass every second time."""
+    rows = []
+    for n, dimension in ((30, 26_000), (120, 26_000), (30, 1_000_000), (120, 11_000_000)):
+        pushes = (
+            largest_undetected_push(parameters_for(n, dimension, noise_multiplier=sigma))
+            for sigma in (0.5, 1.0, 2.0)
+        )
+        rows.append((str(n), f"{dimension:,}", *(f"{push:,.0f} C" for push in pushes)))
+    return Table(
+        "Largest push of one member that passes every second time, D = 10 %",
+        ("n", "d", "sigma = 0.5", "sigma = 1", "sigma = 2"),
+        rows,
+    )

@@ -1,0 +1,130 @@
+"""What a node may be told at its start, by ``--node-config``: every setting, and the values that it takes.
+
+A setting that nobody knows is refused, as one with a wrong value is: a limit that is misspelt would be none.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import inf, isfinite
+from typing import Any
+
+from gdpfed.errors import InputError
+from secagg.parameters import MODES
+
+CLIENT_ID_KEY = "partition-id"
+NUM_CLIENTS_KEY = "num-partitions"
+EPSILON_KEY, DELTA_KEY = "epsilon", "delta"
+LEDGER_KEY = "ledger"
+CAP_KEY = "max-epsilon-against-server"
+DATA_KEY = "data"
+MODE_KEY = "secagg-mode"
+SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
+IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY = "identity-file", "roster-file", "consortium-key"
+
+MOST_CLIENTS = 2**16 - 1
+MOST_COORDINATES = 2**31 - 1
+
+
+class NodeConfigError(InputError):
+    """A node configuration that cannot be used; the message names the key and the remedy."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The values that a setting takes.
+
+    Attributes:
+        wanted: in words, for an error.
+        fits: whether a value is one of them.
+    """
+
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+def whole(least: int, most: int) -> Kind:
+    """Whole numbers from ``least`` to ``most``; true and false are none."""
+    return Kind(f"a whole number from {least} to {most}", lambda v: type(v) is int and least <= v <= most)
+
+
+def positive(below: float = inf) -> Kind:
+    """Numbers above 0 and below ``below``."""
+    return Kind(f"a number above 0 and below {below:g}", lambda v: _is_number(v) and 0 < v < below)
+
+
+def share() -> Kind:
+    """Numbers from 0 to below 1."""
+    return Kind("a number from 0 to below 1", lambda v: _is_number(v) and 0 <= v < 1)
+
+
+def amount() -> Kind:
+    """Finite numbers from 0 on."""
+    return Kind("a finite number, 0 or more", lambda v: _is_number(v) and v >= 0 and isfinite(v))
+
+
+def path() -> Kind:
+    """Paths of files and folders."""
+    return Kind("a path in quotes", lambda v: isinstance(v, str) and v != "")
+
+
+def text() -> Kind:
+    """Any text."""
+    return Kind("a text in quotes", lambda v: isinstance(v, str) and v != "")
+
+
+def one_of(*words: str) -> Kind:
+    """One of these words."""
+    return Kind(f"one of {', '.join(words)}", lambda v: isinstance(v, str) and v in words)
+
+
+def _is_number(value: Any) -> bool:
+    """A real number, or a whole one that fits 64 bits; true and false are none."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+LIMITS: Mapping[str, Kind] = {
+    "minimum-cohort": whole(2, MOST_CLIENTS),
+    "minimum-survivors": whole(2, MOST_CLIENTS),
+    "minimum-noise-multiplier": amount(),
+    "minimum-own-noise": amount(),
+    "maximum-dropout-fraction": share(),
+    "corrupt-fraction": share(),
+    "maximum-clients": whole(2, MOST_CLIENTS),
+    "maximum-neighbours": whole(2, MOST_CLIENTS),
+    "maximum-dimension": whole(1, MOST_COORDINATES),
+    "maximum-clipping-norm": Kind("a number above 0", lambda v: _is_number(v) and v > 0),
+}
+"""The node's limits on a sum: the fields of ``ClientPolicy``, with hyphens."""
+
+SETTINGS: Mapping[str, Kind] = {
+    CLIENT_ID_KEY: whole(0, 2**63 - 1),
+    NUM_CLIENTS_KEY: whole(1, 2**63 - 1),
+    EPSILON_KEY: positive(),
+    DELTA_KEY: positive(1.0),
+    LEDGER_KEY: path(),
+    CAP_KEY: positive(),
+    DATA_KEY: path(),
+    MODE_KEY: one_of(*MODES),
+    SESSION_FILE_KEY: path(),
+    SESSION_SECONDS_KEY: positive(),
+    IDENTITY_FILE_KEY: path(),
+    ROSTER_FILE_KEY: path(),
+    CONSORTIUM_KEY: text(),
+    **LIMITS,
+}
+
+
+def check_settings(config: Mapping[str, Any]) -> None:
+    """Refuse a node's configuration that is not understood in every part.
+
+    Raises:
+        NodeConfigError: an unknown setting, with the nearest known one, or a value that it does not take.
+    """
+    for key, value in config.items():
+        kind = SETTINGS.get(key)
+        if kind is None:
+            near = get_close_matches(key, SETTINGS, n=1, cutoff=0.0)[0]
+            raise NodeConfigError(f"{key} is no setting of a node; the nearest one is {near}")
+        if not kind.fits(value):
+            raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")

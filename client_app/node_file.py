@@ -1,0 +1,78 @@
+"""A file on a node's own disk: never half written, its owner's only, used by one process at a time."""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from client_app.node_config import NodeConfigError
+from gdpfed.runs.write_whole import PRIVATE_MODE, write_whole
+
+LOCK_SECONDS = 30.0
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class NodeFile:
+    """Where a file is, and how errors name it.
+
+    Attributes:
+        path: of the file; its lock is another file beside it.
+        setting: the node's setting that says where it is.
+        error: the kind of error that is raised.
+    """
+
+    path: Path
+    setting: str
+    error: type[NodeConfigError]
+
+    @property
+    def name(self) -> str:
+        """The file, as an error says it."""
+        return f"{self.setting}={self.path}"
+
+    def write(self, data: bytes) -> None:
+        """Write the file, and wait until it is on the disk.
+
+        Raises:
+            NodeConfigError: the file system refused; the old file is untouched.
+        """
+        try:
+            write_whole(self.path, data, mode=PRIVATE_MODE)
+        except OSError as error:
+            raise self.error(f"{self.name} cannot be written: {error.strerror}") from None
+
+    @contextmanager
+    def locked(self) -> Iterator[BinaryIO]:
+        """Keep every other process out; gives the file that is locked.
+
+        Raises:
+            NodeConfigError: another process has it, or its directory does not exist.
+        """
+        try:
+            lock = self.path.with_name(f"{self.path.name}.lock").open("a+b")
+        except OSError as error:
+            raise self.error(
+                f"{self.name} cannot be opened ({error.strerror}): name a file in an existing directory"
+            ) from None
+        with lock:
+            self._wait_for(lock)
+            yield lock
+
+    def _wait_for(self, lock: BinaryIO) -> None:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise self.error(
+                        f"{self.name} has been locked by another process for {LOCK_SECONDS:g} seconds: "
+                        f"give every node a {self.setting} of its own"
+                    ) from None
+                time.sleep(POLL_SECONDS)
+            else:
+                return

@@ -1,0 +1,155 @@
+"""The keys of a client's open sessions, in a file of its own.
+
+Flower sends a reply before it stores the Context. A ClientApp that is killed in between has answered, and
+still has the Context from before: it could answer the same stage once more, and differently, which gives a
+vector away. So what lies in the Context is sealed under a key of this file, and before an answer leaves the
+key is replaced, or deleted where the session has ended. The Context from before cannot be read any more.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from logging import ERROR
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from flwr.common.logger import log
+
+from client_app.node_config import SESSION_FILE_KEY, NodeConfigError
+from client_app.node_file import NodeFile
+from secagg import LocalProtocolError
+
+KEY_BYTES, HANDLE_BYTES = 32, 16
+MOST_SESSIONS = 256
+# Every key seals once, so the nonce need not differ.
+NONCE = bytes(12)
+
+
+class SessionFileError(NodeConfigError):
+    """A file of session keys that cannot be used; the client then answers no stage."""
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """What the file holds of one session.
+
+    Attributes:
+        key: hexadecimal, of what was sealed last.
+        stage: what the session has done.
+        opened: when it began, in seconds since 1970.
+    """
+
+    key: str
+    stage: str
+    opened: float
+
+
+@dataclass(frozen=True)
+class SessionFile:
+    """The file of one node.
+
+    Attributes:
+        path: of the file.
+        seconds: how long a session may stay open; older ones are deleted whenever the file is written.
+    """
+
+    path: Path
+    seconds: float
+
+    def seal(
+        self, data: bytes, stage: str, bound: bytes, before: tuple[str, bytes] | None
+    ) -> tuple[str, bytes]:
+        """Seal a session under a new key, which is on the disk when this returns.
+
+        Args:
+            data: the session.
+            stage: what it has done.
+            bound: what only this session is for; the same is needed to open it.
+            before: what was sealed of this session before. It cannot be opened from now on.
+
+        Returns:
+            The session's handle, and what is sealed.
+
+        Raises:
+            LocalProtocolError: what was sealed before is not the last of its session.
+            SessionFileError: the file cannot be used.
+        """
+        key = os.urandom(KEY_BYTES)
+        handle, opened = os.urandom(HANDLE_BYTES).hex(), time.time()
+        with self._changed() as sessions:
+            if before is not None:
+                handle, opened = before[0], _last(sessions, before, bound)[1].opened
+            sessions[handle] = OpenSession(key.hex(), stage, opened)
+        return handle, AESGCM(key).encrypt(NONCE, data, _associated(handle, bound))
+
+    def open(self, sealed: tuple[str, bytes], bound: bytes) -> bytes:
+        """Return what was sealed last of a session.
+
+        Raises:
+            LocalProtocolError: it was answered with already, has ended, is too old, or is of something else.
+            SessionFileError: the file cannot be used.
+        """
+        with self._file.locked():
+            return _last(self._load(), sealed, bound)[0]
+
+    def delete(self, handle: str) -> None:
+        """Delete the key of a session, on the disk before this returns: nothing of it can be opened again.
+
+        Raises:
+            SessionFileError: the file cannot be used.
+        """
+        with self._changed() as sessions:
+            sessions.pop(handle, None)
+
+    @property
+    def _file(self) -> NodeFile:
+        return NodeFile(self.path, SESSION_FILE_KEY, SessionFileError)
+
+    @contextmanager
+    def _changed(self) -> Iterator[dict[str, OpenSession]]:
+        with self._file.locked():
+            sessions = self._load()
+            yield sessions
+            newest = sorted(sessions, key=lambda handle: sessions[handle].opened)[-MOST_SESSIONS:]
+            body = {handle: asdict(sessions[handle]) for handle in newest}
+            self._file.write((json.dumps({"sessions": body}, indent=1) + "\n").encode())
+
+    def _load(self) -> dict[str, OpenSession]:
+        """The sessions that are not too old; none where the file is gone or damaged: keys may always go."""
+        try:
+            entries = json.loads(self.path.read_text(encoding="utf-8"))["sessions"]
+            found = {handle: OpenSession(**entry) for handle, entry in entries.items()}
+            now = time.time()
+            return {handle: each for handle, each in found.items() if now - each.opened <= self.seconds}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise SessionFileError(f"{self._file.name} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log(ERROR, "%s is damaged, and begun anew: %s", self._file.name, type(error).__name__)
+            return {}
+
+
+def _last(
+    sessions: Mapping[str, OpenSession], sealed: tuple[str, bytes], bound: bytes
+) -> tuple[bytes, OpenSession]:
+    handle, data = sealed
+    session = sessions.get(handle)
+    if session is None:
+        raise LocalProtocolError(
+            "the session of this client has ended or is too old: it joins again next round"
+        )
+    try:
+        return AESGCM(bytes.fromhex(session.key)).decrypt(NONCE, data, _associated(handle, bound)), session
+    except (InvalidTag, ValueError, TypeError):
+        raise LocalProtocolError(
+            "this client's session has gone on since, or is another one: each stage is answered once"
+        ) from None
+
+
+def _associated(handle: str, bound: bytes) -> bytes:
+    return handle.encode() + b"/" + bound

@@ -1,0 +1,151 @@
+"""``gdpfed identity``: make and check the keys by which clients know each other."""
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gdpfed.cli.command import Command
+from gdpfed.errors import InputError
+from gdpfed.identities import (
+    IdentityError,
+    new_identity,
+    public_key_of,
+    read_identity,
+    read_roster,
+    signed_roster,
+    write_new,
+)
+
+READABLE = 0o644
+_ENTRY = re.compile(r"(?P<client>0|[1-9][0-9]{0,19})=(?P<key>\S+)")
+
+DESCRIPTION = """\
+Make and check the keys by which clients know each other (secagg.mode=active).
+
+Every client makes an identity of its own and sends its public key to the
+consortium, by a way on which nobody can swap it. The consortium has an
+identity, too. With it, it signs the roster: which key is whose. Every client
+gets the roster and the consortium's public key. So no server can put clients
+of its own between them."""
+
+EXAMPLES = """\
+gdpfed identity new node-0.key               make one; prints the public key
+gdpfed identity roster roster.json --key consortium.key --from clients.txt
+gdpfed identity verify roster.json --consortium 64af..."""
+
+ROSTER_EXAMPLES = """\
+examples:
+  gdpfed identity new consortium.key
+  gdpfed identity roster roster.json --key consortium.key \\
+      --clients 0=5d1c... 1=9a3f... 2=07be...
+  gdpfed identity roster roster.json --key consortium.key --from clients.txt
+
+A new client needs a new roster: sign it into a new file, and give it to all."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    new = _action(actions, "new", _new, "make an identity, and print its public key")
+    new.add_argument("file", type=Path, metavar="FILE", help="new file for the secret key, mode 0600")
+    show = _action(actions, "show", _show, "print the public key of an identity")
+    show.add_argument("file", type=Path, metavar="FILE", help="file that gdpfed identity new made")
+    roster = _action(actions, "roster", _roster, "sign the consortium's roster", ROSTER_EXAMPLES)
+    roster.add_argument("file", type=Path, metavar="OUT", help="new file for the signed roster")
+    roster.add_argument(
+        "--clients",
+        nargs="+",
+        default=[],
+        metavar="ID=KEY",
+        help="a client's number (its partition-id) and its public key, in hexadecimal or as a file",
+    )
+    roster.add_argument(
+        "--key", type=Path, required=True, metavar="FILE", help="the consortium's identity, which signs"
+    )
+    roster.add_argument(
+        "--from", type=Path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
+    )
+    verify = _action(actions, "verify", _verify, "check a roster, and print who is in it")
+    verify.add_argument("file", type=Path, metavar="ROSTER", help="file with the signed roster")
+    verify.add_argument(
+        "--consortium",
+        required=True,
+        metavar="KEY",
+        help="the consortium's public key, in hexadecimal or as a file with it",
+    )
+
+
+def _action(
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    act: Callable[[argparse.Namespace], None],
+    words: str,
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    made = actions.add_parser(
+        name,
+        help=words,
+        description=f"{words[0].upper()}{words[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.set_defaults(act=act)
+    return made
+
+
+def _execute(options: argparse.Namespace) -> int:
+    options.act(options)
+    return 0
+
+
+def _new(options: argparse.Namespace) -> None:
+    print(new_identity(options.file).public_bytes().hex())
+
+
+def _show(options: argparse.Namespace) -> None:
+    print(read_identity(options.file).public_bytes().hex())
+
+
+def _roster(options: argparse.Namespace) -> None:
+    consortium = read_identity(options.key)
+    words = [*options.clients, *(_lines(options.listed) if options.listed else ())]
+    keys: dict[int, bytes] = {}
+    for word in words:
+        entry = _ENTRY.fullmatch(word)
+        if entry is None:
+            raise InputError(
+                f"{word!r} is no ID=KEY: write a client's number and its public key, as in 0=5d1c..."
+            )
+        client_id = int(entry["client"])
+        if client_id in keys:
+            raise InputError(f"client {client_id} is named twice: keep one of its keys")
+        keys[client_id] = public_key_of(entry["key"])
+    if not keys:
+        raise InputError("nobody is named: write ID=KEY for each client, or name a list by --from FILE")
+    write_new(options.file, signed_roster(keys, consortium), READABLE)
+    print(f"{options.file} has {len(keys)} clients, signed by consortium {consortium.public_bytes().hex()}")
+
+
+def _lines(path: Path) -> Sequence[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IdentityError(f"--from {path} cannot be read ({error}): name a list of ID=KEY") from None
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+def _verify(options: argparse.Namespace) -> None:
+    roster = read_roster(options.file, public_key_of(options.consortium))
+    print(f"{options.file} is signed by this consortium; digest {roster.digest.hex()}")
+    for client_id, key in roster.items():
+        print(f"{client_id}={key.hex()}")
+
+
+COMMAND = Command(
+    name="identity",
+    help="make and check the keys by which clients know each other",
+    description=DESCRIPTION,
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

@@ -1,0 +1,119 @@
+"""The files of identities: a party's signing key, public keys, and the consortium's signed roster."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from gdpfed.errors import InputError
+from secagg import Identity, Roster, RosterError
+
+PRIVATE_MODE = 0o600
+OTHERS = 0o077
+_PUBLIC_KEY = re.compile("[0-9a-f]{64}")
+
+
+class IdentityError(InputError):
+    """A file of an identity or a roster that cannot be used; the message names it and the remedy."""
+
+
+def new_identity(path: Path) -> Identity:
+    """Draw a signing key from the operating system, and write it into a new file that its owner alone reads.
+
+    Raises:
+        IdentityError: the file exists, or cannot be written.
+    """
+    identity = Identity(os.urandom(32))
+    write_new(path, identity.to_pem(), PRIVATE_MODE)
+    return identity
+
+
+def read_identity(path: Path) -> Identity:
+    """Read a signing key.
+
+    Raises:
+        IdentityError: no such file, one that others can read, or one that holds no Ed25519 key.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            pem = b"" if mode & OTHERS else file.read()
+    except OSError as error:
+        raise IdentityError(
+            f"{path} cannot be read: {error.strerror}; make an identity with: gdpfed identity new {path}"
+        ) from None
+    if mode & OTHERS:
+        raise IdentityError(f"{path} is open to others (mode {mode & 0o777:o}): chmod 600 {path}")
+    try:
+        return Identity.from_pem(pem)
+    except ValueError as error:
+        raise IdentityError(f"{path} is no identity: {error}; make one with: gdpfed identity new") from None
+
+
+def public_key_of(word: str) -> bytes:
+    """Return a public key that is given in hexadecimal, or as the path of a file with it.
+
+    Raises:
+        IdentityError: neither.
+    """
+    text = word.strip()
+    if not _PUBLIC_KEY.fullmatch(text):
+        try:
+            text = Path(word).expanduser().read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            raise IdentityError(
+                f"{word} is neither a public key (64 hexadecimal digits, lower case) nor a file with one: "
+                "gdpfed identity show FILE prints the public key of an identity"
+            ) from None
+        if not _PUBLIC_KEY.fullmatch(text):
+            raise IdentityError(
+                f"{word} holds no public key: write into it what gdpfed identity show FILE prints, 64 "
+                "hexadecimal digits"
+            )
+    return bytes.fromhex(text)
+
+
+def signed_roster(keys: Mapping[int, bytes], consortium: Identity) -> bytes:
+    """Return the file of a roster that the consortium has signed.
+
+    Raises:
+        IdentityError: keys that make no roster.
+    """
+    try:
+        return Roster(keys).signed_by(consortium)
+    except RosterError as error:
+        raise IdentityError(f"no roster can be made: {error}") from None
+
+
+def read_roster(path: Path, consortium_key: bytes) -> Roster:
+    """Read a roster that the consortium has signed.
+
+    Raises:
+        IdentityError: no such file, one that is damaged, or one that this consortium has not signed.
+    """
+    try:
+        return Roster.from_signed(path.read_bytes(), consortium_key)
+    except OSError as error:
+        raise IdentityError(
+            f"{path} cannot be read: {error.strerror}; ask the consortium for its signed roster"
+        ) from None
+    except RosterError as error:
+        raise IdentityError(
+            f"{path} is no roster to go by: {error}; ask the consortium for its signed roster again"
+        ) from None
+
+
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that does not exist yet; it has its mode from the first byte on.
+
+    Raises:
+        IdentityError: it exists, or cannot be written.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise IdentityError(f"{path} exists and is kept: name a new file, or move it away first") from None
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be written: {error.strerror}; name another file") from None

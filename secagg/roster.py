@@ -1,0 +1,144 @@
+"""The roster: which public key is which client's, agreed before a run and signed by the consortium.
+
+A server that could choose it would choose its own keys. So the clients take it only with the signature of
+the consortium, whose public key they were given by hand.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any
+
+from secagg.errors import RosterError
+from secagg.identity import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_signed
+from secagg.wire import MAX_CLIENT_ID
+
+ROSTER_VERSION = 1
+_ROSTER_PURPOSE = b"secagg/3/roster"
+_SIGNED_PURPOSE = b"secagg/3/signed roster"
+_FIELDS = {"version", "clients", "signature"}
+_CLIENT_ID = re.compile(r"0|[1-9][0-9]{0,19}")
+
+
+class Roster(Mapping[int, bytes]):
+    """Client id -> Ed25519 public key; it never changes.
+
+    Args:
+        keys: ids of 64 bits, keys of 32 bytes, no key under two ids.
+
+    Raises:
+        RosterError: other ids or keys.
+    """
+
+    def __init__(self, keys: Mapping[int, bytes]) -> None:
+        owners: dict[bytes, int] = {}
+        for client_id in sorted(keys):
+            key = keys[client_id]
+            if not 0 <= client_id <= MAX_CLIENT_ID:
+                raise RosterError(f"client {client_id} is no id: use 0 to 2**64 - 1")
+            if len(key) != IDENTITY_BYTES:
+                raise RosterError(f"the key of client {client_id} has {len(key)} bytes, not {IDENTITY_BYTES}")
+            if key in owners:
+                raise RosterError(
+                    f"clients {owners[key]} and {client_id} have one key: each needs an identity of its own"
+                )
+            owners[key] = client_id
+        self._keys = MappingProxyType({client_id: key for key, client_id in owners.items()})
+        self._digest = _digest(self._keys)
+
+    def __getitem__(self, client_id: int) -> bytes:
+        return self._keys[client_id]
+
+    def __iter__(self) -> Iterator[int]:
+        """The ids, ascending."""
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Roster) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __reduce__(self) -> tuple[type["Roster"], tuple[dict[int, bytes]]]:
+        return Roster, (dict(self._keys),)
+
+    def __repr__(self) -> str:
+        return f"<Roster of {len(self)} clients, {self._digest.hex()[:16]}>"
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the ids and keys in ascending order: 32 bytes, in everything that clients sign."""
+        return self._digest
+
+    def signed_by(self, consortium: Identity) -> bytes:
+        """The roster as a file with the consortium's signature: JSON."""
+        content = {
+            "version": ROSTER_VERSION,
+            "clients": {str(client_id): key.hex() for client_id, key in self.items()},
+            "signature": consortium.sign(_SIGNED_PURPOSE + self._digest).hex(),
+        }
+        return (json.dumps(content, indent=1) + "\n").encode()
+
+    @classmethod
+    def from_signed(cls, data: bytes, consortium_key: bytes) -> "Roster":
+        """Read what `signed_by` wrote.
+
+        Raises:
+            RosterError: damaged, of another form, or not signed by this consortium.
+        """
+        try:
+            content = json.loads(data, object_pairs_hook=_without_repeats)
+        except (ValueError, RecursionError) as error:
+            raise RosterError(f"it is no JSON ({error})") from None
+        if (
+            not isinstance(content, dict)
+            or content.keys() != _FIELDS
+            or not isinstance(content["clients"], dict)
+        ):
+            raise RosterError(f"it must hold {', '.join(sorted(_FIELDS))} and nothing else")
+        if type(content["version"]) is not int or content["version"] != ROSTER_VERSION:
+            raise RosterError(f"it has version {content['version']!r}, not {ROSTER_VERSION}")
+        keys = {
+            _client_id(word): _bytes(key, IDENTITY_BYTES, f"the key of client {word}")
+            for word, key in content["clients"].items()
+        }
+        roster, signature = cls(keys), _bytes(content["signature"], SIGNATURE_BYTES, "the signature")
+        if not is_signed(consortium_key, signature, _SIGNED_PURPOSE + roster.digest):
+            raise RosterError(f"it is not signed by the consortium with key {consortium_key.hex()}")
+        return roster
+
+
+def _digest(keys: Mapping[int, bytes]) -> bytes:
+    digest = sha256(_ROSTER_PURPOSE + struct.pack(">Q", len(keys)))
+    for client_id in sorted(keys):
+        digest.update(struct.pack(">Q", client_id) + keys[client_id])
+    return digest.digest()
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("a name stands in it twice")
+    return content
+
+
+def _client_id(word: str) -> int:
+    if not _CLIENT_ID.fullmatch(word):
+        raise RosterError(f"{word!r} is no client id: write the number, from 0")
+    return int(word)
+
+
+def _bytes(word: Any, length: int, what: str) -> bytes:
+    if not isinstance(word, str) or not re.fullmatch(f"[0-9a-f]{{{2 * length}}}", word):
+        raise RosterError(f"{what} is not {length} bytes in lower-case hexadecimal")
+    return bytes.fromhex(word)
+
+
+NOBODY = Roster({})
+"""The roster of a sum in which nobody signs."""

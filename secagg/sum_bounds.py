@@ -1,0 +1,126 @@
+"""What a sum of clipped updates and their noise can be: sums beyond it are refused.
+
+Let n be the number of contributions, C_i their norms, A = C_1 + .. + C_n, and d the dimension. An honest sum
+is u + v with |u| <= A, for rounding keeps each update's norm within C_i, and v the sum of the noise.
+
+A client's noise has in each coordinate, independently, variance s**2 in steps of the grid. Its law is
+
+* a sum of discrete Gaussians times integers: E exp(a v) <= exp(a**2 s**2 / 2) for all a, as for a Gaussian
+  (Canonne, Kamath and Steinke, NeurIPS 2020: completing the square moves a sum over the integers off its
+  centre, where it is largest), and sums of independent parts keep that form; or
+* a rounded Gaussian, v = g + r with |r| <= 1/2 of mean 0, since both laws are symmetric. By Hoeffding's
+  lemma r has parameter 1/2, and by Hoelder's inequality v has s + 1/2, although g and r depend on each other.
+
+With S = sqrt(n) (s + 1/2) grid, v is thus sub-Gaussian with parameter S, and for b bits, x = b ln 2:
+
+* P[some |v_j| > S sqrt(2 (ln(2 d) + x))] <= 2 d exp(-ln(2 d) - x) = 2**-b (Chernoff, and a union bound);
+* P[|v|**2 > S**2 (d + 2 sqrt(d x) + 2 x)] <= exp(-x) = 2**-b (Hsu, Kakade and Zhang, Electronic
+  Communications in Probability 2012, theorem 1; for Gaussians Laurent and Massart, Annals of Statistics
+  2000).
+
+So |sum| stays below A + S sqrt(d + 2 sqrt(d x) + 2 x), and each coordinate below
+A + S sqrt(2 (ln(2 d) + x)). With b = 42 for each, an honest sum is refused with probability at most
+2 * 2**-42 + 2**-80 + 2**-152 < 2**-40, where the small terms stand for the distance of the sampler from its
+law and for a wrap. The bounds are widened by 2**-22 of themselves for floating point. Without noise both
+are A, and hold always.
+
+The check sees the released sum and public numbers only: it is post-processing and costs no privacy.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import ImplausibleSum
+from secagg.parameters import SumParameters
+
+FALSE_ALARM_BITS = 40
+"""An honest sum is refused with probability at most 2**-40."""
+_TAIL = (FALSE_ALARM_BITS + 2) * math.log(2)
+_SLACK = 1 + 2.0**-22
+
+
+@dataclass(frozen=True)
+class SumBounds:
+    """What an honest sum stays below, in the update's own unit.
+
+    Attributes:
+        norm: bound on the L2 norm.
+        coordinate: bound on the magnitude of every coordinate.
+        noise_norm: sqrt(d) times the standard deviation of the noise, which is near the noise's norm.
+    """
+
+    norm: float
+    coordinate: float
+    noise_norm: float
+
+
+def sum_bounds(
+    parameters: SumParameters,
+    num_contributors: int,
+    num_survivors: int,
+    noise_level: int,
+    norms: float | None = None,
+) -> SumBounds:
+    """The bounds of a sum; infinite without clipping.
+
+    Args:
+        parameters: the sum's public numbers.
+        num_contributors: n2, which fixes the grid.
+        num_survivors: how many contributions the sum has.
+        noise_level: up to which level the noise stays in it.
+        norms: A, the sum of the survivors' norms where they are known; by default `num_survivors` times C.
+    """
+    largest = num_survivors * parameters.clipping_norm if norms is None else norms
+    encoding = parameters.encoding(num_contributors)
+    if encoding.levels is None:
+        return SumBounds(largest, largest, 0.0)
+    d, stddev = parameters.dimension, math.sqrt(encoding.levels.variance(noise_level))
+    unit = math.sqrt(num_survivors) * encoding.grid
+    tail = unit * (stddev + 0.5)
+    return SumBounds(
+        norm=largest + tail * math.sqrt(d + 2 * math.sqrt(d * _TAIL) + 2 * _TAIL),
+        coordinate=largest + tail * math.sqrt(2 * (math.log(2 * d) + _TAIL)),
+        noise_norm=unit * stddev * math.sqrt(d),
+    )
+
+
+def check_sum(
+    parameters: SumParameters,
+    num_contributors: int,
+    num_survivors: int,
+    noise_level: int,
+    total: NDArray[np.float64],
+    norms: float | None = None,
+) -> None:
+    """Refuse a sum that clipped updates and their noise reach with probability at most 2**-40.
+
+    Args:
+        total: float64[d], the decoded sum. The others are those of `sum_bounds`.
+
+    Raises:
+        ImplausibleSum: names the bound, the value and the limit.
+    """
+    if math.isinf(parameters.clipping_norm):
+        return
+    bounds = sum_bounds(parameters, num_contributors, num_survivors, noise_level, norms)
+    found = {"coordinate": float(max(total.max(), -total.min())), "norm": float(np.linalg.norm(total))}
+    for name, value in found.items():
+        limit = getattr(bounds, name) * _SLACK
+        if value > limit:
+            raise ImplausibleSum(name, value, limit)
+
+
+def largest_undetected_push(parameters: SumParameters) -> float:
+    """The norm of what one member can add to a sum that passes every second time, the other updates being 0.
+
+    The noise is nearly orthogonal to what is added without knowing it: a push of norm p turns the noise's
+    norm N into sqrt(N**2 + p**2), so the bound on the norm allows p = sqrt(bound**2 - N**2). Spread over the
+    coordinates it stays far below theirs. Updates of the others against its direction give it up to
+    (n - 1) C more room, those along it take as much away.
+    """
+    n = parameters.num_clients
+    bounds = sum_bounds(parameters, n, n, parameters.noise_level(n, 0)[1])
+    return math.sqrt(bounds.norm**2 - bounds.noise_norm**2)

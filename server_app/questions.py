@@ -1,0 +1,94 @@
+"""What nodes are asked when they join, and whether their answers prove the keys of the clients they name."""
+
+import os
+from pathlib import Path
+
+from flwr.app import ConfigRecord, RecordDict
+
+from conf.schema import Config
+from gdpfed.clients.messages import CHALLENGE, CLIENT_RECORD, IDENTITY, MODE, ROSTER_DIGEST, SIGNATURE
+from gdpfed.errors import ConfigError, RunError
+from gdpfed.identities import public_key_of, read_roster
+from secagg import Roster
+from secagg.identity import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
+
+
+class NodeRefusedError(RunError):
+    """A node that does not take part, and why; the run goes on without it."""
+
+
+class Questions:
+    """Asks every node with a challenge of its own.
+
+    Nodes prove their keys where there is a roster, and in active mode.
+
+    Args:
+        mode: of secure aggregation.
+        run: Flower's id of the run, which the nodes know, too.
+        roster: the consortium's; None where the nodes' own words are believed.
+    """
+
+    def __init__(self, mode: str, run: str, roster: Roster | None) -> None:
+        self.roster = roster
+        self._mode = mode
+        self._run = run
+        self._signed = roster is not None or mode == "active"
+        self._digest = NO_ROSTER if roster is None else roster.digest
+        self._challenges: dict[int, bytes] = {}
+
+    def to(self, node_id: int) -> RecordDict:
+        """The question to a node, with a fresh challenge."""
+        question = ConfigRecord({MODE: self._mode})
+        if self._signed:
+            self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)
+            question[CHALLENGE], question[ROSTER_DIGEST] = self._challenges[node_id], self._digest
+        return RecordDict({CLIENT_RECORD: question})
+
+    def proven_key(self, node_id: int, client_id: int, answer: ConfigRecord) -> bytes | None:
+        """The key that a node has proven; None where none is asked for. A challenge serves once.
+
+        Raises:
+            NodeRefusedError: it proves none, or another one than the roster has for the client.
+        """
+        if not self._signed:
+            return None
+        challenge = self._challenges.pop(node_id, None)
+        key, signature = answer.get(IDENTITY), answer.get(SIGNATURE)
+        if challenge is None or not isinstance(key, bytes) or not isinstance(signature, bytes):
+            raise NodeRefusedError(f"SuperNode {node_id} says it is client {client_id}, and signs nothing")
+        if not is_signed(key, signature, join_statement(self._run, challenge, client_id, self._digest)):
+            raise NodeRefusedError(
+                f"SuperNode {node_id} says it is client {client_id}, and its signature does not fit its key"
+            )
+        if self.roster is not None and self.roster.get(client_id) != key:
+            raise NodeRefusedError(
+                f"SuperNode {node_id} says it is client {client_id}, and signs with another key than the "
+                "consortium's roster has for it: set its partition-id or its identity-file right"
+            )
+        return key
+
+
+def consortium_roster(config: Config) -> Roster | None:
+    """The signed roster of a run that has one.
+
+    Raises:
+        ConfigError: a client of the run is not in it.
+        IdentityError: it cannot be read, or this consortium has not signed it.
+    """
+    file, num_clients = config.secagg.roster_file, config.dataset.num_clients
+    if file is None:
+        return None
+    consortium = public_key_of(str(config.secagg.consortium_key))
+    roster = read_roster(Path(file).expanduser(), consortium)
+    missing = [client for client in range(num_clients) if client not in roster]
+    if missing:
+        raise ConfigError(
+            f"secagg.roster_file={file} lacks client {missing[0]} ({len(missing)} of {num_clients} clients): "
+            "ask the consortium for a roster of all, or set dataset.num_clients right"
+        )
+    return roster
+
+
+def keys_of_clients(roster: Roster | None, num_clients: int) -> dict[int, str] | None:
+    """The public keys of a run's clients in hexadecimal, which are kept with the run."""
+    return None if roster is None else {client: roster[client].hex() for client in range(num_clients)}

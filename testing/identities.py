@@ -1,0 +1,56 @@
+"""Identities of clients from fixed seeds, their files, and a grid of nodes that have them."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from gdpfed.identities import write_new
+from secagg import Identity, Roster
+from testing.local_grid import FIRST_NODE_ID, LocalGrid
+
+CONSORTIUM = Identity(sha256(b"consortium").digest())
+ROSTER, CONSORTIUM_KEY = "roster.json", "consortium.identity"
+
+
+def identity_of(client_id: int, name: str = "identity") -> Identity:
+    """A client's identity; another name gives another key."""
+    return Identity(sha256(f"{name} {client_id}".encode()).digest())
+
+
+def keys_of(num_clients: int) -> dict[int, bytes]:
+    """The public keys of the first clients."""
+    return {client: identity_of(client).public_bytes() for client in range(num_clients)}
+
+
+def write_files(folder: Path, keys: Mapping[int, bytes], consortium: Identity = CONSORTIUM) -> Path:
+    """Write the roster of these keys and the consortium's own, in place of those that are there."""
+    folder.mkdir(exist_ok=True)
+    (folder / ROSTER).write_bytes(Roster(keys).signed_by(consortium))
+    (folder / CONSORTIUM_KEY).write_text(consortium.public_bytes().hex())
+    return folder
+
+
+def node_settings(folder: Path, client_id: int, identity: Identity | None = None) -> dict[str, Any]:
+    """The settings of a node whose identity is written into a folder with a roster."""
+    key = folder / f"{client_id}.key"
+    key.unlink(missing_ok=True)
+    write_new(key, (identity or identity_of(client_id)).to_pem(), 0o600)
+    return {
+        "identity-file": str(key),
+        "roster-file": str(folder / ROSTER),
+        "consortium-key": str(folder / CONSORTIUM_KEY),
+    }
+
+
+def server_words(folder: Path) -> list[str]:
+    """The overrides of a run that goes by the roster in a folder."""
+    return [f"secagg.roster_file={folder / ROSTER}", f"secagg.consortium_key={folder / CONSORTIUM_KEY}"]
+
+
+def grid_of_identities(folder: Path, num_clients: int, **options: Any) -> LocalGrid:
+    """A grid on which every node has its identity and the roster in a folder."""
+    grid = LocalGrid(num_clients, **options)
+    for client in range(num_clients):
+        grid.contexts[FIRST_NODE_ID + client].node_config |= node_settings(folder, client)
+    return grid

@@ -1,0 +1,105 @@
+"""``gdpfed identity``: keys that their owner alone reads, and rosters that say who has signed them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gdpfed.cli import main
+from testing.identities import identity_of
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def said(capsys, *words):
+    """What the command prints; it must succeed."""
+    assert main(["identity", *words]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys, *words):
+    """The line with which the command refuses."""
+    assert main(["identity", *words]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    return captured.err
+
+
+def test_a_consortium_signs_a_roster_and_everybody_can_check_it(folder, capsys):
+    keys = [said(capsys, "new", f"{i}.key").strip() for i in range(3)]
+    consortium = said(capsys, "new", "consortium.key").strip()
+    assert said(capsys, "show", "1.key").strip() == keys[1]
+    (folder / "2.identity").write_text(keys[2] + "\n")
+    (folder / "list.txt").write_text(f"# the second\n\n1={keys[1]}\n")
+    words = ["roster", "roster.json", "--key", "consortium.key"]
+    out = said(capsys, *words, "--clients", f"0={keys[0]}", "2=2.identity", "--from", "list.txt")
+    assert out == f"roster.json has 3 clients, signed by consortium {consortium}\n"
+    out = said(capsys, "verify", "roster.json", "--consortium", consortium)
+    assert out.splitlines()[1:] == [f"{i}={key}" for i, key in enumerate(keys)]
+    assert "is not signed by the consortium" in refused(
+        capsys, "verify", "roster.json", "--consortium", keys[0]
+    )
+    assert "roster.json exists and is kept" in refused(capsys, *words, "--clients", f"0={keys[0]}")
+
+
+def test_an_identity_is_its_owners_alone_and_never_overwritten(folder, capsys):
+    old = os.umask(0)
+    try:
+        public = said(capsys, "new", "0.key")
+    finally:
+        os.umask(old)
+    path = folder / "0.key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "0.key exists and is kept: name a new file" in refused(capsys, "new", "0.key")
+    assert said(capsys, "show", "0.key") == public
+    path.chmod(0o640)
+    assert refused(capsys, "show", "0.key") == "gdpfed: 0.key is open to others (mode 640): chmod 600 0.key\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["show", "nowhere"], "nowhere cannot be read: No such file"),
+        (["show", "list.txt"], "list.txt is no identity: no Ed25519 private key"),
+        (["new", "nowhere/0.key"], "nowhere/0.key cannot be written: No such file"),
+        (["roster", "r.json", "--key", "c.key"], "nobody is named"),
+        (["roster", "r.json", "--key", "c.key", "--clients", "0"], "'0' is no ID=KEY"),
+        (["roster", "r.json", "--key", "c.key", "--clients", "0=abc"], "abc is neither a public key"),
+        (["roster", "r.json", "--key", "c.key", "--from", "nowhere"], "--from nowhere cannot be read"),
+        (["roster", "r.json", "--key", "c.key", "--from", "list.txt"], "client 1 is named twice"),
+        (["roster", "r.json", "--key", "c.key", "--from", "same.txt"], "clients 1 and 2 have one key"),
+        (["verify", "list.txt", "--consortium", "00" * 32], "list.txt is no roster to go by: it is no JSON"),
+        (["verify", "nowhere", "--consortium", "00" * 32], "nowhere cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line_that_says_what_to_do(folder, capsys, words, refusal):
+    key = identity_of(1).public_bytes().hex()
+    (folder / "list.txt").write_text(f"1={key}\n1={key}\n")
+    (folder / "same.txt").write_text(f"1={key}\n2={key}\n")
+    (folder / "list.txt").chmod(0o600)
+    said(capsys, "new", "c.key")
+    assert refused(capsys, *words).startswith(f"gdpfed: {refusal}") or refusal in refused(capsys, *words)
+    assert not (folder / "r.json").exists()
+
+
+@pytest.mark.parametrize("action", [[], ["new"], ["show"], ["roster"], ["verify"]])
+def test_help_is_80_columns_wide(capsys, monkeypatch, action):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as exit_:
+        main(["identity", *action, "--help"])
+    assert exit_.value.code == 0
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 80
+
+
+def test_it_loads_neither_torch_nor_flower():
+    code = (
+        "import sys; from gdpfed.cli import main; main(['identity', 'show', 'nowhere']); "
+        "print(sorted({'torch', 'flwr', 'omegaconf', 'scipy'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,99 @@
+"""Whatever an update holds, its client answers as any other does, and no text of an error tells of it."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, REFUSAL, ROUND, RUN, THETA_RECORD
+from gdpfed.clients.update import WORKS, encoded_anyway
+from secagg import Encoding, EncodingError
+from testing.local_grid import LocalGrid, refusals
+from testing.nodes import ask, make_context
+from testing.small_runs import run
+from tests.client_app.test_plain import ORDER, THETA, parameters
+
+SECRET = 1234567.890625
+ODD = {
+    "a huge coordinate": [SECRET * 1e6],
+    "not a number": [float("nan"), SECRET],
+    "infinite": [float("-inf"), SECRET],
+    "too long to square": [1e200, SECRET],
+}
+
+
+def odd_update(kind):
+    def train(model, theta, data, training, *, rng, device):
+        update = torch.zeros(len(theta), dtype=torch.float64)
+        update[5 : 5 + len(ODD[kind])] = torch.tensor(ODD[kind], dtype=torch.float64)
+        return update
+
+    return train
+
+
+def answer(clipping_norm: float) -> tuple[Any, np.ndarray]:
+    """What one node sends in clear, and what it stands for."""
+    numbers = parameters(clipping_norm=clipping_norm, noise_multiplier=0.0)
+    record = ConfigRecord({DATA: numbers.to_bytes(), RUN: "run", ROUND: 0})
+    order, theta = ConfigRecord(dict(ORDER.to_scalars())), ArrayRecord({THETA_RECORD: Array(THETA)})
+    content = RecordDict({PLAIN: record, ORDER_RECORD: order, THETA_RECORD: theta})
+    answered = ask(f"train.{PLAIN}", content, make_context(3, **{"secagg-mode": "off"}))[PLAIN]
+    assert answered.keys() == {DATA}
+    return answered[DATA], numbers.encoding(10).decode(np.frombuffer(answered[DATA], "<u4"))
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("clipping_norm", [1.0, np.inf])
+def test_an_odd_update_is_sent_as_zero_or_on_the_edge(monkeypatch, kind, clipping_norm):
+    """Every byte of the answer is the coordinate's edge, its clipped value, or zero."""
+    monkeypatch.setitem(WORKS, "update", odd_update(kind))
+    data, sent = answer(clipping_norm)
+    assert len(data) == 4 * len(THETA)
+    assert not np.delete(sent, 5).any()
+    limit = parameters(clipping_norm=np.inf, noise_multiplier=0.0).encoding(10)
+    edge = limit.coordinate_limit * limit.grid if clipping_norm == np.inf else 1.0
+    assert sent[5] == (pytest.approx(edge, rel=1e-6) if kind == "a huge coordinate" else 0.0)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_update_under_masks_looks_like_any_other(tmp_path, monkeypatch, kind):
+    """Without clipping, so that nothing but the encoding bounds it; no reply names a coordinate."""
+    monkeypatch.setitem(WORKS, "update", odd_update(kind))
+    grid = LocalGrid(6)
+    overrides = ["dataset.num_clients=6", "privacy.sampling_rate=1", "method=fedavg", "run.num_rounds=1"]
+    (record,) = run(tmp_path / "run", overrides, grid=grid)
+    assert (sum(record.survivors), refusals(grid)) == (6, [])
+    answers: list[Any] = [reply["mask"] for reply in grid.replies if "mask" in reply]
+    lengths = {len(each[DATA]) for each in answers}
+    assert len(lengths) == 1
+
+
+def test_an_update_that_cannot_be_encoded_at_all_is_zero(monkeypatch):
+    def refuse(encoding, update):
+        raise EncodingError(f"coordinate 5 is {SECRET}")
+
+    monkeypatch.setattr(Encoding, "encode", refuse)
+    steps = encoded_anyway(torch.ones(len(THETA), dtype=torch.float64), parameters().encoding(10))
+    assert steps.dtype == np.int64
+    assert not steps.any()
+
+
+@pytest.mark.parametrize("error", [EncodingError, ValueError, RuntimeError])
+def test_no_text_of_an_error_in_data_leaves_a_node(monkeypatch, error, caplog):
+    """Wherever it comes from: its kind leaves, and the text is in the node's own log."""
+
+    def fail(order, client_id):
+        raise error(f"coordinate 5 is {SECRET}")
+
+    monkeypatch.setattr("gdpfed.clients.update.batch_generator", fail)
+    numbers = parameters()
+    record = ConfigRecord({DATA: numbers.to_bytes(), RUN: "run", ROUND: 0})
+    order, theta = ConfigRecord(dict(ORDER.to_scalars())), ArrayRecord({THETA_RECORD: Array(THETA)})
+    content = RecordDict({PLAIN: record, ORDER_RECORD: order, THETA_RECORD: theta})
+    with caplog.at_level(logging.ERROR):
+        answered = ask(f"train.{PLAIN}", content, make_context(3, **{"secagg-mode": "off"}))[PLAIN]
+    assert dict(answered) == {REFUSAL: f"{error.__name__}, see the log of the client"}
+    assert str(SECRET) in caplog.text

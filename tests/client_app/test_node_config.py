@@ -1,0 +1,116 @@
+"""The settings of a node: an unknown one or a wrong value is refused, before anything is charged."""
+
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+
+from client_app.node_config import LIMITS, NodeConfigError, check_settings
+from client_app.settings import policy_of, session_file_of
+from gdpfed.clients.messages import CLIENT_RECORD, DATA, JOIN, REFUSAL, ROUND, RUN
+from testing.nodes import ask, make_context
+
+GOOD = {
+    "partition-id": 3,
+    "num-partitions": 24,
+    "epsilon": 3,
+    "delta": 1e-5,
+    "ledger": "ledger.json",
+    "max-epsilon-against-server": 9.0,
+    "data": "examples.npz",
+    "secagg-mode": "curious",
+    "session-file": "sessions.json",
+    "session-seconds": 3600,
+    "minimum-cohort": 3,
+    "minimum-survivors": 2,
+    "minimum-noise-multiplier": 0.5,
+    "minimum-own-noise": 0,
+    "maximum-dropout-fraction": 0.25,
+    "corrupt-fraction": 0.1,
+    "maximum-clients": 1000,
+    "maximum-neighbours": 100,
+    "maximum-dimension": 1_000_000,
+    "maximum-clipping-norm": 10,
+}
+
+
+def test_every_known_setting_passes():
+    check_settings(GOOD)
+    assert GOOD.keys() >= LIMITS.keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("minimum_cohort", "minimum-cohort"),
+        ("secag-mode", "secagg-mode"),
+        ("maximum-dropout", "maximum-dropout-fraction"),
+        ("partition_id", "partition-id"),
+    ],
+)
+def test_an_unknown_setting_names_the_nearest_known_one(key, nearest):
+    with pytest.raises(
+        NodeConfigError, match=f"^{key} is no setting of a node; the nearest one is {nearest}$"
+    ):
+        check_settings({**GOOD, key: 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("partition-id", True, "a whole number from 0"),
+        ("partition-id", -1, "a whole number from 0"),
+        ("partition-id", "3", "a whole number from 0"),
+        ("epsilon", float("nan"), "a number above 0"),
+        ("epsilon", float("inf"), "a number above 0"),
+        ("epsilon", 0, "a number above 0"),
+        ("epsilon", "3.0", "a number above 0"),
+        ("delta", 1.0, "a number above 0 and below 1"),
+        ("ledger", 3, "a path in quotes"),
+        ("secagg-mode", "Active", "one of off, curious, active"),
+        ("secagg-mode", True, "one of off, curious, active"),
+        ("session-seconds", 0, "a number above 0"),
+        ("minimum-cohort", 1, "a whole number from 2"),
+        ("minimum-cohort", 3.0, "a whole number from 2"),
+        ("minimum-noise-multiplier", float("inf"), "a finite number, 0 or more"),
+        ("minimum-noise-multiplier", float("nan"), "a finite number, 0 or more"),
+        ("maximum-dropout-fraction", 1.0, "a number from 0 to below 1"),
+        ("maximum-clipping-norm", 0, "a number above 0"),
+        ("maximum-clients", False, "a whole number from 2"),
+    ],
+)
+def test_a_value_that_a_setting_does_not_take_is_refused(key, value, wanted):
+    with pytest.raises(NodeConfigError, match=f"^{key} is {value!r}: give {wanted}"):
+        check_settings({**GOOD, key: value})
+
+
+@pytest.mark.parametrize("setting", [{"minimum-chort": 3}, {"minimum-cohort": "3"}])
+def test_such_a_node_joins_nothing_and_answers_no_stage(tmp_path, setting):
+    """Neither its ledger nor a session is touched."""
+    own = {"epsilon": 3.0, "ledger": str(tmp_path / "ledger.json"), **setting}
+    context = make_context(0, **own)
+    (refusal,) = ask(f"query.{JOIN}", RecordDict({CLIENT_RECORD: ConfigRecord()}), context).values()
+    assert str(refusal["reason"]).startswith(next(iter(setting)))
+    stage = RecordDict({"advertise": ConfigRecord({DATA: b"", RUN: "run", ROUND: 0})})
+    answer = ask("train.advertise", stage, context)["advertise"]
+    assert str(answer[REFUSAL]).startswith(next(iter(setting)))
+    assert list(tmp_path.iterdir()) == []
+    assert len(context.state) == 0
+
+
+def test_the_limits_of_the_operator_are_those_of_every_sum():
+    limits = {key: GOOD[key] for key in LIMITS}
+    policy = policy_of(make_context(0, **limits))
+    assert {key: getattr(policy, key.replace("-", "_")) for key in LIMITS} == limits
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({}, None),
+        ({"epsilon": 1.0, "ledger": "/state/ledger.json"}, "/state/ledger.json.sessions"),
+        ({"session-file": "/state/open"}, "/state/open"),
+        ({"ledger": "/state/ledger.json", "session-file": "/state/open"}, "/state/open"),
+    ],
+)
+def test_sessions_lie_beside_the_ledger_unless_a_file_is_named(settings, name):
+    path = session_file_of(make_context(0, **settings))
+    assert (path and str(path)) == name

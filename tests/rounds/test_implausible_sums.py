@@ -1,0 +1,58 @@
+"""A poisoned sum ends as a failed sum of its round: charged, recorded, without a step of the model."""
+
+from typing import cast
+
+import numpy as np
+import pytest
+from flwr.serverapp import Grid
+
+from conf.load import load
+from gdpfed.clients.update import update_steps
+from gdpfed.runs.records import read_rounds
+from gdpfed.simulation import simulate
+from server_app.train import train
+from testing.small_runs import SMALL, final_model, grid_for
+
+NUM_CLIENTS, POISONER, POISONED_ROUND = 8, 3, 1
+
+
+def poisoned_steps(order, theta, encoding, client_id, *own_data):
+    """One client adds 1e9 steps to each coordinate of its update, in one round."""
+    steps = update_steps(order, theta, encoding, client_id, *own_data)
+    return steps + 10**9 * (client_id == POISONER and order.round_index == POISONED_ROUND)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "secagg"),
+    [("process", "pairwise"), ("process", "off"), ("flower", "pairwise"), ("flower", "off")],
+)
+def test_a_poisoned_sum_is_refused_and_the_run_goes_on(fleet, secagg, tmp_path, monkeypatch):
+    for module in ("gdpfed.clients.update", "gdpfed.simulation.sequential"):
+        monkeypatch.setattr(f"{module}.update_steps", poisoned_steps)
+    monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])
+    config = load(
+        [
+            *SMALL,
+            f"dataset.num_clients={NUM_CLIENTS}",
+            "privacy.sampling_rate=1",
+            "method=dp_fedavg",
+            "simulation.engine=sequential",
+            "simulation.workers=1",
+            f"secagg={secagg}",
+            f"run.directory={tmp_path / 'run'}",
+        ]
+    )
+    if fleet == "flower":
+        train(cast("Grid", grid_for(config)), config, "test run")
+    else:
+        simulate(config, make_observers=lambda *each: [])
+    records = read_rounds(tmp_path / "run")
+    failed = records[POISONED_ROUND]
+    assert [bool(each.failures) for each in records] == [False, True, False]
+    (reason,) = failed.failures.values()
+    assert reason.startswith("the sum's ")
+    assert "no honest sum" in reason
+    assert failed.survivors == [0]
+    assert (failed.accuracy, failed.loss) == (records[0].accuracy, records[0].loss)
+    assert np.array(failed.spent_epsilon, float).min() > np.array(records[0].spent_epsilon, float).max()
+    assert np.isfinite(final_model(tmp_path / "run")).all()
