@@ -204,6 +204,21 @@ class Encoding:
             raise EncodingError(f"steps are int64[{self.dimension}], got {kind(steps)}")
         return steps.astype(np.uint32)
 
+    def is_encoded(self, residues: NDArray[np.uint32]) -> bool:
+        """Whether residues of 32 bits, uint32[d], are what `encode` can give: an update in clear, unnoised.
+
+        Its norm is at most C, exactly, or without clipping every coordinate within `coordinate_limit`.
+        """
+        steps = residues.view(np.int32).astype(np.int64)
+        if int(np.abs(steps).max()) > self.coordinate_limit:
+            return False
+        if math.isinf(self.clipping_norm):
+            return True
+        # The norm in floats keeps the exact one below from overflowing.
+        if norm(steps.astype(np.float64)) ** 2 > 2.0 * self.norm_limit_squared:
+            return False
+        return _squared_norm(steps) <= self.norm_limit_squared
+
     def decode(self, residues: NDArray[np.uint32]) -> NDArray[np.float64]:
         """The centred value of each residue, in [-2**(b-1), 2**(b-1)), times the grid: float64[d]."""
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
@@ -228,15 +243,18 @@ class Encoding:
     def _check_integer_norm(self, steps: Integers) -> None:
         if math.isinf(self.clipping_norm):
             return
-        # No chunk overflows int64: the float check bounds |z|**2 by little more than 2**62.
-        squared = sum(
-            int(np.dot(chunk, chunk)) for chunk in (steps[i : i + CHUNK] for i in range(0, len(steps), CHUNK))
-        )
+        squared = _squared_norm(steps)
         if squared > self.norm_limit_squared:
             raise EncodingError(
                 f"rounded, the update's squared norm is {squared} steps, above "
                 f"{self.norm_limit_squared}: clip to clip_bound {self.clip_bound:.9g}"
             )
+
+
+def _squared_norm(steps: Integers) -> int:
+    """|z|**2, exact while each chunk's is below 2**63: the float norm, checked before, sees to that."""
+    chunks = (steps[start : start + CHUNK] for start in range(0, len(steps), CHUNK))
+    return sum(int(np.dot(chunk, chunk)) for chunk in chunks)
 
 
 def _check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, bits: int) -> None:

@@ -5,6 +5,7 @@ Clients send their clipped updates without noise, and the server adds that of th
 
 from collections.abc import Mapping, Sequence
 from logging import WARNING
+from math import isinf
 
 import numpy as np
 import numpy.typing as npt
@@ -22,24 +23,39 @@ from server_app.stage_records import answered_bytes, stage_record
 def sum_plain(
     exchanger: Exchanger, sums: Sequence[PreparedSum], training: Mapping[int, RecordDict], run_name: str
 ) -> dict[str, ClientSum]:
-    """Every sum without masks in one exchange: the same encoding, law of the noise and dropouts."""
-    owner, contents = {}, {}
+    """Every sum without masks in one exchange: the same encoding, law of the noise and dropouts.
+
+    Here the server sees whose update is none within its bound, and leaves it out.
+    """
+    owner: dict[int, PreparedSum] = {}
+    contents: dict[int, RecordDict] = {}
     for each in sums:
         record = stage_record(each.parameters.to_bytes(), run_name, each.order.round_index)
         for client_id in each.clients:
-            owner[client_id] = each.name
+            owner[client_id] = each
             contents[client_id] = RecordDict({PLAIN: record, **training[client_id]})
     answers = exchanger.exchange(contents) if contents else {}
     totals = {each.name: np.zeros(each.parameters.dimension, np.uint32) for each in sums}
     arrived = dict.fromkeys(totals, 0)
     for client_id, data in answered_bytes(answers, PLAIN).items():
-        name = owner[client_id]
-        if len(data) != totals[name].nbytes:
-            log(WARNING, "client %d left in stage %s: no update of the right size", client_id, PLAIN)
+        asked = owner[client_id]
+        update = _update(asked, client_id, data)
+        if update is None:
+            log(WARNING, "client %d left in stage %s: no update within its bound", client_id, PLAIN)
         else:
-            totals[name] += np.frombuffer(data, dtype="<u4")
-            arrived[name] += 1
+            totals[asked.name] += update
+            arrived[asked.name] += 1
     return {each.name: _noised(each, totals[each.name], arrived[each.name]) for each in sums}
+
+
+def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
+    """One client's residues; None where they are no update of its own bound."""
+    encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
+    own = encoding if isinf(norm) else encoding.clipped_to(norm)
+    if len(data) != 4 * encoding.dimension:
+        return None
+    residues = np.frombuffer(data, dtype="<u4").astype(np.uint32)
+    return residues if own.is_encoded(residues) else None
 
 
 def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], num_updates: int) -> ClientSum:

@@ -235,3 +235,20 @@ def test_masked_sum_decodes_to_the_plain_sum(clipping_norm: float) -> None:
         joined.vectors[client_id] = encoding.encode(updates[client_id])
     total = encoding.decode(joined.run().total)
     assert np.abs(total - sum(updates.values())).max() <= 6 * encoding.grid / 2 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("clipping_norm", [1.0, np.inf])
+def test_an_update_in_clear_is_known_by_its_norm(clipping_norm: float) -> None:
+    encoding = Encoding.for_sum(
+        num_contributors=4, dimension=40, clipping_norm=clipping_norm, noise_multiplier=0.0
+    )
+    update = np.random.default_rng(5).standard_normal(40)
+    update *= min(encoding.clip_bound, 1.0) / np.linalg.norm(update)
+    steps = encoding.encode(update)
+    assert encoding.is_encoded(encoding.to_residues(steps))
+    assert encoding.is_encoded(encoding.to_residues(-steps))
+    steps[3] += encoding.coordinate_limit + 1
+    assert not encoding.is_encoded(encoding.to_residues(steps))
+    twice = encoding.is_encoded(encoding.to_residues(2 * encoding.encode(update)))
+    assert twice == (clipping_norm == np.inf)
+    assert not encoding.is_encoded(np.full(40, 2**31, dtype=np.uint32))
