@@ -180,11 +180,17 @@ def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
             count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in releases
         )
         return float(dp.get_epsilon_gaussian(inverse**-0.5, delta))
+    return float(_losses(tuple(releases), grid).get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=8)
+def _losses(releases: tuple[tuple[SampledSums, int], ...], grid: float) -> Any:
+    """The privacy losses of releases together, kept since many figures are asked of the same ones."""
     parts = (
         _one_round(sums.charged_multiplier, sums.sampling_rate, sums.adjacency, grid).self_compose(count)
         for sums, count in releases
     )
-    return float(reduce(lambda left, right: left.compose(right), parts).get_epsilon_for_delta(delta))
+    return reduce(lambda left, right: left.compose(right), parts)
 
 
 @lru_cache(maxsize=16)

@@ -12,10 +12,12 @@ from rich.table import Table
 from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
 from gdpfed.audit.run_audit import RunAudit, audit_run
 from gdpfed.cli.command import Command, make_console
+from gdpfed.errors import AuditError
 
 EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
-gdpfed audit --node-ledger /state/ledger.json     a client's own ledger, over all its runs"""
+gdpfed audit --node-ledger /state/ledger.json     a client's own ledger, over all its runs
+gdpfed audit --canaries method=gdpfed secagg=off  epsilon as it is measured on simulated runs"""
 RUN_HEADINGS = (
     "group",
     "clients",
@@ -31,18 +33,38 @@ NODE_HEADINGS = ("run", "budget", "delta", "epsilon", "vs server", "updates", "h
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    subject = parser.add_mutually_exclusive_group(required=True)
-    subject.add_argument("run", nargs="?", type=Path, metavar="RUN", help="the directory of a run")
-    subject.add_argument("--node-ledger", type=Path, metavar="FILE", help="the ledger of one node")
+    parser.add_argument(
+        "subject", nargs="*", metavar="RUN", help="the directory of a run; with --canaries overrides of conf/"
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--node-ledger", type=Path, metavar="FILE", help="the ledger of one node")
+    kind.add_argument("--canaries", action="store_true", help="measure epsilon on simulated runs")
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
+    canaries = parser.add_argument_group("with --canaries")
+    canaries.add_argument("--runs", type=int, default=20, help="how many runs to simulate (20)")
+    canaries.add_argument(
+        "--kind",
+        choices=("dirac", "random", "crafted"),
+        default="dirac",
+        help="a coordinate for each canary (dirac), or vectors among clients that train",
+    )
+    canaries.add_argument("--confidence", type=float, default=0.95, help="of all figures together (0.95)")
+    canaries.add_argument("--output", type=Path, metavar="DIR", help="write the figures and a picture there")
 
 
 def _execute(options: argparse.Namespace) -> int:
+    if options.canaries:
+        # Simulating needs torch, which the other audits can do without.
+        from gdpfed.cli.canaries import measure_canaries
+
+        return measure_canaries(options)
+    if (options.node_ledger is None) != (len(options.subject) == 1) or len(options.subject) > 1:
+        raise AuditError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
     audit: RunAudit | NodeAudit
     if options.node_ledger is not None:
         audit = audit_node_ledger(options.node_ledger)
     else:
-        audit = audit_run(options.run)
+        audit = audit_run(Path(options.subject[0]))
     if options.json:
         print(
             json.dumps(
@@ -135,7 +157,9 @@ COMMAND = Command(
     help="compute the privacy statement of a run a second time",
     description=(
         "Read a run's files, or a node's own ledger, compute every figure anew without the code that made "
-        "them, and say whether every budget held. Exit status 0: it did and the files agree; 1: not."
+        "them, and say whether every budget held. Or, with --canaries, simulate runs in which known vectors "
+        "are hidden, and measure how well what comes out tells who was there. Exit status 0: the statement "
+        "held; 1: not."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,

@@ -60,6 +60,16 @@ def update_steps(
         rng=batch_generator(order, client_id),
         device=choose_device(order.device),
     )
+    return contribution_steps(order, update, encoding)
+
+
+def contribution_steps(
+    order: TrainingOrder, update: torch.Tensor, encoding: Encoding
+) -> npt.NDArray[np.int64]:
+    """Weigh an update of shape (d,), clip it to the client's own bound, and encode it in integer steps.
+
+    Raises EncodingError for a clipping norm that is none of this sum's.
+    """
     own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
     return encoded_anyway(order.weight * update, own)
 

@@ -7,7 +7,7 @@ import torch
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
-from gdpfed.simulation.batched_encoding import clipped_steps
+from gdpfed.simulation.batched_encoding import contributions_steps
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum
@@ -79,6 +79,4 @@ class BatchedEngine(Engine):
             raise OrderError(f"the order's work is {order.work!r}; the batched engine computes update")
         batches = Batches.draw(order, clients)
         updates = self._training.updates(theta, order.training, self._examples, batches)
-        if cohort.parts:
-            updates *= updates.new_tensor(cohort.weights(clients))[:, None]
-        return clients, clipped_steps(updates, cohort.encodings(clients))
+        return clients, contributions_steps(updates, cohort, clients)

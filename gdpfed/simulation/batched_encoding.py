@@ -5,7 +5,15 @@ from collections.abc import Sequence
 
 import torch
 
+from gdpfed.simulation.engine import Cohort
 from secagg import Encoding
+
+
+def contributions_steps(updates: torch.Tensor, cohort: Cohort, clients: Sequence[int]) -> torch.Tensor:
+    """Weigh, clip and round the updates of some of a cohort's clients, shape (clients, d); overwritten."""
+    if cohort.parts:
+        updates *= updates.new_tensor(cohort.weights(clients))[:, None]
+    return clipped_steps(updates, cohort.encodings(clients))
 
 
 def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""Epsilon measured: canaries in a simulated run, what is revealed of them, and what that proves."""

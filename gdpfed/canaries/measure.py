@@ -1,0 +1,208 @@
+"""Measure epsilon: simulate runs with canaries, score what they reveal, and bound epsilon from below."""
+
+import secrets
+import tempfile
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config, SecAggConfig
+from gdpfed.canaries.canary import Canaries, Kind, choose_clients, dirac_directions, random_directions
+from gdpfed.canaries.engine import CanaryEngine
+from gdpfed.canaries.figures import Measured, measured
+from gdpfed.canaries.seen import ResultSeen, Seen, SeenModels, WatchedFleet
+from gdpfed.errors import ConfigError
+from gdpfed.learning.evaluate import Evaluation
+from gdpfed.learning.models import flatten
+from gdpfed.methods.base import Theta
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.simulation.choice import choose_engine
+from gdpfed.simulation.engine import Cohort, Engine
+from secagg import Encoding
+
+MOST_DENSE_CANARIES = 1000
+CRAFTED_AGAINST = 64
+MakeFleet = Callable[[SecAggConfig, str, Engine, ResultSeen], WatchedFleet]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to measure.
+
+    Attributes:
+        kind: ``dirac`` (coordinates of their own, nobody else trains), ``random`` (unit vectors among clients
+            that train), ``crafted`` (as random, without what the others' updates have of them).
+        num_runs: runs of the whole plan, each with new coins.
+        confidence: of all figures of the measurement together.
+        share: of the clients that are canaries, where the others train.
+        marks: after how many points in the run's rounds to measure.
+    """
+
+    kind: Kind = "dirac"
+    num_runs: int = 10
+    confidence: float = 0.95
+    share: float = 0.25
+    marks: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ConfigError(f"canaries of kind {self.kind!r}: there are {', '.join(get_args(Kind))}")
+        if self.num_runs < 1:
+            raise ConfigError(f"{self.num_runs} runs measure nothing: give at least 1")
+        if not 0.5 < self.confidence < 1.0:
+            raise ConfigError(f"a confidence of {self.confidence}: give one between 0.5 and 1")
+        if not 0.0 < self.share <= 1.0:
+            raise ConfigError(f"a share of {self.share} of the clients: give one above 0 and at most 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """All figures, and how they were made.
+
+    Attributes:
+        budgets: of the groups.
+        delta: of every figure.
+        unit: whose presence the figures are about.
+        sums_revealed: in all runs.
+    """
+
+    method: str
+    settings: Settings
+    budgets: tuple[float, ...]
+    delta: float
+    unit: str
+    num_rounds: int
+    sums_revealed: int
+    figures: tuple[Measured, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was measured, and nothing above what is stated."""
+        return self.sums_revealed > 0 and all(figure.held for figure in self.figures)
+
+    @property
+    def final(self) -> list[Measured]:
+        """The figures after the last round."""
+        return [figure for figure in self.figures if figure.rounds == self.num_rounds]
+
+
+def measure(
+    config: Config,
+    settings: Settings,
+    *,
+    make_fleet: MakeFleet = WatchedFleet,
+    announce: Callable[[int], None] = lambda runs: None,
+) -> Measurement:
+    """Simulate runs of a configuration with canaries, and bound epsilon from below.
+
+    Args:
+        config: of the run, as for training it; nothing is written into its directory.
+        settings: how to measure.
+        make_fleet: what sums; another one than the simulation's is for tests.
+        announce: is told how many runs are done.
+
+    Raises:
+        ConfigError, PrivacyError, LearningError, RunError: input that cannot be used or measured.
+    """
+    if config.run.resume:
+        raise ConfigError(f"run.resume={config.run.resume} cannot be measured: leave it out")
+    prepared = PreparedRun.of(config)
+    plan = prepared.method.plan
+    if not plan.private:
+        raise ConfigError(
+            f"method={prepared.method.name} promises no privacy, so there is no epsilon to measure: choose a "
+            "private method"
+        )
+    runs = []
+    with tempfile.TemporaryDirectory(prefix="gdpfed-canaries-") as folder:
+        for number in range(settings.num_runs):
+            runs.append(_one_run(prepared, settings, Path(folder) / str(number), make_fleet))
+            announce(number + 1)
+    num_rounds = plan.num_rounds
+    marks = sorted({max(1, round(num_rounds * k / settings.marks)) for k in range(1, settings.marks + 1)})
+    figures = measured(runs, plan, marks, 1 - settings.confidence, independent=settings.kind == "dirac")
+    return Measurement(
+        method=prepared.method.name,
+        settings=settings,
+        budgets=tuple(group.epsilon for group in plan.groups),
+        delta=plan.delta,
+        unit=plan.unit,
+        num_rounds=num_rounds,
+        sums_revealed=sum(len(seen.sums) for seen in runs),
+        figures=tuple(figures),
+    )
+
+
+def _one_run(prepared: PreparedRun, settings: Settings, path: Path, make_fleet: MakeFleet) -> Seen:
+    """Run the whole plan once, in a directory of its own, with coins of the operating system."""
+    config = prepared.config
+    ours = replace(
+        prepared,
+        method=deepcopy(prepared.method),
+        path=path,
+        name=secrets.token_hex(16),
+        evaluate_model=lambda theta: Evaluation(0.0, 0.0),
+    )
+    others = None
+    if settings.kind != "dirac":
+        others, _ = choose_engine(config.simulation, prepared.task, config.run.device)
+    plan, theta = prepared.method.plan, _initial_model(prepared)
+    canaries = _canaries(prepared, settings, others)
+    engine = CanaryEngine(canaries, others, many_at_once=config.simulation.engine != "sequential")
+    seen = Seen(plan, canaries, theta)
+    with (
+        make_fleet(config.secagg, f"canaries {ours.name}", engine, seen.add_sum) as fleet,
+        ours.open(fleet, lambda run, announce: [SeenModels(seen)], lambda line: None) as run,
+    ):
+        for _ in run.rounds():
+            pass
+    return seen
+
+
+def _canaries(prepared: PreparedRun, settings: Settings, others: Engine | None) -> Canaries:
+    generator = np.random.default_rng(secrets.randbits(128))
+    plan, theta = prepared.method.plan, _initial_model(prepared)
+    if settings.kind == "dirac":
+        clients, groups = choose_clients(plan, len(theta), generator)
+        directions = dirac_directions(len(clients), len(theta), generator)
+    else:
+        most = min(MOST_DENSE_CANARIES, int(settings.share * plan.num_clients))
+        clients, groups = choose_clients(plan, most, generator)
+        avoid = None
+        if settings.kind == "crafted" and others is not None:
+            avoid = _updates_of_others(prepared, others, clients)
+        directions = random_directions(len(clients), len(theta), generator, avoid)
+    if not len(clients):
+        raise ConfigError(
+            f"{plan.num_clients} clients in {len(plan.groups)} groups leave no canary: use more clients, or "
+            "a larger share"
+        )
+    present = generator.random(len(clients)) < 0.5
+    return Canaries(clients, groups, present, directions, plan.adjacency)
+
+
+def _updates_of_others(
+    prepared: PreparedRun, engine: Engine, canaries: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """The updates of some clients that are no canaries, from the initial model, shape (clients, d)."""
+    plan, theta = prepared.method.plan, _initial_model(prepared)
+    clients = np.setdiff1d(np.arange(plan.num_clients), canaries)[:CRAFTED_AGAINST].tolist()
+    if not clients:
+        return np.zeros((0, len(theta)))
+    encoding = Encoding.for_sum(
+        num_contributors=len(clients),
+        dimension=len(theta),
+        clipping_norm=plan.clipping_norm,
+        noise_multiplier=1.0,
+    )
+    found = [steps for _, steps in engine.updates(prepared.order, theta, Cohort(clients, encoding))]
+    return np.concatenate(found).astype(np.float64)
+
+
+def _initial_model(prepared: PreparedRun) -> Theta:
+    return flatten(prepared.task.build_model())

@@ -1,0 +1,110 @@
+"""Scores: the higher, the more what was revealed looks as if a canary had been present.
+
+Each function sees what one kind of observer sees, up to a round, and returns one number a canary, nan for a
+canary that says nothing to this observer. Any function of what is revealed gives a valid bound; these give
+tight ones.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.canaries.bounds import Scores
+from gdpfed.canaries.seen import RevealedSum, Seen
+from gdpfed.privacy.plan import Stretch
+
+Score = Callable[[Seen, int], Scores]
+
+# Differences of sums are compared on so many canaries, to find the two that are most alike.
+MOST_COMPARED = 64
+
+
+def likelihood_ratio(seen: Seen, rounds: int) -> Scores:
+    """Of all sums, for who does not know the cohorts: the sum over them of the log likelihood ratio.
+
+    With x the projection over C_m and s = sigma_m, a sum tells log(1 - q + q exp((2 x - 1) / (2 s^2))) for
+    presence against absence. It is the best test where nothing else moves the projection (Neyman, Pearson).
+    Sums that do not concern a group are left out.
+    """
+    canaries = seen.canaries
+    total = np.zeros(len(canaries.clients))
+    for revealed in _up_to(seen, rounds):
+        for group in revealed.groups:
+            stretch = seen.plan.groups[group].stretch(revealed.round_index)
+            ours = canaries.groups == group
+            total[ours] += _log_ratio(revealed, stretch, ours, canaries.adjacency == "replace_one")
+    return total
+
+
+def _log_ratio(revealed: RevealedSum, stretch: Stretch, ours: npt.NDArray[np.bool_], opposed: bool) -> Scores:
+    x = revealed.projections[ours] / stretch.clipping_norm
+    variance = (max(revealed.noise_stddev, 1e-9) / stretch.clipping_norm) ** 2
+    rate = np.float64(stretch.sampling_rate)
+    with np.errstate(divide="ignore"):
+        drawn, missed = np.log(rate), np.log1p(-rate)
+    present = np.logaddexp(missed, drawn + (2 * x - 1) / (2 * variance))
+    opposite = np.logaddexp(missed, drawn + (-2 * x - 1) / (2 * variance)) if opposed else 0.0
+    return np.asarray(present - opposite)
+
+
+def most_alike(seen: Seen, rounds: int) -> Scores:
+    """Of two sums, in units of their noise: how far apart they are in a canary's direction.
+
+    The two are those that lie closest together over all canaries. Noise that was drawn twice from one seed
+    cancels there, and leaves the canaries that are in one of the two.
+    """
+    sums = [each for each in _up_to(seen, rounds) if each.noise_stddev > 0]
+    if len(sums) < 2:
+        return np.full(len(seen.canaries.clients), np.nan)
+    scaled = np.stack([each.projections / each.noise_stddev for each in sums])
+    compared = scaled[:, :MOST_COMPARED]
+    first, second = np.triu_indices(len(sums), k=1)
+    gaps = np.median(np.abs(compared[first] - compared[second]), axis=1)
+    best = int(np.argmin(gaps))
+    return np.asarray(np.abs(scaled[first[best]] - scaled[second[best]]))
+
+
+def known_cohorts(seen: Seen, rounds: int, participations: int) -> Scores:
+    """Of the sums that a canary is in, for who knows the cohorts: projections over C_m sigma_m^2, added.
+
+    Of a canary the first ``participations`` rounds count in which it was asked, so that the same figure is
+    stated for all; nan for canaries that were asked in fewer.
+    """
+    canaries = seen.canaries
+    total, taken = np.zeros(len(canaries.clients)), np.zeros(len(canaries.clients), dtype=np.int64)
+    for index in range(rounds):
+        sums = [each for each in seen.sums if each.round_index == index]
+        asked = np.zeros(len(taken), dtype=bool)
+        for revealed in sums:
+            counted = revealed.asked & (taken < participations)
+            for group in np.unique(canaries.groups[counted]).tolist():
+                stretch = seen.plan.groups[group].stretch(index)
+                ours = counted & (canaries.groups == group)
+                weight = stretch.clipping_norm / max(revealed.noise_stddev, 1e-9) ** 2
+                total[ours] += weight * revealed.projections[ours]
+            asked |= revealed.asked
+        taken += asked
+    return np.where(taken >= participations, total, np.nan)
+
+
+def released_model(seen: Seen, rounds: int) -> Scores:
+    """Of the released model alone: how far it went in a canary's direction.
+
+    For random unit vectors this is the cosine of Andrew et al., arXiv:2302.03098, up to the model's length.
+    """
+    if rounds > len(seen.models):
+        return np.full(len(seen.canaries.clients), np.nan)
+    return seen.models[rounds - 1]
+
+
+def participations_of(seen: Seen, rounds: int) -> npt.NDArray[np.int64]:
+    """In how many rounds each canary was asked in a sum that came out, shape (m,)."""
+    asked = np.zeros((rounds, len(seen.canaries.clients)), dtype=bool)
+    for revealed in _up_to(seen, rounds):
+        asked[revealed.round_index] |= revealed.asked
+    return np.asarray(asked.sum(axis=0))
+
+
+def _up_to(seen: Seen, rounds: int) -> list[RevealedSum]:
+    return [each for each in seen.sums if each.round_index < rounds]

@@ -1,0 +1,110 @@
+"""``gdpfed audit --canaries``: measure epsilon on simulated runs, and compare it with what is stated."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from conf.load import load
+from gdpfed.canaries.measure import Measurement, Settings, measure
+from gdpfed.canaries.picture import epsilon_over_rounds
+from gdpfed.cli.command import make_console
+from gdpfed.errors import ReportError
+
+MARKS_IN_PICTURE = 8
+SEEN_BY = {"sums": "all sums", "server": "server", "model": "last model"}
+JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
+
+
+def measure_canaries(options: argparse.Namespace) -> int:
+    """Carry out the command; exit status 0 where nothing above what is stated was measured, else 1."""
+    config = load(options.subject)
+    settings = Settings(
+        kind=options.kind,
+        num_runs=options.runs,
+        confidence=options.confidence,
+        marks=1 if options.output is None else MARKS_IN_PICTURE,
+    )
+    if options.output is not None:
+        _make_folder(options.output)
+    console = Console(stderr=True) if options.json else make_console()
+    with Progress(
+        TextColumn("simulated runs"),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=settings.num_runs)
+        measurement = measure(config, settings, announce=lambda done: progress.update(task, completed=done))
+    if options.output is not None:
+        (options.output / JSON_FILE).write_text(_as_json(measurement), encoding="utf-8")
+        epsilon_over_rounds(measurement, options.output / PICTURE_FILE)
+    if options.json:
+        print(_as_json(measurement))
+    else:
+        _show(console, measurement, options.output)
+    return 0 if measurement.passed else 1
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(
+            f"--output {folder} cannot be made ({error.strerror}): name another folder"
+        ) from None
+
+
+def _as_json(measurement: Measurement) -> str:
+    figures = [asdict(each) | {"held": each.held} for each in measurement.figures]
+    whole = asdict(measurement) | {"figures": figures, "passed": measurement.passed}
+    return json.dumps(whole, indent=2, allow_nan=False)
+
+
+def _show(console: Console, measurement: Measurement, output: Path | None) -> None:
+    settings = measurement.settings
+    console.print(
+        f"{measurement.method}: {settings.num_runs} simulated runs of {measurement.num_rounds} rounds, "
+        f"{settings.kind} canaries, {measurement.sums_revealed} sums revealed",
+        highlight=False,
+    )
+    table = Table(
+        title=f"epsilon at delta {measurement.delta:.3g}, per {measurement.unit}", title_justify="left"
+    )
+    for heading in ("group", "seen by", "stated", "measured", "of it", "any law", "canaries", "held"):
+        table.add_column(heading, justify="left" if heading == "seen by" else "right")
+    for each in measurement.final:
+        seen_by = SEEN_BY[each.view]
+        table.add_row(
+            str(each.group),
+            seen_by if each.participations is None else f"{seen_by}, K={each.participations}",
+            f"{each.stated:.3g}",
+            f"{each.measured:.3g}",
+            f"{100 * each.measured / each.stated:.0f} %",
+            f"{each.any_law:.3g}",
+            str(each.num_canaries),
+            "yes" if each.held else "NO",
+        )
+    console.print(table)
+    console.print(
+        f"measured: less is ruled out, with confidence {100 * settings.confidence:g} % of all figures. Far "
+        "below what is stated it says that the test was weak (give more --runs), not that privacy is better. "
+        "any law: the same without the shape of the plan's losses.",
+        highlight=False,
+    )
+    if output is not None:
+        console.print(f"The figures and a picture are in {output}", soft_wrap=True, highlight=False)
+    if not measurement.sums_revealed:
+        console.print("No sum was revealed, so nothing was measured. The statement is NOT confirmed.")
+    elif measurement.passed:
+        console.print("Nothing above what is stated was measured.")
+    else:
+        console.print("More was measured than is stated: the statement does NOT hold.")

@@ -1,0 +1,55 @@
+"""Programs that do not do what they state: each is found, at the confidence that users measure with.
+
+docs/privacy.md says with what power, by the command that measured it.
+"""
+
+import numpy as np
+import pytest
+
+import gdpfed.clients.update as node
+import gdpfed.simulation.joined_sessions as sessions
+from gdpfed.canaries.seen import WatchedFleet
+from secagg import ClientSession
+from testing.broken_programs import FAULTS, broken
+from tests.canaries.small_measurements import FEW, MANY, measured
+
+USUALLY = 0.95
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault):
+    with broken(fault):
+        measurement = measured(MANY, runs=4 if "twice" in fault else 2, confidence=USUALLY)
+    assert not measurement.passed
+    assert max(figure.scale for figure in measurement.final) > 1
+
+
+def test_a_node_that_does_not_clip_is_found(monkeypatch):
+    """Without its clip an update is not even encoded, so both checks are taken away."""
+
+    def rounded(update, encoding):
+        return (update / encoding.grid).round().long().numpy()
+
+    monkeypatch.setattr(node, "encoded_anyway", rounded)
+    measurement = measured([*MANY, "dataset.num_rounds=3", "simulation.engine=sequential"], runs=1)
+    assert not measurement.passed
+
+
+def test_clients_that_add_no_noise_under_masks_are_found(monkeypatch):
+    """A session refuses noise that is none, so both are taken away."""
+
+    def silent(order, parameters, num_contributors):
+        return np.zeros(parameters.dimension, dtype=np.int64)
+
+    monkeypatch.setattr(sessions, "own_noise", silent)
+    monkeypatch.setattr(ClientSession, "_check_noise", lambda self, noise: None)
+    measurement = measured([*FEW, "method=dp_fedavg"], runs=3, confidence=USUALLY)
+    assert measurement.sums_revealed > 0
+    assert not measurement.passed
+
+
+def test_a_run_that_reveals_nothing_confirms_nothing(monkeypatch):
+    monkeypatch.setattr(WatchedFleet, "sum_wave", lambda self, sums, upcoming: {})
+    measurement = measured([*FEW, "method=dp_fedavg"], runs=1)
+    assert measurement.sums_revealed == 0
+    assert not measurement.passed
