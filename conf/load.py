@@ -29,6 +29,15 @@ from conf.schema import (
 )
 from gdpfed.errors import ConfigError
 
+PATHS = (
+    "dataset.path",
+    "run.directory",
+    "run.resume",
+    "secagg.roster_file",
+    "secagg.consortium_key",
+    "run.mlflow",
+)
+
 
 def _register_schema(methods: Mapping[str, type[MethodConfig]]) -> None:
     store = ConfigStore.instance()
@@ -85,6 +94,28 @@ def _is_choice(override: str) -> bool:
     return option in options(group)
 
 
+def hydra_string(text: str) -> str:
+    """A quoted value in Hydra's override grammar."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _with_quoted_path(override: str) -> str:
+    """Quote the value of a path, which may hold what has a meaning in Hydra's grammar, as ~ and commas do.
+
+    Raises:
+        ConfigError: the home directory of nobody.
+    """
+    key, equals, value = override.partition("=")
+    if key not in PATHS or not value or value == "null" or value[0] in "'\"" or "${" in value:
+        return override
+    try:
+        Path(value).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{override}: there is no user of that name here, write the whole path") from None
+    return f"{key}{equals}{hydra_string(value)}"
+
+
 def _check_form(overrides: Sequence[str]) -> None:
     """Refuse what Hydra would take but this configuration has no use for."""
     for override in overrides:
@@ -128,6 +159,7 @@ def load(overrides: Sequence[str] = ()) -> Config:
     methods = method_configs()
     _register_schema(methods)
     _check_form(overrides)
+    overrides = [_with_quoted_path(override) for override in overrides]
     try:
         config = cast("Config", OmegaConf.to_object(_compose(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
@@ -137,6 +169,8 @@ def load(overrides: Sequence[str] = ()) -> Config:
     if renamed or methods.get(name) is not type(config.method):
         raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
     config.validate()
+    if config.privacy.planned_groups is not None:
+        config.method.settle(config.privacy.planned_groups)
     return config
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from conf.limits import require_limits
 from gdpfed.errors import ConfigError
 
 RENYI_ORDERS = ("auto", "fine", "whole")
@@ -76,9 +77,7 @@ class DatasetConfig:
     momentum: float = 0.0
 
     def validate(self) -> None:
-        for key in ("num_clients", "num_rounds"):
-            value = getattr(self, key)
-            require(value >= 1, f"dataset.{key}={value} must be at least 1")
+        require_limits("dataset", self)
         _require_training("dataset", self)
         require(
             self.partition in PARTITIONS,
@@ -113,9 +112,6 @@ class DatasetConfig:
         )
 
     def _validate_source(self) -> None:
-        for key in ("image_size", "sequence_length", "min_characters", "test_stride"):
-            value = getattr(self, key)
-            require(value is None or value >= 1, f"dataset.{key}={value} must be at least 1")
         require(
             self.channels in (None, 1, 3), f"dataset.channels={self.channels} must be 1 (grey) or 3 (RGB)"
         )
@@ -134,17 +130,14 @@ class TrainingConfig:
     momentum: float = MISSING
 
     def validate(self) -> None:
+        require_limits("training", self)
         _require_training("training", self)
 
 
 def _require_training(group: str, settings: DatasetConfig | TrainingConfig) -> None:
     """Check the settings of local training, as recommended or as chosen."""
-    for key in ("local_steps", "batch_size"):
-        value = getattr(settings, key)
-        require(value >= 1, f"{group}.{key}={value} must be at least 1")
-    for key, high in (("learning_rate", 1e6), ("learning_rate_decay", 1)):
-        value = getattr(settings, key)
-        require(0 < value <= high, f"{group}.{key}={value} must be in (0, {high:g}]")
+    decay = settings.learning_rate_decay
+    require(0 < decay <= 1, f"{group}.learning_rate_decay={decay} must be in (0, 1]")
     momentum = settings.momentum
     require(0 <= momentum < 1, f"{group}.momentum={momentum} must be in [0, 1)")
 
@@ -156,16 +149,16 @@ class MethodConfig:
     name: str = MISSING
     server_learning_rate: float = 1.0
 
+    def settle(self, num_groups: int) -> None:
+        """Give options that are null, and depend on the number of groups, their values."""
+
     def validate(self) -> None:
         """Check the options; a class that adds some extends this.
 
         Raises:
             ConfigError: one line that names the value and the remedy.
         """
-        require(
-            self.server_learning_rate > 0,
-            f"method.server_learning_rate={self.server_learning_rate} must be positive",
-        )
+        require_limits("method", self)
 
 
 @dataclass
@@ -205,7 +198,15 @@ class PrivacyConfig:
             f"privacy.sampling_rates={rates} is none of auto, paper or one number a group, "
             "as in privacy.sampling_rates=[0.01,0.02,0.03]",
         )
+        require_limits("privacy", self)
         self._validate_budgets()
+
+    @property
+    def planned_groups(self) -> int | None:
+        """How many groups the settings make; None where that is found from the clients' own budgets."""
+        if self.budgets != CLIENTS:
+            return len(self.budgets)
+        return self.num_groups if self.group_edges is None else None
 
     def _validate_budgets(self) -> None:
         require(
@@ -330,9 +331,7 @@ class RunConfig:
     mlflow: str | None = None
 
     def validate(self) -> None:
-        require(self.num_rounds >= 1, f"run.num_rounds={self.num_rounds} must be at least 1")
-        require(self.seed >= 0, f"run.seed={self.seed} must not be negative")
-        require(self.timeout_seconds > 0, f"run.timeout_seconds={self.timeout_seconds} must be positive")
+        require_limits("run", self)
         least = self.minimum_nodes
         require(least is None or least >= 1, f"run.minimum_nodes={least} must be at least 1")
         stop = self.stop_after_round

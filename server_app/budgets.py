@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from logging import WARNING
-from pathlib import Path
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
@@ -16,6 +15,7 @@ from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.directory import saved_client_budgets
+from gdpfed.runs.records import user_path
 from server_app.exchange import failure_of
 from server_app.join import Joined
 from server_app.replies import send_and_receive
@@ -33,7 +33,7 @@ def with_said_budgets(config: Config, joined: Joined) -> Config:
 
     A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for
     each client to say when it is offered the terms. Without a configured delta the plan takes the
-    smallest that a client says, or n**-1.1 if that is smaller.
+    smallest that a client says, or the default of :func:`configured_delta` if that is smaller.
 
     Raises:
         RunError: clients that have no budget of their own.
@@ -46,7 +46,7 @@ def with_said_budgets(config: Config, joined: Joined) -> Config:
             f"no budget of its own: start its node with {NODE_CONFIG}, or set privacy.budgets=[...] for all"
         )
     if config.run.resume is not None:
-        budgets, delta = saved_client_budgets(Path(config.run.resume))
+        budgets, delta = saved_client_budgets(user_path(config.run.resume))
     else:
         budgets = [joined.budgets[client].epsilon for client in range(num_clients)]
         said = min(own.delta for own in joined.budgets.values())

@@ -9,7 +9,8 @@ from flwr.serverapp import Grid
 from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.report.observers import default_observers
-from gdpfed.rounds.run import PreparedRun
+from gdpfed.rounds.run import PreparedRun, path_of
+from gdpfed.runs.paths import require_unused
 from secagg import Roster
 from server_app.attendance import Attendance
 from server_app.budgets import (
@@ -30,9 +31,11 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
 
     Raises:
         ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
-            cannot be used; later only for a file system that refuses.
+            cannot be used; later only for a file system that refuses, and at the end of a run without a sum.
     """
     _refuse_simulated_precision(config)
+    if config.run.resume is None:
+        require_unused(path_of(config))
     waits, num_clients = config.run.timeout_seconds, config.dataset.num_clients
     roster = consortium_roster(config)
     identities = keys_of_clients(roster, num_clients)

@@ -2,6 +2,6 @@
 
 import sys
 
-from gdpfed.cli.app import main
+from gdpfed.cli import main
 
 sys.exit(main())

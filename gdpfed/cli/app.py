@@ -9,6 +9,7 @@ from importlib import import_module
 
 import gdpfed
 from gdpfed.cli.command import OVERRIDES_NOTE, Command
+from gdpfed.cli.interrupt import INTERRUPTED, quiet_interrupt
 from gdpfed.errors import FailedError, InputError
 
 COMMANDS = ("plan", "partition", "run", "simulate", "audit", "report", "reproduce", "identity")
@@ -26,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            return _run(sys.argv[1:] if arguments is None else arguments)
+            with quiet_interrupt():
+                options = _parse(sys.argv[1:] if arguments is None else arguments)
+            return _run(options)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -35,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOBODY_READS
 
 
-def _run(arguments: Sequence[str]) -> int:
-    options = _parse(arguments)
+def _run(options: argparse.Namespace) -> int:
     command: Command = options.command
     try:
         return command.execute(options)
@@ -48,7 +50,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"gdpfed: {str(interrupt) or 'interrupted'}", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

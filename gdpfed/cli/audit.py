@@ -4,14 +4,13 @@ import argparse
 import json
 from dataclasses import asdict
 from math import isinf
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
 from gdpfed.audit.run_audit import RunAudit, audit_run
-from gdpfed.cli.command import Command, make_console
+from gdpfed.cli.command import Command, make_console, user_path
 from gdpfed.errors import AuditError
 
 EXAMPLES = """\
@@ -37,7 +36,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "subject", nargs="*", metavar="RUN", help="the directory of a run; with --canaries overrides of conf/"
     )
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--node-ledger", type=Path, metavar="FILE", help="the ledger of one node")
+    kind.add_argument("--node-ledger", type=user_path, metavar="FILE", help="the ledger of one node")
     kind.add_argument("--canaries", action="store_true", help="measure epsilon on simulated runs")
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     canaries = parser.add_argument_group("with --canaries")
@@ -49,7 +48,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a coordinate for each canary (dirac), or vectors among clients that train",
     )
     canaries.add_argument("--confidence", type=float, default=0.95, help="of all figures together (0.95)")
-    canaries.add_argument("--output", type=Path, metavar="DIR", help="write the figures and a picture there")
+    canaries.add_argument("--output", type=user_path, metavar="DIR", help="write the figures and a picture there")
 
 
 def _execute(options: argparse.Namespace) -> int:
@@ -64,7 +63,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.node_ledger is not None:
         audit = audit_node_ledger(options.node_ledger)
     else:
-        audit = audit_run(Path(options.subject[0]))
+        audit = audit_run(user_path(options.subject[0]))
     if options.json:
         print(
             json.dumps(

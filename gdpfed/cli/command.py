@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 
@@ -30,6 +31,14 @@ class Command:
     examples: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     execute: Callable[[argparse.Namespace], int]
+
+
+def user_path(text: str) -> Path:
+    """A path on the command line; a leading ``~`` is a home directory, also where the shell left it."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
 
 
 def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:

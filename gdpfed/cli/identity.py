@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gdpfed.cli.command import Command
+from gdpfed.cli.command import Command, user_path
 from gdpfed.errors import InputError
 from gdpfed.identities import (
     IdentityError,
@@ -47,11 +47,11 @@ A new client needs a new roster: sign it into a new file, and give it to all."""
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     new = _action(actions, "new", _new, "make an identity, and print its public key")
-    new.add_argument("file", type=Path, metavar="FILE", help="new file for the secret key, mode 0600")
+    new.add_argument("file", type=user_path, metavar="FILE", help="new file for the secret key, mode 0600")
     show = _action(actions, "show", _show, "print the public key of an identity")
-    show.add_argument("file", type=Path, metavar="FILE", help="file that gdpfed identity new made")
+    show.add_argument("file", type=user_path, metavar="FILE", help="file that gdpfed identity new made")
     roster = _action(actions, "roster", _roster, "sign the consortium's roster", ROSTER_EXAMPLES)
-    roster.add_argument("file", type=Path, metavar="OUT", help="new file for the signed roster")
+    roster.add_argument("file", type=user_path, metavar="OUT", help="new file for the signed roster")
     roster.add_argument(
         "--clients",
         nargs="+",
@@ -60,13 +60,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a client's number (its partition-id) and its public key, in hexadecimal or as a file",
     )
     roster.add_argument(
-        "--key", type=Path, required=True, metavar="FILE", help="the consortium's identity, which signs"
+        "--key", type=user_path, required=True, metavar="FILE", help="the consortium's identity, which signs"
     )
     roster.add_argument(
-        "--from", type=Path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
+        "--from", type=user_path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
     )
     verify = _action(actions, "verify", _verify, "check a roster, and print who is in it")
-    verify.add_argument("file", type=Path, metavar="ROSTER", help="file with the signed roster")
+    verify.add_argument("file", type=user_path, metavar="ROSTER", help="file with the signed roster")
     verify.add_argument(
         "--consortium",
         required=True,

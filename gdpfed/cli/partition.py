@@ -1,10 +1,11 @@
 """``gdpfed partition``: show how many examples of which class each client holds."""
 
 import argparse
+import os
 from pathlib import Path
 
 from conf.load import load
-from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.cli.command import Command, add_overrides, make_console, user_path
 from gdpfed.errors import ConfigError
 
 EXAMPLES = """\
@@ -14,24 +15,42 @@ gdpfed partition dataset.partition=dirichlet dataset.dirichlet_alpha=0.3 --outpu
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "dataset=fmnist")
-    parser.add_argument("--output", type=Path, metavar="FILE.png", help="also draw the labels of each client")
+    parser.add_argument(
+        "--output", type=user_path, metavar="FILE.png", help="also draw the labels of each client"
+    )
 
 
 def _execute(options: argparse.Namespace) -> int:
     # Imported here, since torch takes seconds and the other commands leave it to the run's own processes.
+    from gdpfed.learning.weak_data import data_warnings
     from gdpfed.report.partition import draw_partition, holdings, partition_table
     from gdpfed.rounds.run import task_of
 
     picture: Path | None = options.output
-    if picture is not None and (picture.suffix != ".png" or not picture.absolute().parent.is_dir()):
-        raise ConfigError(f"--output={picture} must be a .png file in a directory that exists")
-    held = holdings(task_of(load(options.overrides)))
+    if picture is not None:
+        _check_picture(picture)
+    task = task_of(load(options.overrides))
+    held = holdings(task)
     console = make_console()
     console.print(partition_table(held))
+    for line in data_warnings(task):
+        console.print(line)
     if picture is not None:
         draw_partition(held, picture)
         console.print(f"The picture is in {picture}", soft_wrap=True)
     return 0
+
+
+def _check_picture(path: Path) -> None:
+    """Refuse a picture that cannot be written, before the data is shared out.
+
+    Raises:
+        ConfigError: names the path.
+    """
+    if path.suffix != ".png" or path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"--output={path} must be a .png file in a directory that exists")
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"--output={path}: {path.absolute().parent} is not yours to write in")
 
 
 COMMAND = Command(

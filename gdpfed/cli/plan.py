@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 
 from conf.load import load
+from conf.schema import Config
 from gdpfed.cli.command import Command, add_overrides, make_console
 from gdpfed.cli.show_plan import show_plan
 from gdpfed.errors import ConfigError, PrivacyError
@@ -33,12 +34,27 @@ def _execute(options: argparse.Namespace) -> int:
         _compare(options.overrides, as_json=options.json)
         return 0
     config = load(options.overrides)
+    _check_model(config, options.overrides)
     method = make_method(config)
     if options.json:
         print(json.dumps(method.describe(), indent=2, allow_nan=False))
     else:
         show_plan(make_console(), config, method)
     return 0
+
+
+def _check_model(config: Config, overrides: Sequence[str]) -> None:
+    """Refuse a model that there is not, or options that it does not have, where one is named.
+
+    Models are made of torch, which takes seconds to import, so a data set's own is left to its run.
+
+    Raises:
+        LearningError: names the model or the option.
+    """
+    if any(override.startswith("dataset.model") for override in overrides):
+        from gdpfed.learning.models import check_model
+
+        check_model(config.dataset.model, tuple((config.dataset.model_options or {}).items()))
 
 
 def _compare(overrides: Sequence[str], *, as_json: bool) -> None:
@@ -52,7 +68,7 @@ def _compare(overrides: Sequence[str], *, as_json: bool) -> None:
 def _comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
     fixed = ("method=", "privacy.accountant=")
     common = [override for override in overrides if not override.startswith(fixed)]
-    load(common)
+    _check_model(load(common), common)
     return [
         (
             name,

@@ -1,9 +1,8 @@
 """``gdpfed report``: compare finished runs."""
 
 import argparse
-from pathlib import Path
 
-from gdpfed.cli.command import Command, make_console
+from gdpfed.cli.command import Command, make_console, user_path
 from gdpfed.report.files import tables_of, write_report
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.lines import lines_of
@@ -15,8 +14,10 @@ gdpfed report runs/a --markdown                   tables to paste"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a finished run")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="write report.md, CSV files and pictures")
+    parser.add_argument("runs", nargs="+", type=user_path, metavar="RUN", help="directory of a finished run")
+    parser.add_argument(
+        "--output", type=user_path, metavar="DIR", help="write report.md, CSV files and pictures"
+    )
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
 
 

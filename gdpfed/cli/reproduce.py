@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from conf.experiment import experiments, load_experiment
-from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.cli.command import Command, add_overrides, make_console, user_path
 from gdpfed.experiments.cells import Setting
 from gdpfed.experiments.reproduce import Reproduction, reproduce
 from gdpfed.report.table import Table
@@ -39,7 +39,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs at a time, one core each (default: one a core; on a GPU 1, which then has every core)",
     )
     parser.add_argument(
-        "--output", type=Path, default=OUTPUT, metavar="DIR", help=f"for runs and tables (default {OUTPUT})"
+        "--output",
+        type=user_path,
+        default=OUTPUT,
+        metavar="DIR",
+        help=f"for runs and tables (default {OUTPUT})",
     )
 
 

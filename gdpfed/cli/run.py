@@ -1,15 +1,18 @@
 """``gdpfed run``: train on Flower's simulation backend and follow the rounds."""
 
 import argparse
+import re
 
 from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console
 from gdpfed.cli.show_plan import show_plan
 from gdpfed.launch.simulation_backend import Launch
 from gdpfed.methods import make_method
+from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
 from gdpfed.report.progress import RunProgress
 from gdpfed.runs.formats import check_json_file
-from gdpfed.runs.records import PLAN_FILE, read_rounds, run_path
+from gdpfed.runs.paths import require_unused, with_saved_delta
+from gdpfed.runs.records import PLAN_FILE, WEAK_DATA, read_rounds, run_path
 
 EXAMPLES = """\
 gdpfed run method=dp_fedavg run.seed=1            train in simulation, with a progress bar
@@ -23,13 +26,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     config = load(options.overrides)
     config.secagg.refuse_roster()
-    method = make_method(config)
-    console = make_console()
-    show_plan(console, config, method)
     resuming = config.run.resume is not None
     chosen = config.run.resume or config.run.directory
     directory = run_path(chosen, config.dataset.name, config.method.name)
+    if not resuming:
+        require_unused(directory)
     check_json_file(directory / PLAN_FILE)
+    method = make_method(with_saved_delta(config))
+    console = make_console()
+    show_plan(console, config, method)
+    refuse_skipped(method.plan, config.secagg.minimum_cohort)
     launch = Launch.training(
         options.overrides,
         num_clients=config.dataset.num_clients,
@@ -42,8 +48,10 @@ def _execute(options: argparse.Namespace) -> int:
     with launch, RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
         while launch.running():
             progress.update(read_rounds(directory))
-        launch.check()
+        log = launch.check()
         progress.update(read_rounds(directory))
+    for line in re.findall(WEAK_DATA.format(r"(.+)"), log):
+        console.print(line)
     console.print(f"The run's files are in {directory}", soft_wrap=True)
     return 0
 

@@ -6,6 +6,7 @@ import sys
 from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console
 from gdpfed.cli.show_plan import show_plan
+from gdpfed.learning.weak_data import data_warnings
 from gdpfed.report.progress import RunProgress
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
@@ -25,6 +26,8 @@ def _execute(options: argparse.Namespace) -> int:
     prepared = PreparedRun.of(load(options.overrides))
     console, method = make_console(), prepared.method
     show_plan(console, prepared.config, method)
+    for line in data_warnings(prepared.task):
+        console.print(line)
     budgets = method.plan.budgets
     try:
         with RunProgress(

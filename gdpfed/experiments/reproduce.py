@@ -35,6 +35,9 @@ PLANNED = {"noise": present_noise, "rates": present_rates}
 PICTURES = {"accuracy": accuracy_picture, "convergence": convergence_picture}
 
 
+MOST_SEEDS = 1000
+
+
 @dataclass(frozen=True)
 class Reproduction:
     """One call of ``gdpfed reproduce``.
@@ -61,8 +64,8 @@ class Reproduction:
         Raises:
             ExperimentError: one line that names the value and the remedy.
         """
-        if self.num_seeds < 1:
-            raise ExperimentError(f"--seeds {self.num_seeds} must be at least 1")
+        if not 1 <= self.num_seeds <= MOST_SEEDS:
+            raise ExperimentError(f"--seeds {self.num_seeds} must be from 1 to {MOST_SEEDS}")
         if self.num_jobs is not None and self.num_jobs < 1:
             raise ExperimentError(f"--jobs {self.num_jobs} must be at least 1")
         if (self.num_jobs or 1) > 1 and not can_fork():

@@ -7,8 +7,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from conf.load import hydra_string
 from gdpfed.errors import LaunchError
 from gdpfed.launch.home import HOMES, PROJECT, FlowerHome, last_line
+from gdpfed.runs.paths import require_unused as require_unused
 
 CONNECTION = "federation"
 FAILED_LOG = HOMES / "failed.log"
@@ -57,15 +59,15 @@ class FlowerRun:
             LaunchError: the run failed; its own error line, or the end of the log and where it is kept.
         """
         log = self.home.read(LOG_FILE)
+        if self.log_directory is not None and self.log_directory.is_dir():
+            with (self.log_directory / LOG_FILE).open("a", encoding="utf-8") as file:
+                file.write(log)
         own_errors, errors = _OWN_ERROR.findall(log), _ANY_ERROR.findall(log)
         if own_errors:
             raise LaunchError(own_errors[-1])
         if errors or self._process.returncode != 0:
             FAILED_LOG.write_text(log, encoding="utf-8")
             raise LaunchError(f"{errors[-1] if errors else last_line(log)} (Flower's log: {FAILED_LOG})")
-        if self.log_directory is not None and self.log_directory.is_dir():
-            with (self.log_directory / LOG_FILE).open("a", encoding="utf-8") as file:
-                file.write(log)
         return log
 
 
@@ -107,7 +109,8 @@ def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool
     """The run configuration of a training with its files in ``directory``, a new one or one to continue.
 
     Raises:
-        LaunchError: this is no checkout of the project, or a new run's directory is not empty.
+        LaunchError: this is no checkout of the project.
+        RunError: a new run cannot have this directory.
     """
     if not (PROJECT / "pyproject.toml").is_file():
         raise LaunchError(
@@ -118,17 +121,3 @@ def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool
         require_unused(directory)
     key = "run.resume" if resuming else "run.directory"
     return {"overrides": shlex.join([*overrides, f"{key}={hydra_string(str(directory))}"])}
-
-
-def require_unused(directory: Path) -> None:
-    """Raises LaunchError if a new run cannot have this directory."""
-    if directory.is_dir() and any(directory.iterdir()):
-        raise LaunchError(
-            f"run.directory={directory} is not empty: name another one, or continue with run.resume"
-        )
-
-
-def hydra_string(text: str) -> str:
-    """A quoted value in Hydra's override grammar."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -14,11 +14,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
+from conf.load import hydra_string
 from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import (
     POLL_SECONDS,
     FlowerRun,
-    hydra_string,
     run_command,
     training_config,
     write_connection,

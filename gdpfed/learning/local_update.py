@@ -80,10 +80,8 @@ def draw_batches(
 ) -> list[npt.NDArray[np.int64]]:
     """tau batches that walk through reshuffled passes over the data, as positions in it."""
     size = min(training.batch_size, num_examples)
-    order: list[npt.NDArray[np.int64]] = []
-    while sum(map(len, order)) < training.local_steps * size:
-        order.append(rng.permutation(num_examples))
-    stream = np.concatenate(order)
+    passes = -(-training.local_steps * size // num_examples)
+    stream = np.concatenate([rng.permutation(num_examples) for _ in range(passes)])
     return [stream[step * size : (step + 1) * size] for step in range(training.local_steps)]
 
 

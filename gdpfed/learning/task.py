@@ -80,10 +80,17 @@ class Task:
         """
         return self.load().train.take(self.client_indices(client_id))
 
+    def largest_part(self) -> int:
+        """How many examples a client may hold at most."""
+        return self._partition.largest(self.load())
+
+    @property
+    def _partition(self) -> Partition:
+        return Partition(self.partition, self.num_clients, self.seed, self.dirichlet_alpha)
+
     def client_indices(self, client_id: int) -> npt.NDArray[np.int64]:
         """Their positions in the training split."""
-        split = Partition(self.partition, self.num_clients, self.seed, self.dirichlet_alpha)
-        return split.indices(self.load(), client_id)
+        return self._partition.indices(self.load(), client_id)
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,8 +1,13 @@
 """The methods, one a file: each makes a plan, asks for sums, and computes the next model."""
 
+from dataclasses import replace
+
 import conf.extensions
 from conf.schema import Config
+from gdpfed.errors import PrivacyError
 from gdpfed.methods.base import ClientSum, Method, SumRequest
+from gdpfed.methods.rates import configured_delta
+from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
 from gdpfed.registry import Registry
 
 METHODS: Registry[type[Method]] = conf.extensions.METHODS
@@ -15,7 +20,22 @@ def make_method(config: Config) -> Method:
         ConfigError: an unknown method, or options of another one.
         PrivacyError: a plan that has no valid accounting or that no noise can reach.
     """
-    return METHODS.get(config.method.name).from_config(config)
+    method = METHODS.get(config.method.name)
+    try:
+        return method.from_config(config)
+    except PrivacyError as error:
+        if config.privacy.delta is not None or config.dataset.num_clients >= FEW_CLIENTS:
+            raise
+        usual, larger = configured_delta(config), f"{config.dataset.num_clients**DELTA_EXPONENT:.3g}"
+        try:
+            method.from_config(replace(config, privacy=replace(config.privacy, delta=float(larger))))
+        except PrivacyError:
+            raise error from None
+        raise PrivacyError(
+            f"{error}. There is no such plan with delta {usual:g}, the default for "
+            f"{config.dataset.num_clients} clients, and there is one with privacy.delta={larger}, which "
+            "protects less"
+        ) from None
 
 
 __all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method"]

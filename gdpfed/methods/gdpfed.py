@@ -6,9 +6,8 @@ Each class adds one idea to the one before: noise by group, then rates by group,
 from dataclasses import dataclass
 from typing import ClassVar
 
-from omegaconf import MISSING
-
 from conf.schema import Config, MethodConfig
+from gdpfed.errors import ConfigError
 from gdpfed.methods.base import Method, configured_groups
 from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.top_k import keep_largest
@@ -35,7 +34,18 @@ class GDPFedOpConfig(MethodConfig):
 class GDPFedPlusConfig(GDPFedOpConfig):
     """The options of method=gdpfed_plus: those of gdpfed_op, and k_m / d of every group."""
 
-    keep_fraction: list[float] = MISSING
+    keep_fraction: list[float] | None = None
+
+    def settle(self, num_groups: int) -> None:
+        if self.keep_fraction is None:
+            self.keep_fraction = default_keep_fractions(num_groups)
+
+
+def default_keep_fractions(num_groups: int) -> list[float]:
+    """k_m / d of every group: even steps from 0.7, for the strictest, to 0.9; 0.8 for a single group."""
+    if num_groups == 1:
+        return [0.8]
+    return [round(0.7 + 0.2 * m / (num_groups - 1), 6) for m in range(num_groups)]
 
 
 class GDPFed(Method):
@@ -76,7 +86,20 @@ class GDPFedPlus(GDPFedOp):
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
-        return Weighting.of(plan, config.method.reweighting, config.method.keep_fraction)
+        """Return the weights and the kept fractions; those of the configuration, one a group.
+
+        Raises:
+            ConfigError: another number of fractions than of groups.
+        """
+        fractions = config.method.keep_fraction
+        if fractions is None:
+            fractions = default_keep_fractions(len(plan.groups))
+        if len(fractions) != len(plan.groups):
+            raise ConfigError(
+                f"method.keep_fraction={fractions} has {len(fractions)} entries for {len(plan.groups)} "
+                "groups: give one each, or leave it out"
+            )
+        return Weighting.of(plan, config.method.reweighting, fractions)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
         """Top_k(y_m, k_m) with k_m = round(keep_fraction * d)."""

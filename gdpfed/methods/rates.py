@@ -62,7 +62,7 @@ def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) ->
 
 
 def configured_delta(config: Config) -> float:
-    """delta, by default n**-1.1."""
+    """delta, by default `default_delta` of the number of clients."""
     if config.privacy.delta is not None:
         return config.privacy.delta
     return default_delta(config.dataset.num_clients)

@@ -6,6 +6,8 @@ from numbers import Integral, Real
 
 from gdpfed.errors import PrivacyError
 
+SMALLEST_RATE = 1e-9
+
 
 def require_number(name: str, value: object) -> float:
     """Return `value` as a float; refuse everything that is not a real number, NaN included."""
@@ -25,12 +27,12 @@ def require_positive(name: str, value: object) -> float:
 
 
 def require_rate(name: str, value: object) -> float:
-    """Return `value` if it lies in (0, 1]."""
+    """Return `value` if it lies in (0, 1], and not where the accountants' arithmetic ends."""
     number = require_number(name, value)
     if number > 1.0:
         raise PrivacyError(f"{name} is {value}; that needs more than every client, choose a rate in (0, 1]")
-    if number <= 0.0:
-        raise PrivacyError(f"{name} is {value}; choose a rate in (0, 1]")
+    if number < SMALLEST_RATE:
+        raise PrivacyError(f"{name} is {value}; choose a rate in (0, 1], and at least {SMALLEST_RATE:g}")
     return number
 
 
@@ -38,7 +40,7 @@ def require_delta(value: object) -> float:
     """Return `value` if it lies in (0, 1)."""
     number = require_number("delta", value)
     if not 0.0 < number < 1.0:
-        raise PrivacyError(f"delta is {value}; it must lie in (0, 1), for instance num_clients**-1.1")
+        raise PrivacyError(f"delta is {value}; it must lie in (0, 1), for instance 1e-5")
     return number
 
 

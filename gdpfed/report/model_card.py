@@ -9,6 +9,7 @@ from math import exp, isinf
 
 from conf.schema import FIRST_SEEN, Config
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.plan_warnings import large_delta_lines
 from gdpfed.runs.records import RoundRecord
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
@@ -109,6 +110,7 @@ def _promise(subject: CardSubject) -> list[str]:
         "the probability of anything they might conclude changes at most by the factor exp(epsilon), up to "
         f"delta = {plan.delta:.3g}. That is client-level ({plan.adjacency}) differential privacy.",
         "",
+        *(f"**Weak: {line}.**\n" for line in large_delta_lines(plan)),
         "| group | clients | budget epsilon | spent so far | against the server, at most "
         "| against members of its sums, at most |",
         "|---|---|---|---|---|---|",

@@ -1,15 +1,17 @@
 """The default observers of a run: they announce, draw, track and describe it."""
 
+from gdpfed.learning.weak_data import data_warnings
 from gdpfed.report.event_files import EventFiles
 from gdpfed.report.mlflow_run import MlflowRun
 from gdpfed.report.model_card import CardSubject, model_card
 from gdpfed.report.plan_table import plan_lines
+from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.status import status_line
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.records import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE
+from gdpfed.runs.records import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
 from gdpfed.runs.write_whole import save_whole
 
 
@@ -24,14 +26,16 @@ def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
 
 
 class StatusLines(Observer):
-    """Announces the plan when the run is opened, and one line for every round."""
+    """Announces the plan and what is weak in it when the run is opened, and one line for every round."""
 
     def __init__(self, run: PreparedRun, announce: Announce) -> None:
         self._run, self._announce = run, announce
         self._seconds: list[float] = []
 
     def opened(self, run: RunOpened) -> None:
-        for line in plan_lines(self._run.method):
+        method = self._run.method
+        weak = plan_warnings(method.plan, self._run.config.secagg.minimum_cohort)
+        for line in (*plan_lines(method), *weak, *map(WEAK_DATA.format, data_warnings(self._run.task))):
             self._announce(line)
 
     def round_ended(self, ended: RoundEnded) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from gdpfed.learning.datasets import Windows
 from gdpfed.learning.task import Task
+from gdpfed.runs.write_whole import save_whole
 
 CLIENTS_DRAWN = 50
 # One hue from light to dark: readable by the colour-blind and in grey.
@@ -87,6 +89,9 @@ def draw_partition(held: Holdings, path: Path) -> None:
     """Write a PNG: above, how much each client holds; below, the share of each class in it.
 
     Of more than :data:`CLIENTS_DRAWN` clients the first are drawn.
+
+    Raises:
+        RunError: the file system refuses; no part of the picture is left.
     """
     shown = held.counts[:CLIENTS_DRAWN]
     figure, (sizes, labels) = plt.subplots(
@@ -100,8 +105,10 @@ def draw_partition(held: Holdings, path: Path) -> None:
     _ticks_between(labels, shown.shape)
     figure.colorbar(mesh, ax=labels, label="share of the client's examples")
     sizes.set_title(held.title)
-    figure.savefig(path, dpi=150)
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=150, format="png")
     plt.close(figure)
+    save_whole(path, drawn.getvalue())
 
 
 def _draw_sizes(axes: Axes, held: Holdings) -> None:

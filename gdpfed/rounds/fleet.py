@@ -14,7 +14,7 @@ from gdpfed.errors import PrivacyError, RunError
 from gdpfed.methods.base import ClientSum, SumRequest, Theta
 from gdpfed.privacy.ledgers.charged import ROUNDING, ChargedSum, ExpectedSum, NoiseAt
 from gdpfed.rounds.parameters import sum_parameters
-from secagg import EncodingError, SumParameters
+from secagg import SumParameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,15 +143,15 @@ class Fleet(ABC):
                     f"than secagg.minimum_cohort={self.secagg.minimum_cohort}: use more clients, or a higher "
                     "privacy.sampling_rate"
                 )
-            parameters = self._parameters(order.round_index, request)
             try:
+                parameters = self._parameters(order.round_index, request)
                 encoding = parameters.encoding(parameters.num_clients)
                 own_order = _order_of(request, order)
                 for part in client_parts(request).values():
                     encoding.clipped_to(part.clipping_norm)
                     if self.secagg.mode != "off":
                         own_order.for_part(part).check_part(parameters)
-            except (EncodingError, OrderError) as error:
+            except (ValueError, OrderError) as error:
                 raise RunError(f"{request.name}: {error}") from None
 
     def _prepared(self, order: TrainingOrder, wave: Sequence[SumRequest]) -> list[PreparedSum]:

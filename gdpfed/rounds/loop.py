@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from math import isfinite
 from time import perf_counter
 
 import numpy as np
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.errors import BudgetExhausted
+from gdpfed.errors import BudgetExhausted, RunError
 from gdpfed.learning.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
 from gdpfed.privacy.ledgers.charged import ExpectedSum
@@ -61,7 +62,11 @@ class RoundLoop:
     announce: Announce
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundRecord]]:
-        """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each."""
+        """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each.
+
+        Raises:
+            RunError: a model whose loss is not finite.
+        """
         first = self.state.completed_rounds
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
         end = min(num_rounds, last_round)
@@ -84,6 +89,12 @@ class RoundLoop:
         trained = perf_counter()
         released = self.method.released(theta)
         evaluation = self.evaluate_model(released)
+        if not isfinite(evaluation.loss):
+            raise RunError(
+                f"round {index + 1}: the model's loss is {evaluation.loss}, so training has diverged; the "
+                "round is charged. Begin a new run with a smaller training.learning_rate or "
+                "method.server_learning_rate"
+            )
         seconds = self.fleet.seconds | {
             "evaluate": perf_counter() - trained,
             "total": perf_counter() - started,

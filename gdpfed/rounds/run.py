@@ -1,6 +1,7 @@
 """One run, from its checked configuration to its files: prepare, begin or resume, train, conclude."""
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -12,6 +13,7 @@ import numpy as np
 
 from conf.schema import Config
 from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import RunError
 from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.evaluate import central_evaluation
 from gdpfed.learning.local_update import LocalTraining
@@ -20,11 +22,13 @@ from gdpfed.learning.task import Task
 from gdpfed.methods import Method, make_method
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
 from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
 from gdpfed.rounds.state import RunState, begin, restore
 from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.paths import require_unused, with_saved_delta
 from gdpfed.runs.records import RoundRecord, read_rounds, run_path
 
 
@@ -59,12 +63,15 @@ class PreparedRun:
         Raises:
             ConfigError, PrivacyError, LearningError, RunError: input that cannot be used.
         """
-        method = make_method(config)
+        path = path_of(config)
+        if config.run.resume is None:
+            require_unused(path)
+        method = make_method(with_saved_delta(config))
+        refuse_skipped(method.plan, config.secagg.minimum_cohort)
         task = task_of(config)
         # Refuses a partition that does not fit the data before anything is written.
         task.client_indices(0)
         evaluate_model = central_evaluation(task, config.run.device)
-        path = path_of(config)
         files = RunDirectory.resume(path, config) if config.run.resume else None
         return cls(
             config=config,
@@ -183,6 +190,9 @@ class OpenRun:
         """Tell the observers; then write the released model unless the run is to go on later.
 
         The checkpoint goes last, so that a run whose observers fail here can be resumed and concluded.
+
+        Raises:
+            RunError: the run is over, all its files are written, and not one of its rounds has a sum.
         """
         files, ledger = self.loop.files, self.loop.state.ledger
         released, records = self.released, read_rounds(files.path)
@@ -195,7 +205,19 @@ class OpenRun:
             self.loop.announce(f"paused; continue with run.resume={files.path}")
         else:
             files.finish(self.prepared.task, released.astype(np.float32))
+            if not any(record.summed for record in records):
+                raise RunError(_without_a_sum(records, files.path))
             self.loop.announce(f"done; the run's files are in {files.path}")
+
+
+def _without_a_sum(records: Sequence[RoundRecord], path: Path) -> str:
+    """What became of a run that has learnt nothing, in one line."""
+    reasons = Counter(reason for record in records for reason in record.failures.values())
+    most = f", most often: {reasons.most_common(1)[0][0]}" if reasons else ""
+    return (
+        f"none of the run's {len(records)} rounds has a sum{most}. The model is the one that it began with, "
+        f"and what was charged stays charged; the run's files are in {path}"
+    )
 
 
 def path_of(config: Config) -> Path:

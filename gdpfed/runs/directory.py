@@ -21,6 +21,7 @@ from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
 from gdpfed.runs.formats import VERSION_KEY, check_json_file, check_version, versioned
+from gdpfed.runs.paths import require_unused
 from gdpfed.runs.records import (
     ASSIGNMENT_FILE,
     CONFIG_FILE,
@@ -67,15 +68,11 @@ class RunDirectory:
         Raises:
             RunError: it exists and is not empty, or cannot be made.
         """
+        require_unused(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            occupied = any(path.iterdir())
         except OSError as error:
             raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
-        if occupied:
-            raise RunError(
-                f"run.directory={path} is not empty: name another one, or continue with run.resume"
-            )
         files = cls(path)
         said = config.privacy.client_budgets is not None
         save_whole(path / CONFIG_FILE, to_yaml(config).encode(), mode=PRIVATE_MODE if said else PUBLIC_MODE)

@@ -18,6 +18,13 @@ MODEL_FILE = "model.safetensors"
 ACCURACY_PICTURE = "accuracy.png"
 BUDGET_PICTURE = "budget.png"
 RUNS = "runs"
+WEAK_DATA = "weak data: {}"
+"""How the log of a run marks what is weak in its data."""
+
+
+def user_path(text: str) -> Path:
+    """The absolute path that a setting names; a leading ``~`` is a home directory."""
+    return Path(text).expanduser().absolute()
 
 
 def run_path(chosen: str | None, dataset: str, method: str) -> Path:
@@ -25,7 +32,7 @@ def run_path(chosen: str | None, dataset: str, method: str) -> Path:
     if chosen is None:
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         chosen = f"{RUNS}/{stamp}-{dataset}-{method}"
-    return Path(chosen).expanduser().absolute()
+    return user_path(chosen)
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,11 @@ class RoundRecord:
     groups_in_sums: list[list[int]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     reachable: list[int] = field(default_factory=list)
+
+    @property
+    def summed(self) -> bool:
+        """Whether the round has any sum."""
+        return any(self.survivors)
 
     @property
     def training_seconds(self) -> float:

@@ -21,6 +21,8 @@ from gdpfed.simulation.sequential import SequentialEngine
 
 # A step of a larger model keeps a core busy by itself, and its unfolded pictures would not fit the caches.
 MOST_BATCHED_PARAMETERS_ON_CPU = 2_000_000
+# More processes than cores only wait for each other, and each has an engine of its own in memory.
+LEAST_WORKERS, MOST_WORKERS_A_CORE = 8, 2
 
 
 def choose_engine(settings: SimulationConfig, task: Task, device_name: str) -> tuple[Engine, str]:
@@ -53,6 +55,12 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
     if (settings.workers or 1) > 1 and (device.type == "cuda" or not can_fork()):
         place = "on a GPU, which one process keeps busy" if can_fork() else f"on {sys.platform}"
         raise ConfigError(f"simulation.workers={settings.workers} cannot be had {place}: leave it out")
+    cores = len(os.sched_getaffinity(0))
+    if (settings.workers or 1) > max(LEAST_WORKERS, MOST_WORKERS_A_CORE * cores):
+        raise ConfigError(
+            f"simulation.workers={settings.workers} is far above the {cores} cores of this machine, and "
+            "slower than one a core: leave it out"
+        )
 
 
 def _is_batched(settings: SimulationConfig, task: Task, device: torch.device) -> bool:

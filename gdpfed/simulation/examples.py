@@ -46,7 +46,8 @@ class Batches:
     with weight 0. A client without examples has weights of 0 alone.
 
     Attributes:
-        positions: in the training split, shape (steps, clients, batch size), int64.
+        positions: in the training split, shape (steps, clients, batch size), int64; a batch has no more
+            places than the largest client could fill.
         weights: of every example in its client's loss; a step's weights add up to 1 or are all 0.
     """
 
@@ -56,7 +57,8 @@ class Batches:
     @classmethod
     def draw(cls, order: TrainingOrder, clients: Sequence[int]) -> "Batches":
         """The batches that these clients draw on their own nodes."""
-        shape = (order.training.local_steps, len(clients), order.training.batch_size)
+        width = min(order.training.batch_size, order.task.largest_part())
+        shape = (order.training.local_steps, len(clients), width)
         positions, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
         for column, client_id in enumerate(clients):
             own = order.task.client_indices(client_id)

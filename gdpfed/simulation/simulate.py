@@ -34,7 +34,7 @@ def simulate(
 
     Raises:
         ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
-            cannot be used; later only for a file system that refuses.
+            cannot be used; later only for a file system that refuses, and at the end of a run without a sum.
     """
     return simulate_prepared(PreparedRun.of(config), observe=observe, make_observers=make_observers)
 

@@ -92,7 +92,7 @@ def test_compare_as_json(capsys):
 def test_bad_input_is_one_line_and_status_2(capsys, command):
     assert main([command, "privacy.clipping_norm=-1"]) == 2
     captured = capsys.readouterr()
-    assert captured.err == "gdpfed: clipping_norm is -1.0; it must be positive and finite\n"
+    assert captured.err == "gdpfed: privacy.clipping_norm=-1.0 must be from 1e-09 to 1e+09\n"
     assert captured.out == ""
 
 
@@ -135,3 +135,47 @@ def test_a_reader_that_has_closed_the_pipe_ends_the_command_quietly(options):
     ended = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_an_interrupt_in_an_import_is_one_line():
+    """The command's module is asked for, and in its place comes the interrupt."""
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(name, *_):\n"
+        "        if name == 'gdpfed.cli.plan':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.meta_path.insert(0, Interrupting)\n"
+        "from gdpfed.cli import main\n"
+        "sys.exit(main(['plan']))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "gdpfed: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["plan", "dataset.model=no-such"], "there is no model 'no-such': choose one of cnn2, cnn3, linear"),
+        (["plan", "dataset.model_options={depth:3}"], "model_options.depth=3 is no option of model 'linear'"),
+        (["partition", "--output", "/no/such/folder/labels.png"], "must be a .png file in a directory that"),
+    ],
+)
+def test_what_a_command_cannot_use_is_one_line(capsys, words, message):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(capsys):
+    assert main(["partition", "--output", "/proc/labels.png"]) in (1, 2)
+    error = capsys.readouterr().err
+    assert "/proc" in error
+    assert error.count("\n") == 1
+
+
+def test_a_plan_for_groups_of_another_number_needs_no_further_setting(capsys):
+    assert main(["plan", "privacy.budgets=[1,4]", "privacy.accountant=rdp", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["weighting"]["keep_fractions"] == [0.7, 0.9]

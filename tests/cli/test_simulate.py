@@ -1,10 +1,17 @@
 """``gdpfed simulate``: what it prints, what it leaves, and how it stops."""
 
+import json
+from math import nan
+
 import pytest
 
+import gdpfed.methods.rates
 from gdpfed.cli import main
+from gdpfed.learning.evaluate import Evaluation
+from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.loop import RoundLoop
 from gdpfed.runs.records import read_rounds
+from gdpfed.simulation.fleet import InProcessFleet
 
 SMALL = (
     "dataset.num_clients=24",
@@ -53,11 +60,50 @@ def test_an_interrupt_before_the_first_file_has_nothing_to_continue(tmp_path, ca
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_without_a_sum_says_so_and_leaves_its_files(tmp_path, capsys, monkeypatch):
+    def lost(self, sums, upcoming):
+        return {each.name: ClientSum(each.name, None, 0, "all of them are lost") for each in sums}
+
+    monkeypatch.setattr(InProcessFleet, "sum_wave", lost)
+    assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("gdpfed: none of the run's 3 rounds has a sum, most often: all of them are lost. ")
+    assert err.endswith(f"the run's files are in {tmp_path}/run\n")
+    assert err.count("\n") == 1
+    left = {"model.safetensors", "model_card.md", "ledger.json", "accuracy.png", "rounds.jsonl"}
+    assert left <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
+def test_a_model_that_diverges_ends_the_run_in_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("gdpfed.rounds.run.central_evaluation", lambda *_: lambda _: Evaluation(0.1, nan))
+    assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("gdpfed: round 1: the model's loss is nan, so training has diverged; ")
+    assert err.count("\n") == 1
+
+
+def test_a_run_goes_on_with_the_delta_that_it_was_planned_with(tmp_path, monkeypatch):
+    """The default was n**-1.1 for few clients, too."""
+    overrides = [each for each in SMALL if "delta" not in each]
+    with monkeypatch.context() as before:
+        before.setattr(gdpfed.methods.rates, "default_delta", lambda num_clients: num_clients**-1.1)
+        begun = [*overrides, f"run.directory={tmp_path}/run", "run.stop_after_round=1"]
+        assert main(["simulate", *begun]) == 0
+    assert main(["simulate", *overrides, f"run.resume={tmp_path}/run"]) == 0
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["delta"] == 24**-1.1
+    card = (tmp_path / "run" / "model_card.md").read_text()
+    assert "**Weak: delta 0.0303 is large for 24 clients" in card
+
+
 @pytest.mark.parametrize(
     ("override", "status", "words"),
     [
         ("dataset.partition=natural", 2, "dataset.partition=natural"),
         ("run.directory={occupied}", 1, "is not empty"),
+        ("run.directory={occupied}/file/below", 1, "file is no directory"),
+        ("dataset.path=~no-such-user/run", 2, "there is no user of that name here, write the whole path"),
+        ("privacy.sampling_rate=0.02", 2, "rounds would be charged without any sum"),
+        ("simulation.workers=500", 2, "simulation.workers=500 is far above the"),
     ],
 )
 def test_what_cannot_run_is_one_line(tmp_path, capsys, override, status, words):

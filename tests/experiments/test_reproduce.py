@@ -197,7 +197,7 @@ def test_columns_make_one_table_a_data_set(tmp_path):
         (Setting(overrides=("run.seed=3",)), 1, "'run.seed=3': use --seeds"),
         (Setting(overrides=("method=fedavg",)), 1, "'method=fedavg' is for the experiment to choose"),
         (Setting(overrides=("run.resume=a",)), 1, "'run.resume=a' is for the experiment to choose"),
-        (Setting(), 0, "--seeds 0 must be at least 1"),
+        (Setting(), 0, "--seeds 0 must be from 1 to 1000"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(tmp_path, setting, seeds, message):

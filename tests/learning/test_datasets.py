@@ -47,6 +47,18 @@ def test_own_data_from_npz(tmp_path):
         ({"y_train": np.zeros(3, dtype=int)}, r"x_train has shape \(8, 3\) and y_train \(3,\)"),
         ({"y_train": np.full(8, 0.5)}, "y_train must hold class numbers"),
         ({"x_train": np.full((8, 3), np.nan)}, "x_train holds values that are not finite"),
+        ({"x_train": np.full((8, 3), 1e300)}, "x_train holds values that are not finite as float32"),
+        ({"x_train": np.full((8, 3), 1j)}, "x_train holds values of type complex128; it must hold real"),
+        ({"x_test": np.full((4, 3), "1")}, "x_test holds values of type <U1; it must hold real numbers"),
+        (
+            {"y_train": np.arange(8) % 2 + 1, "y_test": np.arange(4) % 2 + 1},
+            "2 classes, numbered from 1 to 2; .*0 to 1",
+        ),
+        (
+            {"y_train": np.zeros(8, int), "y_test": np.zeros(4, int)},
+            "with one class there is nothing to learn",
+        ),
+        ({"y_test": np.array([0, 1, 2, 10**9])}, "numbered from 0 to 1000000000; number them from 0 to"),
         ({"x_test": np.zeros((4, 5))}, r"shape \(3,\) in x_train but \(5,\) in x_test"),
         ({"x_test": np.zeros((0, 3)), "y_test": np.zeros(0, dtype=int)}, "with N > 0"),
     ],
@@ -58,9 +70,11 @@ def test_npz_that_cannot_be_used_is_named(tmp_path, changes, words):
 
 
 def test_npz_that_is_no_npz(tmp_path):
+    np.save(tmp_path / "mine.npy", np.zeros(3))
     (tmp_path / "mine.npz").write_bytes(b"PK\x03\x04 but not really")
-    with pytest.raises(LearningError, match="cannot be read as .npz"):
-        load_dataset(DataSource("npz", str(tmp_path / "mine.npz")))
+    for name in ("mine.npy", "mine.npz"):
+        with pytest.raises(LearningError, match="cannot be read as .npz"):
+            load_dataset(DataSource("npz", str(tmp_path / name)))
     with pytest.raises(LearningError, match="dataset.path=None is no file"):
         load_dataset(DataSource("npz"))
 

@@ -149,6 +149,19 @@ def test_top_k_keeps_exactly_the_first_k_by_size_and_index(vector, keep_fraction
     np.testing.assert_array_equal(keep_largest(vector, keep_fraction), expected)
 
 
+def test_kept_fractions_follow_from_the_number_of_groups():
+    rdp = "privacy.accountant=rdp"
+    for budgets, kept in (
+        ("[2]", (0.8,)),
+        ("[1,4]", (0.7, 0.9)),
+        ("[1,2,3,4]", (0.7, 0.766667, 0.833333, 0.9)),
+    ):
+        method = make_method(load([f"privacy.budgets={budgets}", rdp]))
+        assert method.weighting.keep_fractions == kept
+    # Named in a run's configuration, so that runs of before go on and keep their names.
+    assert load([]).method.keep_fraction == [0.7, 0.8, 0.9]
+
+
 @pytest.mark.parametrize(
     ("overrides", "error", "message"),
     [
@@ -158,16 +171,34 @@ def test_top_k_keeps_exactly_the_first_k_by_size_and_index(vector, keep_fraction
         (["method.reweighting=uniform"], ConfigError, "makes Problem 1 the same for all rates"),
         (["privacy.sampling_rates=[0.1,0.2]"], PrivacyError, "2 entries for 3 groups"),
         (["privacy.sampling_rates=[0.1,0.2,1.2]"], PrivacyError, "needs more than every client"),
-        (["method.keep_fraction=[0.5]"], PrivacyError, "keep_fractions has 1 entries for 3 groups"),
+        (
+            [
+                "dataset.num_clients=30",
+                "privacy.budgets=[0.001]",
+                "privacy.accountant=rdp",
+                "method=dp_fedavg",
+            ],
+            PrivacyError,
+            "delta 1e-05, the default for 30 clients, and there is one with privacy.delta=0.0237",
+        ),
+        (["privacy.clipping_norm=1e300"], ConfigError, "clipping_norm=1e+300 must be from 1e-09 to 1e+09"),
+        (
+            ["method.server_learning_rate=1e300"],
+            ConfigError,
+            "learning_rate=1e+300 must be from 1e-09 to 1e+06",
+        ),
+        (["run.seed=99999999999999999999"], ConfigError, "must be from 0 to 9223372036854775807"),
+        (["run.num_rounds=1000000000"], ConfigError, "run.num_rounds=1000000000 must be from 1 to 100000"),
+        (["method.keep_fraction=[0.5]"], ConfigError, "method.keep_fraction=[0.5] has 1 entries for 3"),
         (["privacy.budgets=[0,1,2]"], PrivacyError, "epsilon is 0.0; it must be positive"),
         (["privacy.budgets=[-1,1,2]"], PrivacyError, "epsilon is -1.0; it must be positive"),
         (["privacy.delta=0"], PrivacyError, "delta is 0.0"),
         (["privacy.delta=1"], PrivacyError, "delta is 1.0"),
         (["privacy.sampling_rate=1.5"], PrivacyError, "that needs more than every client"),
         (["privacy.group_shares=[0.5,0.2,0.2]"], PrivacyError, "must sum to one"),
-        (["privacy.clipping_norm=0"], PrivacyError, "clipping_norm is 0.0"),
-        (["privacy.clipping_norm=-2"], PrivacyError, "clipping_norm is -2.0"),
-        (["privacy.clipping_norm=nan"], PrivacyError, "clipping_norm is nan"),
+        (["privacy.clipping_norm=0"], ConfigError, "clipping_norm=0.0 must be from"),
+        (["privacy.clipping_norm=-2"], ConfigError, "clipping_norm=-2.0 must be from"),
+        (["privacy.clipping_norm=nan"], ConfigError, "clipping_norm=nan must be from"),
         (["privacy.accountant=theorem1"], PrivacyError, "theorem1 needs"),
         (["privacy.sampling=fixed_size"], PrivacyError, "pld accountant has no bound for fixed_size"),
         (["privacy.min_sampling_rate=0.5"], PrivacyError, "min_sampling_rate 0.5"),

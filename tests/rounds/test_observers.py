@@ -91,11 +91,16 @@ def test_a_run_that_an_observer_ends_is_closed_and_not_concluded_and_can_go_on(t
 
 
 def test_observers_of_a_directory_that_is_refused_are_closed(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "file").touch()
     witness = Witness(tmp_path / "run")
+
+    def make_observers(run, announce):
+        """Somebody else takes the directory after it was found free."""
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "file").touch()
+        return [witness]
+
     with pytest.raises(RuntimeError, match="is not empty"):
-        simulate(config(f"run.directory={tmp_path / 'run'}"), make_observers=lambda run, say: [witness])
+        simulate(config(f"run.directory={tmp_path / 'run'}"), make_observers=make_observers)
     assert witness.moments == [("closed", None)]
 
 

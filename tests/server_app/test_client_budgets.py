@@ -35,10 +35,12 @@ def assignment_of(directory):
 
 def test_groups_are_formed_of_what_the_nodes_say(tmp_path):
     grid = grid_of_owners(tmp_path / "ledgers", EPSILONS)
+    grid.contexts[FIRST_NODE_ID].node_config["delta"] = 1e-6
     records = run(tmp_path / "run", THEIRS, grid=grid)
     assert len(records) == 3
     plan, groups = plan_of(tmp_path / "run"), assignment_of(tmp_path / "run")
-    assert plan["delta"] == 1e-3
+    # The smallest that a node says, the others say 1e-3, and the default for so few is 1e-5.
+    assert plan["delta"] == 1e-6
     assert groups == [{k for k in range(NUM_CLIENTS) if k % 3 == m} for m in range(3)]
     for group, members in zip(plan["groups"], groups, strict=True):
         assert group["epsilon"] == min(EPSILONS[client] for client in members)
@@ -150,10 +152,11 @@ def test_a_node_that_lowered_its_budget_refuses_to_go_on(tmp_path, caplog):
         [*THEIRS, "run.stop_after_round=1"],
         grid=grid_of_owners(tmp_path / "ledgers", EPSILONS),
     )
-    lowered = [0.5, *EPSILONS[1:]]
+    # At the delta of its own, 1e-3, two rounds of a plan at 1e-5 cost less than the plan says.
+    lowered = [0.1, *EPSILONS[1:]]
     with pytest.raises(RunError, match=BEYOND.format(client=0)):
         run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", lowered), resume=True)
-    assert "above its own budget of 0.5" in caplog.text
+    assert "above its own budget of 0.1" in caplog.text
 
 
 def with_record(content, name, **changes):
@@ -193,7 +196,8 @@ def test_a_server_that_lowers_the_noise_is_refused_by_everybody(tmp_path, monkey
     weaker = lambda *each: replace(p := honest(*each), noise_multiplier=p.noise_multiplier * 0.99)  # noqa: E731
     monkeypatch.setattr(Fleet, "_parameters", weaker)
     grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 24)
-    records = run(tmp_path / "run", [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=1"], grid=grid)
+    overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=1"]
+    records = run(tmp_path / "run", overrides, grid=grid, without_a_sum=True)
     assert records[0].survivors == [0]
     assert all("noise of standard deviation" in reason for reason in refusals(grid))
     assert len(refusals(grid)) == 24

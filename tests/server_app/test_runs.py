@@ -8,7 +8,7 @@ import pytest
 import yaml
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from gdpfed.errors import ConfigError, RunError
+from gdpfed.errors import ConfigError, PrivacyError, RunError
 from gdpfed.methods import METHODS
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, refusals
 from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, files_in, final_model, run
@@ -76,18 +76,24 @@ def test_a_client_may_vanish_at_any_stage(tmp_path, stage):
 def test_a_round_that_loses_too_many_changes_nothing_and_is_charged(tmp_path):
     gone = lambda kind, client: kind == "mask" and client < 8  # noqa: E731
     overrides = ["method=dp_fedavg", "privacy.sampling_rate=1"]
-    records = run(tmp_path / "run", overrides, grid=LocalGrid(NUM_CLIENTS, vanishes=gone))
+    grid = LocalGrid(NUM_CLIENTS, vanishes=gone)
+    records = run(tmp_path / "run", overrides, grid=grid, without_a_sum=True)
     assert [record.survivors for record in records] == [[0], [0], [0]]
+    assert (tmp_path / "run" / "model_card.md").exists()
     assert "16 clients are left, 22 are needed" in records[0].failures["group 0"]
     assert len({record.accuracy for record in records}) == 1
     spent = [record.spent_epsilon[0] or 0.0 for record in records]
     assert 0 < spent[0] < spent[1] < spent[2]
 
 
-def test_a_cohort_below_the_minimum_is_skipped_and_charged(tmp_path):
+def test_a_cohort_below_the_minimum_is_skipped_and_charged(tmp_path, monkeypatch):
     everybody = ["method=dp_fedavg", f"secagg.minimum_cohort={NUM_CLIENTS}"]
     # All of 24 clients come at a rate of at most 0.6 with a probability below 1e-5.
-    records = run(tmp_path / "run", everybody)
+    with pytest.raises(PrivacyError, match="100 % of the rounds would be charged without any sum"):
+        run(tmp_path / "run", everybody)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr("gdpfed.rounds.run.refuse_skipped", lambda *_: None)
+    records = run(tmp_path / "run", everybody, without_a_sum=True)
     assert all(
         f"below secagg.minimum_cohort={NUM_CLIENTS}" in record.failures["group 0"] for record in records
     )
@@ -95,10 +101,11 @@ def test_a_cohort_below_the_minimum_is_skipped_and_charged(tmp_path):
 
 
 def test_a_group_that_is_always_below_the_minimum_is_refused_before_anything_is_written(tmp_path):
+    unequal = ["privacy.group_shares=[0.25,0.25,0.5]", "privacy.sampling_rate=1"]
     with pytest.raises(
-        RunError, match="group 0: at most 8 clients are drawn a round, always fewer than secagg"
+        RunError, match="group 0: at most 6 clients are drawn a round, always fewer than secagg"
     ):
-        run(tmp_path / "run", ["method=gdpfed", "secagg.minimum_cohort=20"])
+        run(tmp_path / "run", ["method=gdpfed", "secagg.minimum_cohort=8", *unequal])
     assert not (tmp_path / "run").exists()
 
 
@@ -119,7 +126,7 @@ def test_a_client_that_got_another_model_is_left_out(tmp_path):
 
 def test_a_node_refuses_what_its_own_limits_forbid(tmp_path):
     grid = LocalGrid(NUM_CLIENTS, node_config={"minimum-noise-multiplier": 50.0})
-    (record, *_) = run(tmp_path / "run", ["method=dp_fedavg"], grid=grid)
+    (record, *_) = run(tmp_path / "run", ["method=dp_fedavg"], grid=grid, without_a_sum=True)
     assert record.survivors == [0]
     assert "50, this client's own limit" in refusals(grid)[-1]
 
@@ -221,7 +228,8 @@ def test_a_changed_roster_is_refused(tmp_path):
 
 def test_a_node_that_wants_signatures_refuses_a_sum_without(tmp_path):
     grid = LocalGrid(NUM_CLIENTS, node_config={"secagg-mode": "active", **FIRST_SEEN})
-    records = run(tmp_path / "run", ["run.num_rounds=1", "method=dp_fedavg"], grid=grid)
+    alone = ["run.num_rounds=1", "method=dp_fedavg"]
+    records = run(tmp_path / "run", alone, grid=grid, without_a_sum=True)
     assert records[0].survivors == [0]
     assert "mode curious is less than active" in refusals(grid)[-1]
 

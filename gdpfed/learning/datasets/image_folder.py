@@ -93,6 +93,11 @@ def _list(folder: Path) -> _Listing:
     except OSError as error:
         reason = " ".join(str(error).split())
         raise LearningError(f"{folder} must hold one folder of pictures for each class: {reason}") from None
+    if len(found.classes) < 2:
+        raise LearningError(
+            f"{folder} holds one class, {found.classes[0]}, and with one class there is nothing to learn: it "
+            "must hold one folder of pictures for each class"
+        )
     paths = [path for path, _ in found.samples]
     return _Listing(found.classes, paths, np.asarray(found.targets, dtype=np.int64))
 

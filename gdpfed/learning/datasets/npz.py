@@ -1,12 +1,12 @@
 """The user's own arrays: one ``.npz`` file with x_train, y_train, x_test and y_test."""
 
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.datasets.arrays import as_numbers, read_npz
 from gdpfed.learning.datasets.dataset import Dataset, Split
 from gdpfed.learning.datasets.source import DataSource
 
@@ -23,28 +23,13 @@ def load(source: DataSource) -> Dataset:
     path = Path(source.path or "").expanduser()
     if not path.is_file():
         raise LearningError(f"dataset.path={source.path} is no file: name the .npz file that holds the data")
-    arrays = _read(path)
+    arrays = read_npz(path, NPZ_KEYS, str(path))
     train, test = (_checked_split(path, arrays, part) for part in ("train", "test"))
     if train.x.shape[1:] != test.x.shape[1:]:
         raise LearningError(
             f"{path}: examples of shape {train.x.shape[1:]} in x_train but {test.x.shape[1:]} in x_test"
         )
-    return Dataset(train, test, num_classes=1 + int(max(train.y.max(), test.y.max())))
-
-
-def _read(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            missing = [key for key in NPZ_KEYS if key not in archive]
-            if missing:
-                raise LearningError(
-                    f"{path} lacks the arrays {', '.join(missing)}; it needs {', '.join(NPZ_KEYS)}"
-                )
-            return {key: archive[key] for key in NPZ_KEYS}
-    except (OSError, EOFError, ValueError, BadZipFile) as error:
-        if isinstance(error, LearningError):
-            raise
-        raise LearningError(f"{path} cannot be read as .npz: {error}") from None
+    return Dataset(train, test, _num_classes(path, np.concatenate([train.y, test.y])))
 
 
 def _checked_split(path: Path, arrays: dict[str, npt.NDArray[np.generic]], part: str) -> Split:
@@ -56,7 +41,24 @@ def _checked_split(path: Path, arrays: dict[str, npt.NDArray[np.generic]], part:
         )
     if not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
         raise LearningError(f"{path}: y_{part} must hold class numbers 0, 1, 2, ... as integers")
-    values = x.astype(np.float32)
-    if not np.isfinite(values).all():
-        raise LearningError(f"{path}: x_{part} holds values that are not finite")
-    return Split(values, y.astype(np.int64))
+    return Split(as_numbers(x, np.float32, f"{path}: x_{part}"), y.astype(np.int64))
+
+
+def _num_classes(path: Path, labels: npt.NDArray[np.int64]) -> int:
+    """How many classes there are, which must be two or more, numbered from 0 without gaps.
+
+    Raises:
+        LearningError: they are not.
+    """
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise LearningError(
+            f"{path}: all labels are {classes[0]}, and with one class there is nothing to learn"
+        )
+    if classes[-1] >= len(classes):
+        raise LearningError(
+            f"{path}: y_train and y_test hold {len(classes)} classes, numbered from {classes[0]} to "
+            f"{classes[-1]}; number them from 0 to {len(classes) - 1}, as np.unique(labels, "
+            "return_inverse=True) does"
+        )
+    return len(classes)

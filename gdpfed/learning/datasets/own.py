@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.datasets.arrays import as_numbers, read_npz
 from gdpfed.learning.datasets.dataset import Dataset, Split
 from gdpfed.registry import Registry
 
@@ -68,25 +68,12 @@ def own_split(path: Path, form: ExampleForm) -> Split:
     wanted = np.dtype(form.input_dtype)
     if np.issubdtype(wanted, np.integer) and not np.issubdtype(x.dtype, np.integer):
         raise LearningError(f"data={path}: x_train is {x.dtype}; this training takes {wanted}")
-    values = x.astype(wanted)
-    if not np.isfinite(values).all():
-        raise LearningError(f"data={path}: x_train holds values that are not finite")
-    return Split(values, y.astype(np.int64))
+    return Split(as_numbers(x, wanted, f"data={path}: x_train"), y.astype(np.int64))
 
 
 def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            missing = [key for key in OWN_KEYS if key not in archive]
-            if missing:
-                raise LearningError(f"data={path} lacks the arrays {', '.join(missing)}")
-            return archive["x_train"], archive["y_train"]
-    except (OSError, EOFError, BadZipFile) as error:
-        raise LearningError(f"data={path} cannot be read as .npz: {error}") from None
-    except ValueError as error:
-        if isinstance(error, LearningError):
-            raise
-        raise LearningError(f"data={path} cannot be read as .npz: {error}") from None
+    arrays = read_npz(path, OWN_KEYS, f"data={path}")
+    return arrays["x_train"], arrays["y_train"]
 
 
 READERS.register("npz", _npz)

@@ -5,7 +5,14 @@ one as an entry point of the group ``gdpfed.models``, which every process sees, 
 :func:`register`.
 """
 
-from gdpfed.learning.models.build import MODELS, Builder, Options, build_model, refuse_changing_buffers
+from gdpfed.learning.models.build import (
+    MODELS,
+    Builder,
+    Options,
+    build_model,
+    check_model,
+    refuse_changing_buffers,
+)
 from gdpfed.learning.models.cnn2 import cnn2
 from gdpfed.learning.models.cnn3 import cnn3
 from gdpfed.learning.models.linear import linear
@@ -29,6 +36,7 @@ __all__ = [
     "Options",
     "assign",
     "build_model",
+    "check_model",
     "fingerprint",
     "flatten",
     "refuse_changing_buffers",

@@ -34,8 +34,7 @@ def build_model(
         LearningError: no model of that name, an option that it does not have, examples that it cannot
             take, or buffers that change in training.
     """
-    builder = MODELS.get(name)
-    _check_options(name, builder, options)
+    builder = check_model(name, options)
     example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -52,8 +51,14 @@ def build_model(
     return model
 
 
-def _check_options(name: str, builder: Builder, options: Options) -> None:
-    """Refuse an option that the builder does not have, or a value of another kind than its default."""
+def check_model(name: str, options: Options) -> Builder:
+    """Return the builder of a model.
+
+    Raises:
+        LearningError: no model of that name, an option that it does not have, or a value of another kind than
+            the option's default.
+    """
+    builder = MODELS.get(name)
     own = {
         key: p.default for key, p in signature(builder).parameters.items() if p.kind is Parameter.KEYWORD_ONLY
     }
@@ -66,6 +71,7 @@ def _check_options(name: str, builder: Builder, options: Options) -> None:
         if value <= 0 or (isinstance(own[key], int) and not isinstance(value, int)):
             kind = "whole" if isinstance(own[key], int) else ""
             raise LearningError(f"dataset.model_options.{key}={value} must be a positive {kind} number")
+    return builder
 
 
 def _in_words(options: Options) -> str:

@@ -26,6 +26,14 @@ class Partition:
     seed: int
     dirichlet_alpha: float | None = None
 
+    def largest(self, data: Dataset) -> int:
+        """How many examples a client may hold at most; under dirichlet it is all of them."""
+        if self.name == "iid":
+            return -(-len(data.train) // self.num_clients)
+        if self.name == "natural" and data.owners is not None:
+            return int(np.bincount(data.owners).max())
+        return len(data.train)
+
     def indices(self, data: Dataset, client_id: int) -> npt.NDArray[np.int64]:
         """Positions of one client's examples in ``data.train``; possibly none.
 

@@ -24,6 +24,11 @@ from gdpfed.privacy.validation import (
 
 SHARES_TOLERANCE = 1e-6
 DELTA_EXPONENT = -1.1
+LEAST_EPSILON, MOST_EPSILON = 1e-9, 1e9
+"""Beyond these the arithmetic of plans ends."""
+FEW_CLIENTS = 100
+"""Below so many clients n**-1.1 is no small probability: it is 0.139 for six."""
+DELTA_OF_FEW = 1e-5
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Group:
     clients: Sequence[int]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", require_positive("a group's epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
         if not isinstance(self.clients, range):
             object.__setattr__(self, "clients", tuple(int(client) for client in self.clients))
         _check_clients(self.clients)
@@ -51,10 +56,9 @@ class Group:
 
 
 def default_delta(num_clients: int) -> float:
-    """Return delta = n**-1.1 for n clients (the paper's setting, Section 5)."""
-    if require_count("num_clients", num_clients) < 2:
-        raise PrivacyError(f"num_clients is {num_clients}; n**-1.1 needs at least 2, set delta")
-    return float(num_clients**DELTA_EXPONENT)
+    """Return n**-1.1 for n clients (the paper's setting, Section 5), and 1e-5 below a hundred of them."""
+    few = require_count("num_clients", num_clients) < FEW_CLIENTS
+    return DELTA_OF_FEW if few else float(num_clients**DELTA_EXPONENT)
 
 
 def groups_from_shares(
@@ -144,6 +148,16 @@ def check_disjoint(groups: Sequence[Group]) -> None:
         raise PrivacyError(f"client {distinct[counts > 1][0]} is in more than one group; put it in one")
 
 
+def _checked_epsilon(value: float) -> float:
+    epsilon = require_positive("a group's epsilon", value)
+    if not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        raise PrivacyError(
+            f"a group's epsilon is {value}; no plan can be made of one outside {LEAST_EPSILON:g} to "
+            f"{MOST_EPSILON:g}"
+        )
+    return epsilon
+
+
 def _check_clients(clients: Sequence[int]) -> None:
     if len(clients) == 0:
         raise PrivacyError("a group has no clients; leave it out or give it at least one")
@@ -157,7 +171,7 @@ def _check_budgets(budgets: Sequence[float]) -> None:
     if len(budgets) == 0:
         raise PrivacyError("budgets is empty; give one epsilon a group")
     for epsilon in budgets:
-        require_positive("a group's epsilon", epsilon)
+        _checked_epsilon(epsilon)
     for before, after in pairwise(budgets):
         if before >= after:
             raise PrivacyError(
@@ -166,7 +180,7 @@ def _check_budgets(budgets: Sequence[float]) -> None:
 
 
 def _check_shares(shares: Sequence[float], num_groups: int) -> None:
-    require_length("shares", shares, num_groups)
+    require_length("group_shares", shares, num_groups)
     for share in shares:
         require_positive("a group's share", share)
     total = math.fsum(shares)

@@ -120,7 +120,7 @@ def make_plan(
 ) -> PrivacyPlan:
     """Return the plan that calibrates every group's noise to its own budget.
 
-    `delta` None means n**-1.1; `group_sampling_rates` None means `sampling_rate` in each group,
+    `delta` None means `default_delta`; `group_sampling_rates` None means `sampling_rate` in each group,
     and given ones are used as they are; `group_clipping_norms` None means `clipping_norm` in each group.
     Under fixed_size sampling a group's rate becomes that of the whole cohort it draws. With `one_sum` all
     cohorts are one sum under one noise, the largest sigma_m C_m that a group needs. `sums_hidden` False says

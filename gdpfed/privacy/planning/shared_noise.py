@@ -144,7 +144,15 @@ def _rates_of_mean(
         return math.log(mean / mean_rate)
 
     bounds = math.log(lowest_sigma), math.log(highest_sigma)
-    excess(optimize.brentq(excess, *bounds, xtol=LOG_SIGMA_TOLERANCE))
+    try:
+        excess(optimize.brentq(excess, *bounds, xtol=LOG_SIGMA_TOLERANCE))
+    except PrivacyError:
+        raise
+    except ValueError:  # The mean rate is beyond what the search can reach at either end.
+        raise PrivacyError(
+            f"no noise gives all groups their budgets at the mean sampling_rate {mean_rate:g}; choose "
+            "another rate, or method=idp_fedavg_scale"
+        ) from None
     return rates
 
 

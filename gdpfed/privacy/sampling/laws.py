@@ -60,8 +60,8 @@ class SamplingLaw(ABC):
         del rate
 
     @abstractmethod
-    def fraction_below(self, least: int, rate: float, group_size: int) -> float:
-        """Return the probability that fewer than `least` clients are drawn."""
+    def size_probabilities(self, least: int, rate: float, group_size: int) -> npt.NDArray[np.float64]:
+        """Return the probabilities that 0, 1, ... clients are drawn, of the sizes below `least`."""
 
     @abstractmethod
     def largest_expected(self, rate: float, group_size: int) -> int:
@@ -103,8 +103,9 @@ class PoissonSampling(SamplingLaw):
     def cohort_size(self, rate: float, group_size: int, generator: np.random.Generator) -> int:
         return int(generator.binomial(group_size, rate))
 
-    def fraction_below(self, least: int, rate: float, group_size: int) -> float:
-        return float(stats.binom.cdf(least - 1, group_size, rate))
+    def size_probabilities(self, least: int, rate: float, group_size: int) -> npt.NDArray[np.float64]:
+        sizes = np.arange(min(least, group_size + 1))
+        return np.asarray(stats.binom.pmf(sizes, group_size, rate), dtype=np.float64)
 
     def largest_expected(self, rate: float, group_size: int) -> int:
         mean = rate * group_size
@@ -128,8 +129,9 @@ class FixedSizeSampling(SamplingLaw):
         if size != expected:
             raise PrivacyError(f"it has {size} clients; fixed_size sampling draws exactly {expected}")
 
-    def fraction_below(self, least: int, rate: float, group_size: int) -> float:
-        return float(fixed_cohort_size(rate, group_size) < least)
+    def size_probabilities(self, least: int, rate: float, group_size: int) -> npt.NDArray[np.float64]:
+        sizes = np.arange(min(least, group_size + 1))
+        return np.asarray(sizes == fixed_cohort_size(rate, group_size), dtype=np.float64)
 
     def largest_expected(self, rate: float, group_size: int) -> int:
         return fixed_cohort_size(rate, group_size)

@@ -1,0 +1,33 @@
+"""Ctrl-C while modules are imported, which takes seconds; nothing else is imported here for that reason."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+
+
+@contextmanager
+def quiet_interrupt() -> Iterator[None]:
+    """End at once and in one line on Ctrl-C, while modules are imported and nothing is begun.
+
+    Raised in the middle of an import, the interrupt would come out of it as any error, with its traceback.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _end_interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_interrupted(number: int, frame: FrameType | None) -> None:
+    os.write(sys.stderr.fileno(), b"gdpfed: interrupted\n")
+    os._exit(INTERRUPTED)

@@ -1,0 +1,45 @@
+"""What is weak in a plan, one line each: a large delta, and cohorts that are often too small to be summed."""
+
+from collections.abc import Iterator
+
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.groups import default_delta
+from gdpfed.privacy.sampling.small_cohorts import skipped_fractions
+
+TOLERATED_FRACTION = 0.05
+
+
+def plan_warnings(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
+    """One line for a large delta, and one for every sum that more than a twentieth of rounds go without."""
+    yield from large_delta_lines(plan)
+    skipped = skipped_fractions(plan, minimum_cohort)
+    if plan.one_sum:
+        if skipped.rounds > TOLERATED_FRACTION:
+            expected = sum(group.expected_cohort_size for group in plan.groups)
+            yield (
+                f"with {expected:.1f} clients of all groups expected a round, {100 * skipped.rounds:.0f} % "
+                f"of the cohorts are below secagg.minimum_cohort={minimum_cohort}; those rounds are charged "
+                "and nothing is summed. Raise privacy.sampling_rate"
+            )
+        return
+    for index, (group, fraction) in enumerate(zip(plan.groups, skipped.sums, strict=True)):
+        if fraction > TOLERATED_FRACTION:
+            yield (
+                f"group {index}: with {group.expected_cohort_size:.1f} clients expected a round, "
+                f"{100 * fraction:.0f} % of its cohorts are below secagg.minimum_cohort={minimum_cohort}; "
+                "those rounds are charged and go without it. Raise privacy.sampling_rate or "
+                "privacy.min_sampling_rate"
+            )
+    if len(plan.groups) > 1 and skipped.rounds > TOLERATED_FRACTION:
+        yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and are charged all the same"
+
+
+def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:
+    """One line for a delta above the default for so many clients; delta is the part that nothing bounds."""
+    usual = default_delta(plan.num_clients)
+    if plan.private and plan.delta > usual:
+        yield (
+            f"delta {plan.delta:.3g} is large for {plan.num_clients} clients: up to that probability a "
+            f"client may be exposed altogether, whatever its epsilon. The default is {usual:.3g}: leave "
+            "privacy.delta out, or choose a smaller one"
+        )

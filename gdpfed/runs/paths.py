@@ -1,0 +1,45 @@
+"""A run's directory before it is opened: what it must be for a new run, and what a run to continue says."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from conf.schema import Config
+from gdpfed.errors import RunError
+from gdpfed.runs.records import PLAN_FILE, user_path
+
+
+def require_unused(path: Path) -> None:
+    """Refuse a directory that no new run can have; nothing is made or written.
+
+    Raises:
+        RunError: it holds something, it is no directory, or it cannot be made or written.
+    """
+    try:
+        if path.is_dir() and any(path.iterdir()):
+            raise RunError(
+                f"run.directory={path} is not empty: name another one, or continue with run.resume"
+            )
+        nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    except OSError as error:
+        raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
+    if not nearest.is_dir():
+        raise RunError(f"run.directory={path} cannot be made: {nearest} is no directory")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise RunError(f"run.directory={path} cannot be made: {nearest} is not yours to write in")
+
+
+def with_saved_delta(config: Config) -> Config:
+    """The configuration with the delta that a run to continue was planned with, unless it names one.
+
+    By default delta follows from the number of clients, and the rule was another one for earlier runs.
+    """
+    if config.run.resume is None or config.privacy.delta is not None:
+        return config
+    try:
+        plan = json.loads((user_path(config.run.resume) / PLAN_FILE).read_text(encoding="utf-8"))
+        delta = float(plan["delta"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return config  # Whoever opens the directory says what is wrong with it.
+    return replace(config, privacy=replace(config.privacy, delta=delta))

@@ -1,0 +1,87 @@
+"""What is weak in a plan, against the binomial tail written out."""
+
+from math import comb
+
+import pytest
+
+from conf.load import load
+from gdpfed.errors import PrivacyError
+from gdpfed.methods import make_method
+from gdpfed.privacy.sampling.small_cohorts import refuse_skipped, skipped_fractions
+from gdpfed.report.plan_warnings import plan_warnings
+
+ROLES = ("dataset=shakespeare", "dataset.num_clients=247", "privacy.accountant=rdp")
+SIX = ("dataset.num_clients=6", "privacy.accountant=rdp")
+
+
+def plan_of(*overrides):
+    return make_method(load(overrides)).plan
+
+
+def lines(*overrides, minimum=3):
+    return list(plan_warnings(plan_of(*ROLES, *overrides), minimum))
+
+
+def below(least, *groups):
+    """P(fewer than least), over (size, rate) of groups that are drawn independently, term by term."""
+    if not groups:
+        return float(least > 0)
+    (n, q), *others = groups
+    return sum(
+        comb(n, k) * q**k * (1 - q) ** (n - k) * below(least - k, *others)
+        for k in range(min(n, least - 1) + 1)
+    )
+
+
+def test_a_line_says_how_often_and_what_to_do():
+    group = plan_of(*ROLES).groups[0]
+    n, q = len(group.clients), group.sampling_rate
+    (line,) = lines()
+    assert line.startswith(
+        f"group 0: with {n * q:.1f} clients expected a round, {100 * below(3, (n, q)):.0f} % of its coh"
+    )
+    assert "Raise privacy.sampling_rate or privacy.min_sampling_rate" in line
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["privacy.sampling_rate=0.25"], ["method=gdpfed"], ["method=idp_fedavg_scale"], ["method=dp_fedavg"]],
+)
+def test_enough_clients_or_one_sum_of_all_get_no_line(overrides):
+    assert lines(*overrides) == []
+
+
+def test_cohorts_of_a_fixed_size_are_below_always_or_never():
+    fixed = ("method=gdpfed", "privacy.sampling=fixed_size", "privacy.sampling_rate=0.05")
+    *groups, rounds = lines(*fixed, minimum=5)
+    assert [line.partition(",")[2].split()[0] for line in groups] == ["100"] * 3
+    assert rounds.startswith("100 % of the rounds go without any sum")
+    assert lines(*fixed, minimum=4) == []
+
+
+@pytest.mark.parametrize("method", ["idp_fedavg_scale", "gdpfed"])
+def test_the_rounds_without_a_sum_are_those_of_independent_groups(method):
+    plan = plan_of(*SIX, "dataset.num_clients=30", f"method={method}")
+    groups = [(len(group.clients), group.sampling_rate) for group in plan.groups]
+    skipped = skipped_fractions(plan, 3)
+    apart = [below(3, each) for each in groups]
+    together = below(3, *groups) if plan.one_sum else apart[0] * apart[1] * apart[2]
+    assert skipped.rounds == pytest.approx(together, rel=1e-9)
+    assert skipped.sums == pytest.approx([together] if plan.one_sum else apart, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
+def test_a_plan_of_rounds_without_a_sum_is_warned_of_and_refused(method):
+    plan = plan_of(*SIX, f"method={method}")
+    assert any("without" in line or "nothing is summed" in line for line in plan_warnings(plan, 3))
+    with pytest.raises(PrivacyError, match=r"\d+ % of the rounds would be charged without any sum") as caught:
+        refuse_skipped(plan, 3)
+    assert "raise privacy.sampling_rate=0.2 or dataset.num_clients" in str(caught.value)
+    refuse_skipped(plan, 1)
+
+
+def test_a_delta_above_the_default_is_weak():
+    assert lines("privacy.delta=1e-5", "privacy.sampling_rate=0.25") == []
+    (line,) = lines("privacy.delta=0.01", "privacy.sampling_rate=0.25")
+    assert line.startswith("delta 0.01 is large for 247 clients")
+    assert "The default is 0.00233" in line
