@@ -2,8 +2,10 @@
 
 import difflib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, fields
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +14,8 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -56,14 +60,55 @@ def _register_schema(methods: Mapping[str, type[MethodConfig]]) -> None:
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
+    """Have Hydra choose the option files, and set the values in what it makes of them.
+
+    Hydra takes some tenths of a second for any composition, and most differ in values alone.
+    """
+    methods = method_configs()
+    _register_schema(methods)
+    chosen = tuple(override for override in overrides if override.partition("=")[0] in groups())
+    tree = deepcopy(_chosen_options(chosen, tuple(option_directories()), tuple(methods.values())))
+    values = [override for override in overrides if override not in chosen]
+    for override in OverridesParser.create().parse_overrides(values):
+        _set_value(tree, override)
+    return tree
+
+
+@lru_cache(maxsize=64)
+def _chosen_options(
+    choices: tuple[str, ...], directories: tuple[Path, ...], methods: tuple[type[MethodConfig], ...]
+) -> DictConfig:
+    """Return what Hydra composes of the option files alone, once the methods' schema is registered."""
     GlobalHydra.instance().clear()
-    others = ",".join(f"'file://{directory}'" for directory in option_directories()[1:])
+    others = ",".join(f"'file://{directory}'" for directory in directories[1:])
     with initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3"):
-        return compose("config", overrides=[f"hydra.searchpath=[{others}]", *overrides])
+        return compose("config", overrides=[f"hydra.searchpath=[{others}]", *choices])
 
 
-def options(group: str) -> list[str]:
-    """The option files of a configuration group, as in ``dataset=<option>``, of all packages.
+def _set_value(tree: DictConfig, override: Override) -> None:
+    if override.is_sweep_override() or override.package is not None:
+        raise ConfigError(f"'{override.input_line}' is not an override of the form key=value")
+    try:
+        OmegaConf.update(tree, override.key_or_group, override.value(), merge=True)
+    except OmegaConfBaseException as error:
+        raise HydraException(f"Error merging override {override.input_line}") from error
+
+
+def compose_options(choices: Sequence[str]) -> DictConfig:
+    """The configuration under choices such as ``["dataset=fmnist"]``, unchecked, with its references.
+
+    Raises:
+        ConfigError: a choice that there is not.
+    """
+    _check_form(choices)
+    for choice in choices:
+        if choice.partition("=")[0] not in groups():
+            raise ConfigError(f"'{choice}' chooses no option: the groups are {', '.join(groups())}")
+    return _compose(choices)
+
+
+def options(group: str) -> dict[str, Path]:
+    """The option files of a configuration group, by their name in ``dataset=<option>``, of all packages.
 
     Raises:
         ConfigError: two files for one option.
@@ -73,19 +118,20 @@ def options(group: str) -> list[str]:
         if path.stem in found:
             raise ConfigError(f"{group}={path.stem} is {found[path.stem]} and {path}: rename one of them")
         found[path.stem] = path
-    return sorted(found)
+    return dict(sorted(found.items()))
 
 
 def _known_keys(overrides: Sequence[str]) -> list[str]:
     """Every dotted key of the configuration that the group choices among the overrides select."""
-    chosen = dict(o.split("=", 1) for o in overrides if o.partition("=")[0] in _groups())
+    chosen = dict(o.split("=", 1) for o in overrides if o.partition("=")[0] in groups())
     choices = [f"{group}={option}" for group, option in chosen.items()]
     tree = OmegaConf.to_container(_compose(choices), resolve=False)
     sections = cast("dict[str, dict[str, object]]", tree)
     return [f"{group}.{key}" for group, section in sections.items() for key in section]
 
 
-def _groups() -> list[str]:
+def groups() -> list[str]:
+    """The names of all groups of settings."""
     return sorted(section.name for section in fields(Config))
 
 
@@ -122,7 +168,7 @@ def _check_form(overrides: Sequence[str]) -> None:
         key, equals, value = override.partition("=")
         if not (equals and key and value) or key.startswith(("+", "~")):
             raise ConfigError(f"'{override}' is not an override of the form key=value")
-        if key in _groups() and not _is_choice(override):
+        if key in groups() and not _is_choice(override):
             raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}")
 
 
@@ -130,7 +176,7 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     """One line that names the override at fault and what would be accepted."""
     known = _known_keys(overrides)
     for key in (override.partition("=")[0] for override in overrides):
-        if key not in known and key not in _groups():
+        if key not in known and key not in groups():
             return f"there is no setting '{key}'{_suggestion(key, known, overrides)}"
     cause = error.__cause__
     lines = [str(error), str(cause) if cause else ""]
@@ -142,26 +188,94 @@ def _suggestion(key: str, known: Sequence[str], overrides: Sequence[str]) -> str
     owners = [name for name in methods if key in _known_keys([*overrides, f"method={name}"])]
     if owners:
         return f" for this method; it belongs to method={' or method='.join(owners)}"
-    near = difflib.get_close_matches(key, known, n=1)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    siblings = [k for k in known if k.partition(".")[0] == key.partition(".")[0]]
-    return f"; there are {', '.join(siblings or _groups())}"
+    near = nearest(key, known)
+    hint = f"; did you mean '{near}'?" if near else ""
+    group = key.partition(".")[0]
+    listed = f"gdpfed settings {group}" if group in groups() else "gdpfed settings"
+    return f"{hint or ';'} '{listed}' lists what there is"
 
 
-def load(overrides: Sequence[str] = ()) -> Config:
+def given_value(overrides: Sequence[str], key: str) -> Any:
+    """The value that overrides give to a key, the last if there are several; None if there is none.
+
+    Raises:
+        ConfigError: a value that Hydra cannot read.
+    """
+    words = [override for override in overrides if override.partition("=")[0] == key]
+    try:
+        return OverridesParser.create().parse_override(words[-1]).value() if words else None
+    except HydraException as error:
+        raise ConfigError(f"'{words[-1]}': {' '.join(str(error).split())}") from None
+
+
+def _go_on(
+    composed: DictConfig, overrides: Sequence[str], begun: Mapping[str, Any], forgotten: Collection[str]
+) -> None:
+    """Give every setting the value that it had, except for those that the overrides name."""
+    given = {".".join(override.partition("=")[0].split(".")[:2]) for override in overrides}
+    for group, settings in begun.items():
+        replaced = _replaced(group, composed, settings) if group in given else ()
+        for key, value in settings.items():
+            name = f"{group}.{key}"
+            if name in given or name in forgotten or key in replaced:
+                continue
+            if key not in composed.get(group, {}):
+                raise ConfigError(
+                    f"there is no setting '{name}', which the run has: resume it with its own gdpfed"
+                )
+            OmegaConf.update(composed, name, value, merge=False)
+
+
+def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> Collection[str]:
+    """Return the settings that the chosen option of a group stands for, where it is another than before."""
+    if "name" in composed[group]:
+        return () if composed[group].name == settings.get("name") else settings.keys()
+    trees = [_compose([f"{group}={option}"])[group] for option in options(group)]
+    return [key for key in settings if any(tree.get(key) != trees[0].get(key) for tree in trees)]
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """The known key that is most like one that is not: by its whole name, or else by the part after the dot.
+
+    Of a data set's recommendation and the setting that starts from it, it is the setting.
+    """
+    whole = difflib.get_close_matches(key, known, n=1)
+    ends = {
+        each.rpartition(".")[2]: each
+        for each in sorted(known, key=lambda each: not each.startswith("dataset."))
+    }
+    end = difflib.get_close_matches(key.rpartition(".")[2], list(ends), n=1)
+    return whole[0] if whole else ends[end[0]] if end else None
+
+
+def load(
+    overrides: Sequence[str] = (),
+    *,
+    begun: Mapping[str, Any] | None = None,
+    forgotten: Collection[str] = (),
+) -> Config:
     """Compose the configuration from option files and overrides, as in ``["dataset=fmnist"]``.
+
+    Args:
+        overrides: what is set.
+        begun: the settings of a run that goes on, by group and key: they stand in the place of all that the
+            overrides do not name.
+        forgotten: dotted keys that are not taken from it.
 
     Raises:
         ConfigError: an unknown key or option, a wrong type, or a value out of range; one line that
             names it and what would be accepted.
     """
     methods = method_configs()
-    _register_schema(methods)
     _check_form(overrides)
     overrides = [_with_quoted_path(override) for override in overrides]
+    if begun is not None and given_value(overrides, "method") is None:
+        overrides = [f"method={begun.get('method', {}).get('name')}", *overrides]
     try:
-        config = cast("Config", OmegaConf.to_object(_compose(overrides)))
+        composed = _compose(overrides)
+        if begun is not None:
+            _go_on(composed, overrides, begun, forgotten)
+        config = cast("Config", OmegaConf.to_object(composed))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(overrides, error)) from None
     name = config.method.name

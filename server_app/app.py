@@ -3,8 +3,9 @@
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from conf.load import load, split
+from conf.load import split
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
+from gdpfed.runs.resume import load_run
 from server_app.train import train
 
 app = ServerApp()
@@ -14,7 +15,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train as the override string of the run configuration says."""
     try:
-        train(grid, load(split(str(context.run_config["overrides"]))), str(context.run_id))
+        train(grid, load_run(split(str(context.run_config["overrides"]))), str(context.run_id))
     except (ConfigError, PrivacyError, LearningError, RunError) as error:
         # Flower prints what leaves here with its traceback; the way to this line helps nobody.
         raise type(error)(str(error)).with_traceback(None) from None

@@ -14,8 +14,6 @@ from gdpfed.errors import RunError
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.directory import saved_client_budgets
-from gdpfed.runs.records import user_path
 from server_app.exchange import failure_of
 from server_app.join import Joined
 from server_app.replies import send_and_receive
@@ -24,8 +22,9 @@ NODE_CONFIG = "--node-config \"epsilon=... ledger='...'\""
 
 
 def plan_waits_for_clients(config: Config) -> bool:
-    """Whether nobody knows the budgets before the nodes have joined."""
-    return config.privacy.budgets == CLIENTS and config.privacy.client_budgets is None
+    """Whether the nodes are asked for their budgets before the plan is made, or made again to resume."""
+    known = config.privacy.client_budgets is not None and config.run.resume is None
+    return config.privacy.budgets == CLIENTS and not known
 
 
 def with_said_budgets(config: Config, joined: Joined) -> Config:
@@ -34,23 +33,25 @@ def with_said_budgets(config: Config, joined: Joined) -> Config:
     A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for
     each client to say when it is offered the terms. Without a configured delta the plan takes the
     smallest that a client says, or the default of :func:`configured_delta` if that is smaller.
+    If no node of a resumed run says a budget, it is one whose budgets were configured.
 
     Raises:
         RunError: clients that have no budget of their own.
     """
     privacy, num_clients = config.privacy, config.dataset.num_clients
+    if privacy.client_budgets is not None and not joined.budgets:
+        return config
     silent = [client for client in range(num_clients) if client not in joined.budgets]
     if silent:
         raise RunError(
             f"privacy.budgets={CLIENTS}, but client {silent[0]} ({len(silent)} of {num_clients}) says "
             f"no budget of its own: start its node with {NODE_CONFIG}, or set privacy.budgets=[...] for all"
         )
-    if config.run.resume is not None:
-        budgets, delta = saved_client_budgets(user_path(config.run.resume))
-    else:
-        budgets = [joined.budgets[client].epsilon for client in range(num_clients)]
-        said = min(own.delta for own in joined.budgets.values())
-        delta = min(said, configured_delta(config)) if privacy.delta is None else privacy.delta
+    if privacy.client_budgets is not None:
+        return config
+    budgets = [joined.budgets[client].epsilon for client in range(num_clients)]
+    said = min(own.delta for own in joined.budgets.values())
+    delta = min(said, configured_delta(config)) if privacy.delta is None else privacy.delta
     return replace(config, privacy=replace(privacy, client_budgets=budgets, delta=delta))
 
 

@@ -19,6 +19,7 @@ from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.runs.records import RoundRecord, read_rounds
+from gdpfed.runs.resume import load_run
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
 
@@ -69,11 +70,10 @@ def grid_for(config: Config) -> LocalGrid:
 
 def small_config(directory: Path, overrides: Sequence[str] = (), *, resume: bool = False) -> Config:
     """The configuration of a small run that begins in ``directory``, or that continues there."""
-    config = deepcopy(_loaded((*SMALL, *overrides)))
     if resume:
-        config.run.resume = str(directory)
-    else:
-        config.run.directory = str(directory)
+        return load_run([*overrides, f"run.resume={directory}"])
+    config = deepcopy(_loaded((*SMALL, *overrides)))
+    config.run.directory = str(directory)
     config.validate()
     return config
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import gdpfed
-from gdpfed.cli.command import OVERRIDES_NOTE, Command
+from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
 from gdpfed.cli.interrupt import INTERRUPTED, quiet_interrupt
 from gdpfed.errors import FailedError, InputError
 
-COMMANDS = ("plan", "partition", "run", "simulate", "audit", "report", "reproduce", "identity")
+COMMANDS = ("settings", "plan", "partition", "run", "simulate", "audit", "report", "reproduce", "identity")
 """The commands, each in the module of its name; only the one that is asked for is imported."""
 
 NOBODY_READS = 141
@@ -66,7 +66,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def load_command(name: str) -> Command:
-    """Import a command; most of them load torch, which takes seconds."""
+    """Import a command's words and arguments; what carries it out is imported when it is executed."""
     command: Command = import_module(f"gdpfed.cli.{name}").COMMAND
     return command
 
@@ -76,24 +76,27 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gdpfed",
         description="Federated learning with a privacy budget of each client's own.",
-        epilog=_epilog("\n".join(command.examples for command in loaded)) + f"\n\n{OVERRIDES_NOTE}",
+        epilog=epilog_of("\n".join(command.examples for command in loaded)) + f"\n\n{OVERRIDES_NOTE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"gdpfed {gdpfed.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and end")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in loaded:
-        own = commands.add_parser(
+        own = add_parser(
+            commands,
             command.name,
-            help=command.help,
+            words=command.help,
             description=command.description,
-            epilog=_epilog(command.examples),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            examples=command.examples,
         )
         command.add_arguments(own)
         own.set_defaults(command=command)
     return parser
 
 
-def _epilog(examples: str) -> str:
-    lines = "\n".join(f"  {line}" for line in examples.splitlines())
-    return f"examples:\n{lines}"
+class _Version(argparse.Action):
+    """Prints the version, which is looked up in the installed packages only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> None:
+        print(f"gdpfed {gdpfed.__version__}")
+        parser.exit()

@@ -4,19 +4,22 @@ import argparse
 import json
 from dataclasses import asdict
 from math import isinf
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
-from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
-from gdpfed.audit.run_audit import RunAudit, audit_run
 from gdpfed.cli.command import Command, make_console, user_path
-from gdpfed.errors import AuditError
+from gdpfed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from gdpfed.audit.node_audit import NodeAudit
+    from gdpfed.audit.run_audit import RunAudit
 
 EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
-gdpfed audit --node-ledger /state/ledger.json     a client's own ledger, over all its runs
-gdpfed audit --canaries method=gdpfed secagg=off  epsilon as it is measured on simulated runs"""
+gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
+gdpfed audit --canaries method=gdpfed           epsilon as it is measured"""
 RUN_HEADINGS = (
     "group",
     "clients",
@@ -33,7 +36,10 @@ NODE_HEADINGS = ("run", "budget", "delta", "epsilon", "vs server", "updates", "h
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "subject", nargs="*", metavar="RUN", help="the directory of a run; with --canaries overrides of conf/"
+        "overrides",
+        nargs="*",
+        metavar="RUN",
+        help="the directory of a run; with --canaries overrides of conf/, or both",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--node-ledger", type=user_path, metavar="FILE", help="the ledger of one node")
@@ -48,26 +54,30 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a coordinate for each canary (dirac), or vectors among clients that train",
     )
     canaries.add_argument("--confidence", type=float, default=0.95, help="of all figures together (0.95)")
-    canaries.add_argument("--output", type=user_path, metavar="DIR", help="write the figures and a picture there")
+    canaries.add_argument(
+        "--output", type=user_path, metavar="DIR", help="write the figures and a picture there"
+    )
 
 
 def _execute(options: argparse.Namespace) -> int:
     if options.canaries:
-        # Simulating needs torch, which the other audits can do without.
         from gdpfed.cli.canaries import measure_canaries
 
         return measure_canaries(options)
-    if (options.node_ledger is None) != (len(options.subject) == 1) or len(options.subject) > 1:
-        raise AuditError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
+    if (options.node_ledger is None) != (len(options.overrides) == 1) or len(options.overrides) > 1:
+        raise ConfigError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
+    from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
+    from gdpfed.audit.run_audit import RunAudit, audit_run
+
     audit: RunAudit | NodeAudit
     if options.node_ledger is not None:
         audit = audit_node_ledger(options.node_ledger)
     else:
-        audit = audit_run(user_path(options.subject[0]))
+        audit = audit_run(user_path(options.overrides[0]))
     if options.json:
         print(
             json.dumps(
-                _without_infinity(asdict(audit) | {"held": audit.held, "passed": audit.passed}), indent=2
+                without_infinity(asdict(audit) | {"held": audit.held, "passed": audit.passed}), indent=2
             )
         )
     else:
@@ -75,14 +85,19 @@ def _execute(options: argparse.Namespace) -> int:
     return 0 if audit.passed else 1
 
 
-def _show(console: Console, audit: RunAudit | NodeAudit) -> None:
-    console.print(_run_table(audit) if isinstance(audit, RunAudit) else _node_table(audit))
+def _show(console: "Console", audit: "RunAudit | NodeAudit") -> None:
+    from gdpfed.audit.run_audit import RunAudit
+    from gdpfed.report.console import Fitted
+
+    console.print(Fitted(_run_table(audit) if isinstance(audit, RunAudit) else _node_table(audit)))
     for finding in audit.findings:
         console.print(f"wrong: {finding}", soft_wrap=True, highlight=False)
     console.print(_verdict(audit))
 
 
-def _verdict(audit: RunAudit | NodeAudit) -> str:
+def _verdict(audit: "RunAudit | NodeAudit") -> str:
+    from gdpfed.audit.run_audit import RunAudit
+
     if not audit.passed:
         return "The statement does NOT hold."
     if isinstance(audit, RunAudit) and not audit.private:
@@ -90,7 +105,7 @@ def _verdict(audit: RunAudit | NodeAudit) -> str:
     return "Every budget held, and the files agree."
 
 
-def _run_table(audit: RunAudit) -> Table:
+def _run_table(audit: "RunAudit") -> "Table":
     table = _table(
         f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}", RUN_HEADINGS
     )
@@ -109,7 +124,7 @@ def _run_table(audit: RunAudit) -> Table:
     return table
 
 
-def _node_table(audit: NodeAudit) -> Table:
+def _node_table(audit: "NodeAudit") -> "Table":
     table = _table("runs that this client has begun; each figure counts those above it", NODE_HEADINGS)
     table.caption = "vs server: against members of the same sums, too"
     for run, held in zip(audit.runs, audit.held, strict=True):
@@ -125,7 +140,9 @@ def _node_table(audit: NodeAudit) -> Table:
     return table
 
 
-def _table(title: str, headings: tuple[str, ...]) -> Table:
+def _table(title: str, headings: tuple[str, ...]) -> "Table":
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
     for heading in headings:
         table.add_column(heading, justify="right")
@@ -143,11 +160,12 @@ def _held(held: bool, within_budget: bool) -> str:
     return "unproved" if within_budget else "NO"
 
 
-def _without_infinity(value: object) -> object:
+def without_infinity(value: object) -> object:
+    """A value for JSON, which knows no infinity: null in its place."""
     if isinstance(value, dict):
-        return {key: _without_infinity(item) for key, item in value.items()}
+        return {key: without_infinity(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_infinity(item) for item in value]
+        return [without_infinity(item) for item in value]
     return None if isinstance(value, float) and isinf(value) else value
 
 

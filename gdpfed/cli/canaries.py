@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -10,10 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from conf.load import load
+from conf.schema import Config
 from gdpfed.canaries.measure import Measurement, Settings, measure
 from gdpfed.canaries.picture import epsilon_over_rounds
-from gdpfed.cli.command import make_console
+from gdpfed.cli.audit import without_infinity
+from gdpfed.cli.command import make_console, user_path
 from gdpfed.errors import ReportError
+from gdpfed.runs.paths import with_saved_delta
+from gdpfed.runs.resume import load_run
 
 MARKS_IN_PICTURE = 8
 SEEN_BY = {"sums": "all sums", "server": "server", "model": "last model"}
@@ -22,7 +27,7 @@ JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
 
 def measure_canaries(options: argparse.Namespace) -> int:
     """Carry out the command; exit status 0 where nothing above what is stated was measured, else 1."""
-    config = load(options.subject)
+    config = _configuration(options.overrides)
     settings = Settings(
         kind=options.kind,
         num_runs=options.runs,
@@ -54,6 +59,14 @@ def measure_canaries(options: argparse.Namespace) -> int:
     return 0 if measurement.passed else 1
 
 
+def _configuration(words: Sequence[str]) -> Config:
+    """The configuration of a run that is there, or the one that the overrides ask for."""
+    if not words or "=" in words[0] or not user_path(words[0]).is_dir():
+        return load(words)
+    begun = with_saved_delta(load_run([f"run.resume={words[0]}", *words[1:]]))
+    return replace(begun, run=replace(begun.run, resume=None))
+
+
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +79,7 @@ def _make_folder(folder: Path) -> None:
 def _as_json(measurement: Measurement) -> str:
     figures = [asdict(each) | {"held": each.held} for each in measurement.figures]
     whole = asdict(measurement) | {"figures": figures, "passed": measurement.passed}
-    return json.dumps(whole, indent=2, allow_nan=False)
+    return json.dumps(without_infinity(whole), indent=2, allow_nan=False)
 
 
 def _show(console: Console, measurement: Measurement, output: Path | None) -> None:

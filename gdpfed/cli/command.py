@@ -1,14 +1,23 @@
-"""A command: its words for ``--help``, its arguments, and the function that runs it."""
+"""A command: its words for ``--help``, its arguments, and the function that runs it.
+
+A module of a command imports what carries it out inside its functions, so that ``--help`` loads none of it.
+"""
 
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
+HELP_WIDTH = 78
+"""Columns of a help page, so that it stays whole on a terminal of 80."""
 OVERRIDES_NOTE = (
-    "Overrides are Hydra's: group=option chooses a file under conf/, group.key=value sets one value."
+    "Overrides are Hydra's: group=option chooses a file under conf/, group.key=value\n"
+    "sets one value. 'gdpfed settings' lists them all."
 )
 
 
@@ -19,8 +28,9 @@ class Command:
     Attributes:
         name: its word on the command line.
         help: one line for the list of commands.
-        description: what it does, for its own ``--help``.
-        examples: command lines to copy, one a line, each with what it is for.
+        description: what it does, for its own ``--help``; paragraphs of any width.
+        examples: command lines to copy, at least two, one a line of at most 78 columns; two spaces or more
+            stand before what a line is for.
         add_arguments: declares its arguments.
         execute: does it; returns the exit status.
     """
@@ -47,15 +57,37 @@ def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Raise the error again: the entry point ends the command quietly."""
-        raise BrokenPipeError
+def add_parser(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    *,
+    words: str,
+    description: str,
+    examples: str,
+) -> argparse.ArgumentParser:
+    """Add a command, or an action of one, whose help ends with examples."""
+    return commands.add_parser(
+        name,
+        help=words,
+        description=paragraphs(description),
+        epilog=epilog_of(examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
-def make_console() -> Console:
-    """Return standard output: as wide as the terminal, or as wide as a plan's table without one."""
-    from gdpfed.report.plan_table import WIDTH
+def paragraphs(text: str) -> str:
+    """The text in lines of a help page; an empty line stands between its paragraphs."""
+    return "\n\n".join(fill(paragraph, HELP_WIDTH) for paragraph in text.split("\n\n"))
 
-    console = _Console()
-    return console if console.is_terminal else _Console(width=WIDTH)
+
+def epilog_of(examples: str) -> str:
+    """Examples as the end of a help page."""
+    lines = "\n".join(f"  {line}" for line in examples.splitlines())
+    return f"examples:\n{lines}"
+
+
+def make_console() -> "Console":
+    """Return standard output: as wide as the terminal or $COLUMNS, or as wide as a plan's table without."""
+    from gdpfed.report.console import OutputConsole
+
+    return OutputConsole()

@@ -5,17 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gdpfed.cli.command import Command, user_path
+from gdpfed.cli.command import Command, add_parser, user_path
 from gdpfed.errors import InputError
-from gdpfed.identities import (
-    IdentityError,
-    new_identity,
-    public_key_of,
-    read_identity,
-    read_roster,
-    signed_roster,
-    write_new,
-)
 
 READABLE = 0o644
 _ENTRY = re.compile(r"(?P<client>0|[1-9][0-9]{0,19})=(?P<key>\S+)")
@@ -34,23 +25,33 @@ gdpfed identity new node-0.key               make one; prints the public key
 gdpfed identity roster roster.json --key consortium.key --from clients.txt
 gdpfed identity verify roster.json --consortium 64af..."""
 
-ROSTER_EXAMPLES = """\
-examples:
-  gdpfed identity new consortium.key
-  gdpfed identity roster roster.json --key consortium.key \\
-      --clients 0=5d1c... 1=9a3f... 2=07be...
-  gdpfed identity roster roster.json --key consortium.key --from clients.txt
+NEW_ROSTER = "A new client needs a new roster: sign it into a new file, and give it to all."
 
-A new client needs a new roster: sign it into a new file, and give it to all."""
+NEW_EXAMPLES = """\
+gdpfed identity new node-0.key                of a client
+gdpfed identity new consortium.key            of the consortium, which signs"""
+
+SHOW_EXAMPLES = """\
+gdpfed identity show node-0.key
+gdpfed identity show node-0.key > node-0.identity    to send to the consortium"""
+
+ROSTER_EXAMPLES = """\
+gdpfed identity roster roster.json --key consortium.key --from clients.txt
+gdpfed identity roster roster.json --key consortium.key --clients 0=5d1c..."""
+
+VERIFY_EXAMPLES = """\
+gdpfed identity verify roster.json --consortium 64af...
+gdpfed identity verify roster.json --consortium consortium.identity"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    new = _action(actions, "new", _new, "make an identity, and print its public key")
+    new = _action(actions, "new", _new, "make an identity, and print its public key", NEW_EXAMPLES)
     new.add_argument("file", type=user_path, metavar="FILE", help="new file for the secret key, mode 0600")
-    show = _action(actions, "show", _show, "print the public key of an identity")
+    show = _action(actions, "show", _show, "print the public key of an identity", SHOW_EXAMPLES)
     show.add_argument("file", type=user_path, metavar="FILE", help="file that gdpfed identity new made")
     roster = _action(actions, "roster", _roster, "sign the consortium's roster", ROSTER_EXAMPLES)
+    roster.epilog = f"{roster.epilog}\n\n{NEW_ROSTER}"
     roster.add_argument("file", type=user_path, metavar="OUT", help="new file for the signed roster")
     roster.add_argument(
         "--clients",
@@ -65,7 +66,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     roster.add_argument(
         "--from", type=user_path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
     )
-    verify = _action(actions, "verify", _verify, "check a roster, and print who is in it")
+    verify = _action(actions, "verify", _verify, "check a roster, and print who is in it", VERIFY_EXAMPLES)
     verify.add_argument("file", type=user_path, metavar="ROSTER", help="file with the signed roster")
     verify.add_argument(
         "--consortium",
@@ -80,15 +81,10 @@ def _action(
     name: str,
     act: Callable[[argparse.Namespace], None],
     words: str,
-    epilog: str | None = None,
+    examples: str,
 ) -> argparse.ArgumentParser:
-    made = actions.add_parser(
-        name,
-        help=words,
-        description=f"{words[0].upper()}{words[1:]}.",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    description = f"{words[0].upper()}{words[1:]}."
+    made = add_parser(actions, name, words=words, description=description, examples=examples)
     made.set_defaults(act=act)
     return made
 
@@ -99,14 +95,20 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _new(options: argparse.Namespace) -> None:
+    from gdpfed.identities import new_identity
+
     print(new_identity(options.file).public_bytes().hex())
 
 
 def _show(options: argparse.Namespace) -> None:
+    from gdpfed.identities import read_identity
+
     print(read_identity(options.file).public_bytes().hex())
 
 
 def _roster(options: argparse.Namespace) -> None:
+    from gdpfed.identities import public_key_of, read_identity, signed_roster, write_new
+
     consortium = read_identity(options.key)
     words = [*options.clients, *(_lines(options.listed) if options.listed else ())]
     keys: dict[int, bytes] = {}
@@ -130,11 +132,13 @@ def _lines(path: Path) -> Sequence[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise IdentityError(f"--from {path} cannot be read ({error}): name a list of ID=KEY") from None
+        raise InputError(f"--from {path} cannot be read ({error}): name a list of ID=KEY") from None
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
 
 def _verify(options: argparse.Namespace) -> None:
+    from gdpfed.identities import public_key_of, read_roster
+
     roster = read_roster(options.file, public_key_of(options.consortium))
     print(f"{options.file} is signed by this consortium; digest {roster.digest.hex()}")
     for client_id, key in roster.items():

@@ -4,13 +4,13 @@ import argparse
 import os
 from pathlib import Path
 
-from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console, user_path
 from gdpfed.errors import ConfigError
 
 EXAMPLES = """\
-gdpfed partition                                  the bundled digits, as a table
-gdpfed partition dataset.partition=dirichlet dataset.dirichlet_alpha=0.3 --output labels.png"""
+gdpfed partition                        the bundled digits, as a table
+gdpfed partition dataset.num_clients=60 --output labels.png
+gdpfed partition dataset.partition=dirichlet dataset.dirichlet_alpha=0.3"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     # Imported here, since torch takes seconds and the other commands leave it to the run's own processes.
+    from conf.load import load
     from gdpfed.learning.weak_data import data_warnings
     from gdpfed.report.partition import draw_partition, holdings, partition_table
     from gdpfed.rounds.run import task_of

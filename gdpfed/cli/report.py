@@ -3,14 +3,11 @@
 import argparse
 
 from gdpfed.cli.command import Command, make_console, user_path
-from gdpfed.report.files import tables_of, write_report
-from gdpfed.report.finished_run import read_run
-from gdpfed.report.lines import lines_of
 
 EXAMPLES = """\
-gdpfed report runs/*                              accuracy, cost and budgets of all runs side by side
-gdpfed report runs/a runs/b --output comparison   the same as Markdown, CSV and pictures
-gdpfed report runs/a --markdown                   tables to paste"""
+gdpfed report runs/*                       all runs side by side
+gdpfed report runs/* --output comparison   as Markdown, CSV and pictures
+gdpfed report runs/* --markdown            tables to paste"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +19,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from gdpfed.report.files import tables_of, write_report
+    from gdpfed.report.finished_run import read_run
+    from gdpfed.report.lines import lines_of
+
     lines = lines_of([read_run(path) for path in options.runs])
     written = None if options.output is None else write_report(lines, options.output)
     console = make_console()

@@ -2,24 +2,23 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from conf.experiment import experiments, load_experiment
 from gdpfed.cli.command import Command, add_overrides, make_console, user_path
-from gdpfed.experiments.cells import Setting
-from gdpfed.experiments.reproduce import Reproduction, reproduce
-from gdpfed.report.table import Table
+
+if TYPE_CHECKING:
+    from gdpfed.report.table import Table
 
 OUTPUT = Path("runs/reproduce")
 EXAMPLES = """\
-gdpfed reproduce --list                           all tables and figures
-gdpfed reproduce table5                           computed from plans, in seconds
-gdpfed reproduce table2 --datasets cifar10 --seeds 3
-gdpfed reproduce table2 --datasets cifar10 --scale 0.1 --rounds 20 dataset.path=/data/cifar10
-gdpfed reproduce table2 --datasets digits         a data set of your own, as conf/dataset/ names it"""
+gdpfed reproduce --list                     all tables and figures
+gdpfed reproduce table5                     computed from plans, in seconds
+gdpfed reproduce table2 --datasets digits   on the bundled digits
+gdpfed reproduce table2 --datasets cifar10 --seeds 3 --scale 0.1 --rounds 20"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help=", ".join(experiments()))
+    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help="one that --list names")
     add_overrides(parser, "dataset.model=cnn2, for every cell")
     parser.add_argument("--list", action="store_true", help="list tables and figures, and end")
     parser.add_argument("--datasets", default="", metavar="A,B", help="in place of the experiment's own")
@@ -48,6 +47,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from conf.experiment import load_experiment
+    from gdpfed.experiments.cells import Setting
+    from gdpfed.experiments.reproduce import Reproduction, reproduce
+
     if options.list or options.experiment is None:
         make_console().print(_list().to_rich())
         return 0
@@ -68,7 +71,10 @@ def _execute(options: argparse.Namespace) -> int:
     return 0 if reproduce(request, make_console()) else 1
 
 
-def _list() -> Table:
+def _list() -> "Table":
+    from conf.experiment import experiments, load_experiment
+    from gdpfed.report.table import Table
+
     chosen = [load_experiment(name) for name in experiments()]
     rows = [
         [

@@ -3,19 +3,11 @@
 import argparse
 import re
 
-from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console
-from gdpfed.cli.show_plan import show_plan
-from gdpfed.launch.simulation_backend import Launch
-from gdpfed.methods import make_method
-from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
-from gdpfed.report.progress import RunProgress
-from gdpfed.runs.formats import check_json_file
-from gdpfed.runs.paths import require_unused, with_saved_delta
-from gdpfed.runs.records import PLAN_FILE, WEAK_DATA, read_rounds, run_path
 
 EXAMPLES = """\
-gdpfed run method=dp_fedavg run.seed=1            train in simulation, with a progress bar
+gdpfed run method=dp_fedavg run.seed=1      train and follow the rounds
+gdpfed run dataset=npz dataset.path=/data/mine.npz dataset.num_clients=100
 gdpfed run run.resume=runs/20260101-120000-digits-gdpfed_plus"""
 
 
@@ -24,7 +16,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    config = load(options.overrides)
+    from gdpfed.cli.show_plan import show_plan
+    from gdpfed.launch.simulation_backend import Launch
+    from gdpfed.methods import make_method
+    from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
+    from gdpfed.report.progress import RunProgress
+    from gdpfed.runs.formats import check_json_file
+    from gdpfed.runs.paths import require_unused, with_saved_delta
+    from gdpfed.runs.records import PLAN_FILE, WEAK_DATA, read_rounds, run_path
+    from gdpfed.runs.resume import load_run
+
+    config = load_run(options.overrides)
     config.secagg.refuse_roster()
     resuming = config.run.resume is not None
     chosen = config.run.resume or config.run.directory

@@ -1,11 +1,18 @@
-"""Print a plan on the terminal, with a warning for whatever is weak in it."""
+"""Plans for the terminal: one with a warning for whatever is weak in it, or many side by side."""
+
+from collections.abc import Sequence
 
 from rich.console import Console
 
+from conf.load import load
 from conf.schema import Config
+from gdpfed.errors import ConfigError, PrivacyError
+from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.plan_warnings import plan_warnings
+
+ACCOUNTANTS = ("pld", "rdp", "theorem1")
 
 
 def show_plan(console: Console, config: Config, method: Method) -> None:
@@ -13,3 +20,50 @@ def show_plan(console: Console, config: Config, method: Method) -> None:
     console.print(plan_table(method))
     for line in plan_warnings(method.plan, config.secagg.minimum_cohort):
         console.print(line)
+
+
+def check_model(config: Config, overrides: Sequence[str]) -> None:
+    """Refuse a model that there is not, or options that it does not have, where one is named.
+
+    Models are made of torch, which takes seconds to import, so a data set's own is left to its run.
+
+    Raises:
+        LearningError: names the model or the option.
+    """
+    if any(override.startswith("dataset.model") for override in overrides):
+        from gdpfed.learning.models import check_model as check
+
+        check(config.dataset.model, tuple((config.dataset.model_options or {}).items()))
+
+
+def comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
+    """Method, accountant, and the planned method or why it is refused; for all of both.
+
+    Raises:
+        ConfigError: overrides that no method takes.
+    """
+    fixed = ("method=", "privacy.accountant=")
+    common = [override for override in overrides if not override.startswith(fixed)]
+    check_model(load(common), common)
+    return [
+        (
+            name,
+            accountant,
+            _method_or_reason([*common, f"method={name}", f"privacy.accountant={accountant}"]),
+        )
+        for name in METHODS.names()
+        for accountant in (ACCOUNTANTS if name != "fedavg" else ("pld",))
+    ]
+
+
+def comparison_dict(name: str, accountant: str, method: Method | str) -> dict[str, object]:
+    """The JSON form of one entry of a comparison."""
+    outcome: dict[str, object] = {"refused": method} if isinstance(method, str) else method.describe()
+    return {"method": name, "accountant": accountant, **outcome}
+
+
+def _method_or_reason(overrides: Sequence[str]) -> Method | str:
+    try:
+        return make_method(load(overrides))
+    except (ConfigError, PrivacyError) as error:
+        return str(error)

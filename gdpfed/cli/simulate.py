@@ -3,18 +3,10 @@
 import argparse
 import sys
 
-from conf.load import load
 from gdpfed.cli.command import Command, add_overrides, make_console
-from gdpfed.cli.show_plan import show_plan
-from gdpfed.learning.weak_data import data_warnings
-from gdpfed.report.progress import RunProgress
-from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.checkpoint import CHECKPOINT_FILE
-from gdpfed.runs.records import RoundRecord, read_rounds
-from gdpfed.simulation.simulate import simulate_prepared
 
 EXAMPLES = """\
-gdpfed simulate method=dp_fedavg secagg=off       train without messages, the fastest way
+gdpfed simulate method=dp_fedavg secagg=off   the fastest way to train
 gdpfed simulate run.resume=runs/20260101-120000-digits-gdpfed_plus"""
 
 
@@ -23,7 +15,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    prepared = PreparedRun.of(load(options.overrides))
+    from gdpfed.cli.show_plan import show_plan
+    from gdpfed.learning.weak_data import data_warnings
+    from gdpfed.report.progress import RunProgress
+    from gdpfed.rounds.run import PreparedRun
+    from gdpfed.runs.checkpoint import CHECKPOINT_FILE
+    from gdpfed.runs.records import RoundRecord, read_rounds
+    from gdpfed.runs.resume import load_run
+    from gdpfed.simulation.simulate import simulate_prepared
+
+    prepared = PreparedRun.of(load_run(options.overrides))
     console, method = make_console(), prepared.method
     show_plan(console, prepared.config, method)
     for line in data_warnings(prepared.task):

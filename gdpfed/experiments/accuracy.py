@@ -5,14 +5,15 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from conf.experiment import Experiment
-from gdpfed.experiments.presentation import Footnotes, dataset_label
+from conf.experiment import Choice, Experiment
+from gdpfed.experiments.presentation import Footnotes
 from gdpfed.experiments.runs import Outcome
 from gdpfed.report.comparison import ABSENT
 from gdpfed.report.curves import draw_curves
 from gdpfed.report.dots import Dots, draw_dots, error_bars, height_inches
+from gdpfed.report.labels import dataset_label
 from gdpfed.report.spread import Spread
-from gdpfed.report.style import line_style, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
 
 FIGURE_HEADINGS = (
@@ -163,6 +164,7 @@ def _dots(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -> 
 
 
 def _over_columns(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -> None:
+    styles = method_styles([_method(choice) for choice in experiment.rows.values()])
     for index, (row, choice) in enumerate(experiment.rows.items()):
         spreads = [_accuracy(outcomes[dataset, row, column]) for column in experiment.columns]
         shift = DODGE * (index - (len(experiment.rows) - 1) / 2)
@@ -174,7 +176,7 @@ def _over_columns(axes: Axes, experiment: Experiment, dataset: str, outcomes: Li
             capsize=2,
             elinewidth=0.8,
             label=choice.label,
-            **line_style(index),
+            **styles[index],
         )
     labels = [column.label for column in experiment.columns.values()]
     axes.set_xticks(range(len(labels)), labels)
@@ -184,12 +186,19 @@ def _over_columns(axes: Axes, experiment: Experiment, dataset: str, outcomes: Li
 
 
 def _curves(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -> None:
+    styles = method_styles([_method(choice) for choice in experiment.rows.values()])
     curves = []
-    for index, (row, choice) in enumerate(experiment.rows.items()):
+    for style, (row, choice) in zip(styles, experiment.rows.items(), strict=True):
         line = outcomes[dataset, row, ""].line
         if line is not None:
-            curves.append((index, choice.label, line.accuracies()))
+            curves.append((style, choice.label, line.accuracies()))
     draw_curves(axes, curves)
+
+
+def _method(choice: Choice) -> str:
+    """The method that a row chooses; an empty name where all rows have one."""
+    chosen = [word.partition("=")[2] for word in choice.overrides if word.startswith("method=")]
+    return chosen[-1] if chosen else ""
 
 
 def _accuracy(outcome: Outcome) -> Spread | None:

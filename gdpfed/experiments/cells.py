@@ -10,7 +10,7 @@ from conf.load import load, options
 from conf.schema import Config
 from gdpfed.errors import ConfigError, ExperimentError
 from gdpfed.methods import make_method
-from gdpfed.runs.directory import CARRYING_OUT
+from gdpfed.runs.resume import CARRYING_OUT
 
 NO_COLUMN = Choice(label="")
 CHOSEN_BY_EXPERIMENT = {"dataset": "--datasets", "run.seed": "--seeds", "run.num_rounds": "--rounds"}

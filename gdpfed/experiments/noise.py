@@ -10,13 +10,14 @@ from conf.experiment import Experiment
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
-from gdpfed.experiments.presentation import Footnotes, Presentation, dataset_label
+from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
 from gdpfed.report.comparison import ABSENT
 from gdpfed.report.dots import Dots, draw_dots, height_inches
+from gdpfed.report.labels import dataset_label
 from gdpfed.report.spread import Spread
 from gdpfed.report.style import new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table

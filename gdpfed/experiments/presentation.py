@@ -20,13 +20,6 @@ TABLE_FILE = "table.md"
 FIGURES_FILE = "figures.csv"
 PICTURE_FILE = "picture.png"
 CELLS_FILE = "cells.yaml"
-DATASET_LABELS = {
-    "cifar10": "CIFAR-10",
-    "digits": "Digits",
-    "fmnist": "FMNIST",
-    "shakespeare": "Shakespeare",
-    "svhn": "SVHN",
-}
 
 
 @dataclass(frozen=True)
@@ -59,11 +52,6 @@ class Footnotes:
     def text(self) -> str:
         """All reasons, a line each."""
         return "\n".join(f"({number}) {reason}" for number, reason in enumerate(self._reasons, start=1))
-
-
-def dataset_label(name: str) -> str:
-    """A data set's name as papers print it."""
-    return DATASET_LABELS.get(name, name)
 
 
 def write_experiment(

@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from conf.experiment import Experiment
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
-from gdpfed.experiments.presentation import Footnotes, Presentation, dataset_label
+from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.gdpfed import GDPFedPlus
 from gdpfed.methods.rates import configured_delta, group_rates
 from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates
+from gdpfed.report.labels import dataset_label
 from gdpfed.report.style import COLOURS, line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
 

@@ -9,12 +9,12 @@ from gdpfed.report.comparison import (
     kilobytes_up,
     noise_magnitude,
 )
-from gdpfed.report.curves import draw_curves
+from gdpfed.report.curves import accuracy_range, draw_curves
 from gdpfed.report.dots import Dots, draw_dots, height_inches
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
 from gdpfed.report.spread import Spread
-from gdpfed.report.style import new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
 
 CURVES_PICTURE = "accuracy.png"
 FINAL_PICTURE = "final_accuracy.png"
@@ -40,7 +40,9 @@ def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
     """Test accuracy after every round, mean and band over the seeds."""
     figure = new_figure(6.4, 3.8)
     (axes,) = new_panels(figure, 1, columns=1)
-    draw_curves(axes, [(index, line.label, line.accuracies()) for index, line in enumerate(lines)])
+    styles = method_styles([line.runs[0].settings["method"]["name"] for line in lines])
+    curves = [(style, line.label, line.accuracies()) for style, line in zip(styles, lines, strict=True)]
+    draw_curves(axes, curves)
     shared_legend(figure, [axes])
     save(figure, path)
 
@@ -51,7 +53,11 @@ def final_picture(lines: Sequence[Line], path: Path) -> None:
     figure = new_figure(6.4, height_inches(len(lines)))
     (axes,) = new_panels(figure, 1, columns=1)
     values = [line.final_accuracy for line in lines]
-    draw_dots(axes, _labels(lines), [Dots("accuracy", values)], "test accuracy after the last round (%)")
+    bounds = [each.mean + sign * (each.stddev or 0.0) for each in values for sign in (-1, 1)]
+    low, high = accuracy_range(bounds)
+    unit = f"test accuracy after the last round (%), axis from {low} to {high}"
+    draw_dots(axes, _labels(lines), [Dots("accuracy", values)], unit)
+    axes.set_xlim(low, high)
     save(figure, path)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gdpfed.errors import ReportError
 from gdpfed.report.finished_run import FinishedRun, Settings
 from gdpfed.report.spread import Spread
-from gdpfed.runs.directory import CARRYING_OUT
+from gdpfed.runs.resume import CARRYING_OUT
 
 IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"), ("secagg", "identities")})
 """Settings of who proves to be whom, which no result follows from."""

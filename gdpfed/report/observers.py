@@ -2,6 +2,7 @@
 
 from gdpfed.learning.weak_data import data_warnings
 from gdpfed.report.event_files import EventFiles
+from gdpfed.report.labels import dataset_label, method_label
 from gdpfed.report.mlflow_run import MlflowRun
 from gdpfed.report.model_card import CardSubject, model_card
 from gdpfed.report.plan_table import plan_lines
@@ -55,9 +56,10 @@ class Pictures(Observer):
 
     def concluded(self, run: RunConcluded) -> None:
         method, path = self._run.method, self._run.path
-        title = f"{method.name} on {self._run.task.source.name}"
+        source = self._run.task.source
+        title = f"{method_label(method.name)} on {dataset_label(source.name, source.path)}"
         budgets = method.plan.budgets
-        accuracy_curve(run.records, title, path / ACCURACY_PICTURE)
+        accuracy_curve(run.records, method.name, title, path / ACCURACY_PICTURE)
         budget_curve(run.records, budgets, title, path / BUDGET_PICTURE)
 
 

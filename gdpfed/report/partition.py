@@ -16,6 +16,7 @@ from rich.table import Table
 
 from gdpfed.learning.datasets import Windows
 from gdpfed.learning.task import Task
+from gdpfed.report.labels import dataset_label
 from gdpfed.runs.write_whole import save_whole
 
 CLIENTS_DRAWN = 50
@@ -62,9 +63,10 @@ def holdings(task: Task) -> Holdings:
     parts = [task.client_indices(client_id) for client_id in range(task.num_clients)]
     counts = [np.bincount(labels[part], minlength=data.num_classes) for part in parts]
     text = data.train if isinstance(data.train, Windows) else None
+    label = dataset_label(task.source.name, task.source.path)
     alpha = "" if task.dirichlet_alpha is None else f"({task.dirichlet_alpha:g})"
     return Holdings(
-        title=f"{task.source.name}, {task.partition}{alpha}, {task.num_clients} clients",
+        title=f"{label}, {task.partition}{alpha}, {task.num_clients} clients",
         counts=np.array(counts, dtype=np.int64),
         characters=None if text is None else np.array([text.characters(part) for part in parts]),
     )

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from gdpfed.methods.base import Method
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.console import WIDTH, Fitted
 
-WIDTH = 100
 HEADINGS = (
     "group",
     "epsilon",
@@ -29,7 +29,7 @@ def _number(value: float, form: str) -> str:
     return "none" if isinf(value) else format(value, form)
 
 
-def plan_table(method: Method) -> Table:
+def plan_table(method: Method) -> Fitted:
     """Return a table with one row a group: its budget, its noise and its rates."""
     plan = method.plan
     promise = f"{plan.unit}-level DP" if plan.private else "no privacy"
@@ -42,7 +42,7 @@ def plan_table(method: Method) -> Table:
         table.add_column(heading, justify="right")
     for index in range(len(plan.groups)):
         table.add_row(*_row(method, index))
-    return table
+    return Fitted(table)
 
 
 def _row(method: Method, index: int) -> Sequence[str]:
@@ -100,7 +100,7 @@ def comparison_table(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
         else:
             table.add_row(name, accountant, *_comparison_row(method))
     notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
-    return Group(table, *notes)
+    return Group(Fitted(table), *notes)
 
 
 def _comparison_row(method: Method) -> Sequence[str]:

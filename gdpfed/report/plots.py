@@ -5,9 +5,19 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from gdpfed.report.style import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.curves import draw_curves, number_rounds
+from gdpfed.report.spread import Spread
+from gdpfed.report.style import (
+    line_style,
+    markers_every,
+    method_styles,
+    new_figure,
+    new_panels,
+    save,
+    shared_legend,
+    styled,
+)
 from gdpfed.runs.records import RoundRecord
 
 SIZE_INCHES = (6.0, 3.6)
@@ -21,22 +31,12 @@ def _new_axes(title: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def number_rounds(axes: Axes) -> None:
-    """A horizontal axis of rounds, whole numbers."""
-    axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-
-
 @styled
-def accuracy_curve(records: Sequence[RoundRecord], title: str, path: Path) -> None:
-    """Write the test accuracy after every round as PNG."""
+def accuracy_curve(records: Sequence[RoundRecord], method: str, title: str, path: Path) -> None:
+    """Write the test accuracy after every round as PNG, in the method's colour."""
     figure, axes = _new_axes(title)
-    rounds = [record.round for record in records]
-    accuracies = [100 * record.accuracy for record in records]
-    axes.plot(rounds, accuracies, markevery=markers_every(len(rounds)), **line_style(0))
-    axes.set_ylabel("test accuracy (%)")
-    axes.set_ylim(0, 100)
+    (style,) = method_styles([method])
+    draw_curves(axes, [(style, method, [Spread.of([100 * record.accuracy]) for record in records])])
     save(figure, path)
 
 

@@ -12,6 +12,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from gdpfed.runs.records import RoundRecord
 
@@ -33,8 +34,9 @@ class RunProgress:
         self._progress = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=10),
-            TextColumn("{task.description}"),
+            BarColumn(bar_width=10, table_column=Column(no_wrap=True)),
+            # It goes on several lines where the terminal is narrow; nothing else gives way.
+            TextColumn("{task.description}", table_column=Column(overflow="fold")),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),

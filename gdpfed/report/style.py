@@ -15,6 +15,18 @@ P = ParamSpec("P")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+# Each method looks the same in every picture; wine takes the place of their pale yellow.
+METHODS: dict[str, tuple[str, Any, str]] = {
+    "fedavg": ("#000000", ":", "X"),
+    "dp_fedavg": ("#D55E00", "--", "s"),
+    "gdpfed": ("#56B4E9", "-.", "^"),
+    "gdpfed_op": ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D"),
+    "gdpfed_plus": ("#0072B2", "-", "o"),
+    "idp_fedavg_scale": ("#CC79A7", "--", "v"),
+    "idp_fedavg_sample": ("#E69F00", "-.", "P"),
+    "pfa": ("#602040", "-", "*"),
+}
+OTHER_METHODS = ("#999933", "#44AA99", "#332288", "#882255")
 BAND_OPACITY = 0.15
 DOTS_PER_INCH = 200
 MARKERS_A_CURVE = 8
@@ -62,6 +74,29 @@ def line_style(index: int) -> dict[str, Any]:
         "linestyle": STYLES[index % len(STYLES)],
         "marker": MARKERS[index % len(MARKERS)],
     }
+
+
+def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Colour, dash and marker of curves by their methods.
+
+    Of several curves of one method the further ones have other dashes and markers in its colour; methods of
+    other packages have colours of their own, in the order in which they come.
+    """
+    others = [name for name in dict.fromkeys(methods) if name not in METHODS]
+    styles = []
+    for place, name in enumerate(methods):
+        again = list(methods[:place]).count(name)
+        if name in METHODS:
+            colour, dash, marker = METHODS[name]
+        else:
+            index = others.index(name)
+            colour = OTHER_METHODS[index % len(OTHER_METHODS)]
+            dash, marker = STYLES[index % len(STYLES)], MARKERS[-1 - index % len(MARKERS)]
+        if again:
+            dash = STYLES[(STYLES.index(dash) + again) % len(STYLES)]
+            marker = MARKERS[(MARKERS.index(marker) + again) % len(MARKERS)]
+        styles.append({"color": colour, "linestyle": dash, "marker": marker})
+    return styles
 
 
 def markers_every(points: int) -> int:

@@ -7,6 +7,8 @@ from io import StringIO
 
 import rich.table
 
+from gdpfed.report.console import Fitted
+
 
 @dataclass(frozen=True)
 class Table:
@@ -24,7 +26,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     note: str = ""
 
-    def to_rich(self) -> rich.table.Table:
+    def to_rich(self) -> Fitted:
         """Return the table in its form for the terminal."""
         table = rich.table.Table(
             title=self.title,
@@ -33,13 +35,12 @@ class Table:
             caption_justify="left",
             show_lines=any("\n" in cell for row in self.rows for cell in row),
         )
-        names = [word for row in self.rows for word in row[0].split()]
-        table.add_column(self.headings[0], min_width=max(map(len, names), default=0))
+        table.add_column(self.headings[0])
         for heading in self.headings[1:]:
             table.add_column(heading, justify="right")
         for row in self.rows:
             table.add_row(*row)
-        return table
+        return Fitted(table)
 
     def to_markdown(self) -> str:
         """Title, pipes and note, with an empty line between them."""

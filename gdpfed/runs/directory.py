@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 from safetensors.torch import save as save_tensors
 
-from conf.load import from_yaml, to_yaml
+from conf.load import to_yaml
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.learning.models import state_dict_of
@@ -20,7 +18,7 @@ from gdpfed.methods.base import Method
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
-from gdpfed.runs.formats import VERSION_KEY, check_json_file, check_version, versioned
+from gdpfed.runs.formats import VERSION_KEY, check_version, versioned
 from gdpfed.runs.paths import require_unused
 from gdpfed.runs.records import (
     ASSIGNMENT_FILE,
@@ -32,17 +30,8 @@ from gdpfed.runs.records import (
     RoundRecord,
     read_rounds,
 )
+from gdpfed.runs.resume import refuse_another_run
 from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE, save_whole
-
-# How a run is carried out: results do not follow from these, so they may change when it is resumed.
-CARRYING_OUT = {
-    "run": frozenset(
-        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
-    ),
-    "secagg": frozenset({"keys_ahead", "roster_file", "consortium_key"}),
-    "simulation": frozenset({"engine", "workers", "clients_at_once"}),
-}
-
 
 IDENTITIES = "identities"
 """Of the assignment, where a roster says whose key is whose: the public key of every client."""
@@ -91,14 +80,7 @@ class RunDirectory:
             RunError: no run, a damaged one, one of another format, or one of another configuration; names
                 the first difference.
         """
-        check_json_file(path / PLAN_FILE)
-        try:
-            saved = from_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise RunError(f"run.resume={path} is no run: {CONFIG_FILE}: {error}") from None
-        difference = _difference(saved, asdict(config))
-        if difference:
-            raise RunError(f"run.resume={path} was another run: {difference}")
+        refuse_another_run(path, config)
         return cls(path)
 
     def load_name(self, plan: PrivacyPlan, identities: Mapping[int, str] | None = None) -> str:
@@ -189,21 +171,6 @@ class RunDirectory:
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
 
 
-def saved_client_budgets(path: Path) -> tuple[list[float], float]:
-    """Every client's own epsilon, and the plan's delta, as saved by a run that was planned with them.
-
-    Raises:
-        RunError: the directory holds no such run.
-    """
-    try:
-        privacy = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))["privacy"]
-        return [float(epsilon) for epsilon in privacy["client_budgets"]], float(privacy["delta"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"run.resume={path} is no run that clients' own budgets planned: {CONFIG_FILE}: {error}"
-        ) from None
-
-
 def _assignment(plan: PrivacyPlan, name: str, identities: Mapping[int, str] | None) -> dict[str, Any]:
     """The run's name, the ids of every group, as runs [start, stop), and its clients' keys if it has any."""
     assigned = {"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]}
@@ -242,18 +209,3 @@ def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
-
-
-def _difference(saved: Any, given: dict[str, Any]) -> str | None:
-    """Name the first setting that differs; None if the runs compute the same."""
-    if not isinstance(saved, dict):
-        return f"{CONFIG_FILE} holds no settings"
-    for group, section in given.items():
-        kept = saved.get(group)
-        for key, value in section.items():
-            if key in CARRYING_OUT.get(group, ()):
-                continue
-            old = kept.get(key) if isinstance(kept, dict) else None
-            if old != value:
-                return f"{group}.{key} was {old} and is now {value}; resume with {group}.{key}={old}"
-    return None

@@ -2,14 +2,19 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+import gdpfed
+from conf.load import load
 from gdpfed.cli import main
-from gdpfed.cli.app import COMMANDS, load_command
+from gdpfed.cli.app import COMMANDS, _parse
 from gdpfed.methods import METHODS
+from gdpfed.report.console import WIDTH
 
 GROUP_KEYS = {
     "epsilon",
@@ -36,9 +41,14 @@ def test_plan_as_json(capsys):
     assert [group["clients"] for group in plan["groups"]] == [2000, 2000, 2000]
 
 
-def test_plan_as_table(capsys):
+@pytest.mark.parametrize("columns", ["300", "80", None])
+def test_plan_as_table_is_whole_at_any_width(capsys, monkeypatch, columns):
+    """Into a pipe, where $COLUMNS says how wide it is, or nothing does."""
+    monkeypatch.setenv("COLUMNS", columns) if columns else monkeypatch.delenv("COLUMNS", raising=False)
     assert main(["plan", "privacy.accountant=rdp"]) == 0
     out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= int(columns or WIDTH)
+    assert len(re.findall(r"\d+\.\d\d \(K=\d+\)", out)) == len(re.findall(r"0\.\d{5}(?!\d)", out)) - 1 == 3
     for words in ("gdpfed_plus", "vs server", "34.50 %", "delta 0.00154", "against the server"):
         assert words in out
     assert "and members of the same sums: a client that takes part K times" in " ".join(out.split())
@@ -64,9 +74,12 @@ def test_the_plan_says_what_holds_against_members_without_amplification(capsys, 
         assert group["epsilon_against_server"] == server
 
 
-def test_compare_shows_every_method_and_why_one_is_refused(capsys):
+def test_compare_shows_every_method_and_why_one_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(COMPARE) == 0
     out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
     for words in (
         "fedavg",
         "dp_fedavg",
@@ -96,17 +109,52 @@ def test_bad_input_is_one_line_and_status_2(capsys, command):
     assert captured.out == ""
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_teaches_by_example(capsys, name):
-    command = load_command(name)
-    for arguments in (["--help"], [command.name, "--help"]):
-        with pytest.raises(SystemExit) as exit_:
-            main(arguments)
-        assert exit_.value.code == 0
-        shown = capsys.readouterr().out
-        for example in command.examples.splitlines():
-            assert example.startswith(f"gdpfed {command.name}")
-            assert example in shown
+IDENTITY_ACTIONS = ("new", "show", "roster", "verify")
+
+
+@pytest.mark.parametrize(
+    "words", [(), *((name,) for name in COMMANDS), *(("identity", action) for action in IDENTITY_ACTIONS)]
+)
+def test_help_teaches_by_examples_that_work_and_is_80_columns_wide(capsys, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as exit_:
+        main([*words, "--help"])
+    assert exit_.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    examples = [re.split(r"\s{2,}", line.strip())[0] for line in lines if line.startswith("  gdpfed ")]
+    assert len(examples) >= 2
+    assert all(example.split()[1 : 1 + len(words)] == list(words) for example in examples)
+    for example in examples if words else ():
+        parsed = _parse(shlex.split(example.partition(" > ")[0])[1:])
+        chosen = [word for word in getattr(parsed, "overrides", ()) if not word.startswith("run.resume=")]
+        load(chosen)
+
+
+def test_help_imports_only_what_it_prints():
+    """Torch, hydra and scipy take seconds of processor time."""
+    code = """
+import contextlib, io, sys
+from gdpfed.cli import main
+from gdpfed.cli.app import COMMANDS
+with contextlib.redirect_stdout(io.StringIO()):
+    for words in (["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)):
+        with contextlib.suppress(SystemExit):
+            main(words)
+heavy = {"torch", "flwr", "hydra", "omegaconf", "numpy", "scipy", "matplotlib", "rich", "yaml"}
+print(sorted(heavy & sys.modules.keys()))
+main(["identity", "show", "nowhere"])
+print(sorted({"torch", "flwr", "omegaconf", "scipy"} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n[]\n"
+
+
+def test_the_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"gdpfed {gdpfed.__version__}\n"
 
 
 def test_partition_is_counted_and_drawn(capsys, tmp_path):
@@ -114,7 +162,7 @@ def test_partition_is_counted_and_drawn(capsys, tmp_path):
     overrides = ["dataset.partition=dirichlet", "dataset.dirichlet_alpha=0.3"]
     assert main(["partition", *overrides, "--output", str(picture)]) == 0
     out = capsys.readouterr().out
-    for words in ("digits, dirichlet(0.3), 360 clients", "examples", "classes", "1,437", str(picture.name)):
+    for words in ("Digits, dirichlet(0.3), 360 clients", "examples", "classes", "1,437", str(picture.name)):
         assert words in out
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -1,8 +1,6 @@
 """``gdpfed identity``: keys that their owner alone reads, and rosters that say who has signed them."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -85,21 +83,3 @@ def test_bad_input_is_one_line_that_says_what_to_do(folder, capsys, words, refus
     said(capsys, "new", "c.key")
     assert refused(capsys, *words).startswith(f"gdpfed: {refusal}") or refusal in refused(capsys, *words)
     assert not (folder / "r.json").exists()
-
-
-@pytest.mark.parametrize("action", [[], ["new"], ["show"], ["roster"], ["verify"]])
-def test_help_is_80_columns_wide(capsys, monkeypatch, action):
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit) as exit_:
-        main(["identity", *action, "--help"])
-    assert exit_.value.code == 0
-    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 80
-
-
-def test_it_loads_neither_torch_nor_flower():
-    code = (
-        "import sys; from gdpfed.cli import main; main(['identity', 'show', 'nowhere']); "
-        "print(sorted({'torch', 'flwr', 'omegaconf', 'scipy'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

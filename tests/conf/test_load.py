@@ -62,7 +62,7 @@ def test_every_option_file_composes():
         assert options(group)
         for option in options(group):
             load([f"{group}={option}"])
-    assert options("method") == METHODS.names()
+    assert list(options("method")) == METHODS.names()
 
 
 def test_a_method_is_its_file_its_option_file_and_one_line():
@@ -128,12 +128,15 @@ def test_a_run_saved_before_the_group_training_reads_as_it_was_trained():
             "dataset=mnist is not one of cifar10, digits, fmnist, image_folder, npz, shakespeare, svhn",
         ),
         ("privacy.budget=[1]", "there is no setting 'privacy.budget'; did you mean 'privacy.budgets'?"),
-        ("foo.bar=1", "there is no setting 'foo.bar'; there are dataset, method, privacy, run, secagg"),
+        ("foo.bar=1", "there is no setting 'foo.bar'; 'gdpfed settings' lists what there is"),
+        ("clippingnorm=1", "'clippingnorm'; did you mean 'privacy.clipping_norm'? 'gdpfed settings' lists"),
+        ("run.epsilons=1", "there is no setting 'run.epsilons'; 'gdpfed settings run' lists what there is"),
         ("privacy.delta=x", "privacy.delta=x: Value 'x' of type 'str' could not be converted to Float"),
         ("dataset.num_clients=1.5", "Value '1.5' of type 'float' could not be converted to Integer"),
         ("privacy.budgets=3", "privacy.budgets=3 is neither clients nor one number a group"),
         ("+x=1", "'+x=1' is not an override of the form key=value"),
         ("dataset", "'dataset' is not an override of the form key=value"),
+        ("run.seed=1,2", "'run.seed=1,2' is not an override of the form key=value"),
         ("dataset=", "'dataset=' is not an override of the form key=value"),
         (
             "method=gdpfed method.keep_fraction=[0.1]",

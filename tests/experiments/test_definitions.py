@@ -104,7 +104,7 @@ def compute(experiment, datasets, directory):
 def test_an_experiment_is_no_option_group():
     with pytest.raises(ConfigError, match="there is no setting 'experiment'"):
         load(["experiment=table2"])
-    assert options("experiment") == sorted(experiments())
+    assert list(options("experiment")) == sorted(experiments())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import yaml
 from matplotlib.image import imread
 
 from gdpfed.cli import main
+from gdpfed.report.files import tables_of
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.lines import lines_of
 from testing.written_runs import DIMENSION, write_run
@@ -99,6 +100,16 @@ def test_the_tables_hold_the_figures(runs, capsys):
     budgets = [line for line in shown.splitlines() if "| 0.75 |" in line or "| 2.25 |" in line]
     assert len(budgets) == 3
     assert any("none" in line for line in shown.splitlines() if line.startswith("| fedavg | 0"))
+
+
+def test_the_tables_lose_nothing_at_80_columns(runs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["report", *directories(runs)]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    for table in tables_of(lines_of([read_run(path) for path in sorted(runs.iterdir())])).values():
+        for cell in (cell for row in table.rows for cell in row):
+            assert cell in shown
 
 
 def test_the_report_is_markdown_tables_and_pictures(runs, tmp_path_factory, capsys):

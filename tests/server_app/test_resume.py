@@ -99,9 +99,9 @@ def test_a_record_written_after_the_last_checkpoint_is_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["run.seed=7"], "run.seed was 0 and is now 7; resume with run.seed=0"),
-        (["method=gdpfed"], "method.name was gdpfed_plus and is now gdpfed"),
-        (["privacy.clipping_norm=9"], "privacy.clipping_norm was 2.0 and is now 9.0"),
+        (["run.seed=7"], "has run.seed=0, not 7: leave run.seed out to go on with it, or start a new run"),
+        (["method=gdpfed"], "has method.name=gdpfed_plus, not gdpfed: leave"),
+        (["privacy.clipping_norm=9"], "has privacy.clipping_norm=2.0, not 9.0: leave"),
     ],
 )
 def test_another_configuration_is_refused_and_changes_nothing(tmp_path, overrides, words):

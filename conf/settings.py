@@ -1,0 +1,176 @@
+"""Every setting with its type, its default and its words, as the schema and the option files have them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from conf.extensions import OWN_DIRECTORY, method_configs
+from conf.load import compose_options, groups, nearest, options
+from conf.schema import Config, MethodConfig
+from gdpfed.errors import ConfigError
+
+_COMMENT = re.compile(r"^(\w+):\s.*?\s#\s+(.+)$", re.MULTILINE)
+_HEADER = re.compile(r"\A(?:#.*\n)+")
+_REFERENCE = re.compile(r"\$\{(.+)\}")
+_KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        key: its dotted name, as in ``privacy.delta``.
+        default: its value where nothing else is said.
+        kind: what it may be, as in "number or null"; empty where its words alone say it.
+        source: the setting whose value it has by default; empty where it has one of its own.
+        words: what it is for.
+        owners: the methods that have it with this default; empty for a setting of every configuration.
+    """
+
+    key: str
+    default: str
+    kind: str
+    source: str
+    words: str
+    owners: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SettingGroup:
+    """A group: the words of every option file, as in ``{"off": "No masks, ..."}``, and its settings.
+
+    Attributes:
+        chosen: the option whose defaults are shown.
+    """
+
+    name: str
+    options: Mapping[str, str]
+    chosen: str
+    settings: tuple[Setting, ...]
+
+
+def setting_groups(choices: Sequence[str] = ()) -> list[SettingGroup]:
+    """All settings, under choices of options such as ``["dataset=fmnist"]``; those of every method are there.
+
+    Raises:
+        ConfigError: a choice that there is not.
+    """
+    composed = compose_options(choices)
+    return [_group(each.name, composed, choices) for each in fields(Config)]
+
+
+def search(found: Sequence[SettingGroup], words: Sequence[str]) -> list[SettingGroup]:
+    """What matches all words: a group by its name, a setting by a part of its name or of its words.
+
+    Raises:
+        ConfigError: nothing matches; it names what is nearest.
+    """
+    kept = [
+        SettingGroup(
+            group.name,
+            group.options if not words or group.name in words else {},
+            group.chosen,
+            tuple(each for each in group.settings if all(_matches(group.name, each, word) for word in words)),
+        )
+        for group in found
+    ]
+    shown = [group for group in kept if group.settings]
+    if not shown:
+        known = [setting.key for group in found for setting in group.settings]
+        near = nearest(words[-1], [*known, *groups()])
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise ConfigError(f"no setting has '{' '.join(words)}' in its name or its words{hint}")
+    return shown
+
+
+def _matches(group: str, setting: Setting, word: str) -> bool:
+    if word in groups():
+        return word == group
+    return word.casefold() in f"{setting.key} {setting.words}".casefold()
+
+
+def _group(name: str, composed: DictConfig, choices: Sequence[str]) -> SettingGroup:
+    texts = {option: path.read_text(encoding="utf-8") for option, path in options(name).items()}
+    chosen = dict(choice.split("=", 1) for choice in [*_default_choices(), *choices])[name]
+    found = _method_settings(texts) if name == "method" else _settings(name, chosen, composed, texts)
+    return SettingGroup(name, {option: _header(text) for option, text in texts.items()}, chosen, found)
+
+
+def _default_choices() -> list[str]:
+    text = (OWN_DIRECTORY / "config.yaml").read_text(encoding="utf-8")
+    entries = (each for each in yaml.safe_load(text)["defaults"] if isinstance(each, dict))
+    return [f"{group}={option}" for entry in entries for group, option in entry.items()]
+
+
+def _header(text: str) -> str:
+    """The comment that an option file begins with."""
+    header = _HEADER.match(text)
+    return " ".join(line.strip("# ") for line in header.group().splitlines()) if header else ""
+
+
+def _settings(name: str, chosen: str, composed: DictConfig, texts: Mapping[str, str]) -> tuple[Setting, ...]:
+    comments = dict(_COMMENT.findall("\n".join([*texts.values(), texts[chosen]])))
+    raw: Any = OmegaConf.to_container(composed[name], resolve=False)
+    schema: Any = {field.name: field.type for field in fields(Config)}[name]
+    return tuple(
+        _setting(f"{name}.{field.name}", field.type, raw[field.name], composed, comments.get(field.name, ""))
+        for field in fields(schema)
+        if field.name != "name"
+    )
+
+
+def _method_settings(texts: Mapping[str, str]) -> tuple[Setting, ...]:
+    """The settings of all methods; one that has several defaults is there with each."""
+    comments = dict(_COMMENT.findall("\n".join(texts.values())))
+    found: dict[tuple[str, str], Setting] = {}
+    for method, schema in method_configs().items():
+        composed = compose_options([f"method={method}"])
+        for field in fields(schema):
+            key, value = f"method.{field.name}", composed.method[field.name]
+            if field.name == "name":
+                continue
+            one = _setting(key, field.type, value, composed, comments.get(field.name, ""))
+            owners = (*found[key, one.default].owners, method) if (key, one.default) in found else (method,)
+            found[key, one.default] = Setting(key, one.default, one.kind, "", one.words, owners)
+    shared = {f"method.{field.name}" for field in fields(MethodConfig)}
+    return tuple(
+        sorted(found.values(), key=lambda setting: (setting.key not in shared, setting.key, setting.default))
+    )
+
+
+def _setting(key: str, annotation: Any, raw: Any, composed: DictConfig, words: str) -> Setting:
+    reference = _REFERENCE.fullmatch(raw) if isinstance(raw, str) else None
+    return Setting(
+        key=key,
+        default=_text(OmegaConf.select(composed, key)),
+        kind="" if "|" in words else _kind(annotation),
+        source=reference.group(1) if reference else "",
+        words=words,
+    )
+
+
+def _kind(annotation: Any) -> str:
+    """What a type is called; empty for one that words must say."""
+    if isinstance(annotation, UnionType):
+        inner, *_ = (each for each in get_args(annotation) if each is not NoneType)
+        return f"{_kind(inner)} or null"
+    if get_origin(annotation) is list:
+        return f"list of {_kind(get_args(annotation)[0])}s"
+    return _KINDS.get(annotation, "")
+
+
+def _text(value: Any) -> str:
+    """A value as it is given on the command line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if OmegaConf.is_list(value) or isinstance(value, list):
+        return f"[{','.join(_text(each) for each in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)

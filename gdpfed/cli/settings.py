@@ -1,0 +1,75 @@
+"""``gdpfed settings``: every setting with its default and what it is for."""
+
+import argparse
+from collections.abc import Iterator
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from gdpfed.cli.command import HELP_WIDTH, Command
+
+if TYPE_CHECKING:
+    from conf.settings import Setting, SettingGroup
+
+EXAMPLES = """\
+gdpfed settings                       all of them
+gdpfed settings privacy               a group: its options and its settings
+gdpfed settings noise                 by a word of its name or description
+gdpfed settings dataset=svhn dataset  with what another option recommends"""
+OWNERS_NAMED = 4
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help="a group, a part of a name or description, or group=option"
+    )
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from conf.settings import search, setting_groups
+
+    choices = [word for word in options.words if "=" in word]
+    words = [word for word in options.words if "=" not in word]
+    pages = ["\n".join(_page(group)) for group in search(setting_groups(choices), words)]
+    print("\n\n".join(pages))
+    return 0
+
+
+def _page(group: "SettingGroup") -> Iterator[str]:
+    for option, words in group.options.items():
+        chosen = "  (the defaults below)" if option == group.chosen and group.name != "method" else ""
+        yield f"{group.name}={option}{chosen}"
+        if words:
+            yield _indented(words)
+    if group.options:
+        yield ""
+    for setting in group.settings:
+        yield from _lines(setting)
+
+
+def _lines(setting: "Setting") -> Iterator[str]:
+    facts = [setting.kind, f"as {setting.source} says" if setting.source else "", _owners(setting.owners)]
+    said = "; ".join(fact for fact in facts if fact)
+    yield f"{setting.key}={setting.default}" + (f"  ({said})" if said else "")
+    if setting.words:
+        yield _indented(setting.words)
+
+
+def _owners(owners: tuple[str, ...]) -> str:
+    return f"of {', '.join(owners)}" if 0 < len(owners) <= OWNERS_NAMED else ""
+
+
+def _indented(words: str) -> str:
+    return fill(words, HELP_WIDTH, initial_indent="    ", subsequent_indent="    ")
+
+
+COMMAND = Command(
+    name="settings",
+    help="list every setting with its default and what it is for",
+    description=(
+        "List settings as they are given on the command line, with their defaults. Several words narrow the "
+        "list: what is shown has them all."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

@@ -1,0 +1,113 @@
+"""Standard output: how wide it is, and tables that lose nothing where it is narrow."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Column, Table
+
+WIDTH = 100
+"""Columns of output that is no terminal, where $COLUMNS says nothing else."""
+FIGURE_WIDTH = 16
+"""Cells up to this wide are figures and names, which stay on one line; wider ones are text."""
+
+
+class OutputConsole(Console):
+    """Standard output: as wide as the terminal or as $COLUMNS says, else :data:`WIDTH` columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not self.is_terminal and "COLUMNS" not in self._environ:
+            self.width = WIDTH
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again: the entry point ends the command quietly."""
+        raise BrokenPipeError
+
+
+class Fitted:
+    """A table that shows every figure whole, however narrow the output is.
+
+    Where the table is too wide, headings and text go on several lines, then cells lose their margins. Where
+    that is not enough, the last columns follow in a further table, which begins with the first column again.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = [_Needed.of(column) for column in self.table.columns]
+        margin = 1 if _sum_of_least(columns, 1) <= options.max_width else 0
+        bands = list(_bands(columns, margin, options.max_width))
+        for number, band in enumerate(bands):
+            part = _like(self.table, first=number == 0, last=number == len(bands) - 1)
+            part.padding = (0, margin)
+            for each, given in zip(
+                band, _widths(band, options.max_width - _frame(len(band), margin)), strict=True
+            ):
+                column = each.column
+                part.add_column(column.header, justify=column.justify, width=given, overflow="fold")
+            for row in zip(*(each.column.cells for each in band), strict=True):
+                part.add_row(*row)
+            yield part
+
+
+@dataclass(frozen=True)
+class _Needed:
+    """A column, the width that it cannot do without, and the width that shows it without a line break."""
+
+    column: Column
+    least: int
+    whole: int
+
+    @classmethod
+    def of(cls, column: Column) -> "_Needed":
+        heading = str(column.header)
+        lines = [line for cell in column.cells for line in str(cell).splitlines()]
+        widest = max(map(cell_len, lines), default=0)
+        unbroken = lines if widest <= FIGURE_WIDTH else [word for line in lines for word in line.split()]
+        least = max(map(cell_len, [*heading.split(), *unbroken]), default=0)
+        return cls(column, least, max(widest, cell_len(heading)))
+
+
+def _frame(columns: int, margin: int) -> int:
+    """The width of lines and margins of so many columns."""
+    return 1 + columns * (1 + 2 * margin)
+
+
+def _sum_of_least(columns: Sequence[_Needed], margin: int) -> int:
+    return sum(each.least for each in columns) + _frame(len(columns), margin)
+
+
+def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list[_Needed]]:
+    """Share out the columns: as many as fit to each table, at least one beside the first column."""
+    band = [columns[0]]
+    for each in columns[1:]:
+        if len(band) > 1 and _sum_of_least([*band, each], margin) > width:
+            yield band
+            band = [columns[0]]
+        band.append(each)
+    yield band
+
+
+def _widths(band: Sequence[_Needed], room: int) -> list[int]:
+    """Give each column its least width, and what is left to those that need least to be whole."""
+    widths = [each.least for each in band]
+    left = room - sum(widths)
+    for index in sorted(range(len(band)), key=lambda index: band[index].whole - widths[index]):
+        more = max(0, min(left, band[index].whole - widths[index]))
+        widths[index] += more
+        left -= more
+    return widths
+
+
+def _like(table: Table, *, first: bool, last: bool) -> Table:
+    """Return an empty table in the form of another: the first has its title, the last its caption."""
+    return Table(
+        title=table.title if first else None,
+        caption=table.caption if last else None,
+        title_justify=table.title_justify,
+        caption_justify=table.caption_justify,
+        show_lines=table.show_lines,
+    )

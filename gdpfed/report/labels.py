@@ -1,0 +1,35 @@
+"""What methods and data sets are called in titles."""
+
+from pathlib import Path
+
+DATASETS = {
+    "cifar10": "CIFAR-10",
+    "digits": "Digits",
+    "fmnist": "FMNIST",
+    "shakespeare": "Shakespeare",
+    "svhn": "SVHN",
+}
+OWN_DATA = {"image_folder": "pictures", "npz": "data"}
+METHODS = {
+    "fedavg": "FedAvg (no privacy)",
+    "dp_fedavg": "DP-FedAvg",
+    "gdpfed": "GDPFed",
+    "gdpfed_op": "GDPFed-op",
+    "gdpfed_plus": "GDPFed+",
+    "idp_fedavg_scale": "IDP-FedAvg, scale",
+    "idp_fedavg_sample": "IDP-FedAvg, sample",
+    "pfa": "PFA",
+}
+
+
+def dataset_label(name: str, path: str | None = None) -> str:
+    """The name of a data set in print; of data of one's own, what it is and the file or folder it is in."""
+    if name in OWN_DATA:
+        place = "" if path is None else f" in {Path(path).name}"
+        return f"own {OWN_DATA[name]}{place}"
+    return DATASETS.get(name, name)
+
+
+def method_label(name: str) -> str:
+    """The name of a method in print."""
+    return METHODS.get(name, name)

@@ -1,0 +1,93 @@
+"""The configuration of a run that is resumed: it is the run's, and what is given must not contradict it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from conf.load import from_yaml, given_value, load
+from conf.schema import Config
+from gdpfed.errors import RunError
+from gdpfed.runs.formats import check_json_file
+from gdpfed.runs.records import CONFIG_FILE, PLAN_FILE, run_path
+
+CARRYING_OUT = {
+    "run": frozenset(
+        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
+    ),
+    "secagg": frozenset({"keys_ahead", "roster_file", "consortium_key"}),
+    "simulation": frozenset({"engine", "workers", "clients_at_once"}),
+}
+"""How a run is carried out: results do not follow from these, so they may change when it is resumed."""
+OF_ONE_PROCESS = frozenset({"run.directory", "run.stop_after_round"})
+"""What was said to one process of a run, and does not hold for the next."""
+
+
+def load_run(overrides: Sequence[str]) -> Config:
+    """The configuration that overrides ask for; with ``run.resume`` it is that of the run which is there.
+
+    Of a run that is resumed every setting is read, so none has to be given again. One of
+    :data:`CARRYING_OUT` may be given anew, any other only as it was.
+
+    Raises:
+        ConfigError: as :func:`conf.load.load`.
+        RunError: no run, a damaged one, one of another format, or a setting that contradicts it.
+    """
+    resumed = given_value(overrides, "run.resume")
+    if resumed is None:
+        return load(overrides)
+    path = run_path(str(resumed), "", "")
+    saved = _saved_settings(path)
+    config = load(overrides, begun=saved, forgotten=OF_ONE_PROCESS)
+    _refuse_contradiction(path, saved, config)
+    return config
+
+
+def refuse_another_run(path: Path, config: Config) -> None:
+    """Refuse a configuration under which the run in a directory would compute anything else.
+
+    Raises:
+        RunError: as :func:`load_run`.
+    """
+    _refuse_contradiction(path, _saved_settings(path), config)
+
+
+def _saved_settings(path: Path) -> Mapping[str, Any]:
+    check_json_file(path / PLAN_FILE)
+    try:
+        saved = from_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise RunError(
+            f"run.resume={path} is no run: {CONFIG_FILE}: {' '.join(str(error).split())}"
+        ) from None
+    if not isinstance(saved, dict) or not all(
+        isinstance(saved.get(each.name), dict) for each in fields(Config)
+    ):
+        raise RunError(f"run.resume={path}: {CONFIG_FILE} is no whole configuration: restore it from a copy")
+    return saved
+
+
+def _refuse_contradiction(path: Path, saved: Mapping[str, Any], config: Config) -> None:
+    """Raise RunError for the first setting that differs from the run's."""
+    for group, section in asdict(config).items():
+        kept = saved[group]
+        for key, value in section.items():
+            if key not in kept:
+                raise RunError(
+                    f"run.resume={path}: {CONFIG_FILE} has no {group}.{key}: restore it from a copy, or "
+                    "resume with the gdpfed that wrote it"
+                )
+            if key in CARRYING_OUT.get(group, ()) or _same(f"{group}.{key}", kept[key], value):
+                continue
+            raise RunError(
+                f"run.resume={path} has {group}.{key}={kept[key]}, not {value}: leave {group}.{key} out to "
+                "go on with it, or start a new run"
+            )
+
+
+def _same(key: str, saved: Any, given: Any) -> bool:
+    if key == "dataset.path" and isinstance(saved, str) and isinstance(given, str):
+        return Path(saved).expanduser().absolute() == Path(given).expanduser().absolute()
+    return bool(saved == given)

@@ -1,0 +1,68 @@
+"""``gdpfed settings``: every setting of the schema, with words, and the search among them."""
+
+from dataclasses import asdict
+
+import pytest
+
+from conf.extensions import method_configs
+from conf.load import load, options
+from conf.settings import setting_groups
+from gdpfed.cli import main
+
+
+def said(capsys, *words):
+    assert main(["settings", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_setting_of_the_schema_is_there_with_words_and_its_default():
+    found = [setting for group in setting_groups() for setting in group.settings]
+    expected = {
+        f"{group}.{key}" for group, section in asdict(load()).items() for key in section if group != "method"
+    }
+    of_methods = {
+        f"method.{key}" for schema in method_configs().values() for key in schema.__dataclass_fields__
+    }
+    assert {each.key for each in found} == (expected | of_methods) - {"dataset.name", "method.name"}
+    assert [each.key for each in found if not each.words] == []
+    given = [f"{each.key}={each.default}" for each in found if not each.owners and not each.source]
+    assert load(given) == load()
+    for method in method_configs():
+        own = [f"{each.key}={each.default}" for each in found if method in each.owners]
+        assert load([f"method={method}", *own]).method == load([f"method={method}"]).method
+
+
+def test_every_option_file_says_what_it_is():
+    for group in setting_groups():
+        assert list(group.options) == list(options(group.name))
+        assert [option for option, words in group.options.items() if not words] == []
+
+
+def test_the_list_is_80_columns_wide_and_can_be_searched(capsys):
+    whole = said(capsys)
+    assert max(map(len, whole.splitlines())) <= 80
+    assert "privacy.accountant=pld\n    pld | rdp | theorem1\n" in whole
+    assert "privacy.clipping_norm=2  (number; as dataset.clipping_norm says)\n" in whole
+    assert "method.history=10  (whole number; of pfa)" in whole
+    group = said(capsys, "secagg", "DROPOUT")
+    assert "secagg=off\n    No masks, for comparison" in group
+    keys = [line.partition("=")[0] for line in group.splitlines() if line.startswith("secagg.")]
+    assert keys == ["secagg.dropout_tolerance", "secagg.noise_levels"]
+    assert said(capsys, "dataset=svhn", "num_clients").startswith(
+        "dataset.num_clients=6000  (whole number)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["epsilonn", "budjets"], "no setting has 'epsilonn budjets' in its name or its words; did you mean"),
+        (["dataset=mnist"], "dataset=mnist is not one of cifar10, digits"),
+        (["run.seed=1"], "'run.seed=1' chooses no option: the groups are dataset, method"),
+    ],
+)
+def test_what_is_not_there_is_one_line(capsys, words, refusal):
+    assert main(["settings", *words]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert refusal in captured.err

@@ -1,0 +1,83 @@
+"""Methods look the same in every picture and unlike one another; an accuracy axis says what it covers."""
+
+from itertools import combinations
+
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from gdpfed.methods import METHODS
+from gdpfed.report import labels
+from gdpfed.report.curves import accuracy_range, draw_curves
+from gdpfed.report.spread import Spread
+from gdpfed.report.style import method_styles
+
+# What the green-blind and the red-blind see of linear red, green, blue (Machado et al., 2009).
+SEEN_BY = {
+    "everybody": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "green-blind": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "red-blind": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+}
+
+
+def seen(colour, matrix):
+    """The colour in gamma-compressed components, as a screen would show it to others."""
+    linear = [((c + 0.055) / 1.055) ** 2.4 if c > 0.04045 else c / 12.92 for c in to_rgb(colour)]
+    mixed = (min(1.0, max(0.0, sum(m * c for m, c in zip(row, linear, strict=True)))) for row in matrix)
+    return [c ** (1 / 2.4) for c in mixed]
+
+
+@pytest.mark.parametrize("eyes", SEEN_BY)
+def test_all_methods_are_told_apart(eyes):
+    styles = method_styles(METHODS.names())
+    for one, other in combinations(styles, 2):
+        between = zip(*(seen(each["color"], SEEN_BY[eyes]) for each in (one, other)), strict=True)
+        assert sum((a - b) ** 2 for a, b in between) ** 0.5 > 0.1
+        assert one["marker"] != other["marker"]
+
+
+def test_a_method_looks_the_same_whoever_stands_beside_it():
+    names = [*METHODS.names(), "mine", "yours"]
+    together = method_styles(names)
+    assert together[: len(METHODS.names())] == [method_styles([name])[0] for name in METHODS.names()]
+    assert len({style["color"] for style in together}) == len(names)
+    first, second = method_styles(["pfa", "pfa"])
+    assert first["color"] == second["color"]
+    assert (first["linestyle"], first["marker"]) != (second["linestyle"], second["marker"])
+
+
+@pytest.mark.parametrize(
+    ("percents", "expected"),
+    [
+        ([18.9, 85.8], (15, 90)),
+        ([61.0, 62.0], (60, 65)),
+        ([100.0], (95, 100)),
+        ([0.0], (0, 5)),
+        ([], (0, 100)),
+    ],
+)
+def test_the_axis_is_where_the_figures_are(percents, expected):
+    assert accuracy_range(percents) == expected
+
+
+def test_several_curves_share_an_axis_that_says_its_range():
+    axes = Figure().add_subplot()
+    flat, steep = [Spread(40.0, None, 1)] * 3, [Spread(mean, 2.0, 3) for mean in (50.0, 70.0, 81.0)]
+    draw_curves(axes, [*zip(method_styles(["fedavg", "pfa"]), ("a", "b"), (flat, steep), strict=True)])
+    assert axes.get_ylim() == (40, 85)
+    assert axes.get_ylabel() == "test accuracy (%), axis from 40 to 85"
+
+
+def test_titles_name_methods_and_data_in_words():
+    assert labels.METHODS.keys() == set(METHODS.names())
+    assert labels.dataset_label("image_folder", "/data/xrays") == "own pictures in xrays"
+    assert labels.dataset_label("npz", "/data/mine.npz") == "own data in mine.npz"
+    assert labels.dataset_label("cifar10", "/data") == "CIFAR-10"
