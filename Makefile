@@ -7,7 +7,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Flower starts a process for each message to each node: without compiled files each would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test lint types imports check test-faults test-defences bench pfl-environment compose-check deploy-local fuzz clean
+.PHONY: help venv demo test lint types imports check test-faults test-compose test-defences bench pfl-environment compose-check deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
@@ -22,6 +22,7 @@ help:
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
 	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
+	@echo "make test-compose   containers for real, where a Docker engine is; OPTIONS=--stand-ins without a registry"
 	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg, and a million over Flower"
 	@echo "make venv    only make .venv from uv.lock"
@@ -64,6 +65,9 @@ test:
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy tests/client_app/test_plain.py
+
+test-compose: venv
+	$(BIN)/python -m tests.deploy.containers $(OPTIONS)
 
 test-defences: venv
 	$(BIN)/python -m tests.deploy.defences

@@ -19,7 +19,7 @@ from client_app import budget
 from client_app.identity import prove
 from client_app.node_config import NodeConfigError, check_settings
 from client_app.session import MASKED_SLOT, erase_session
-from client_app.settings import budget_of, check_data, client_id_of
+from client_app.settings import budget_of, check_data, check_limits, client_id_of
 from client_app.stages import answer_stage
 from gdpfed.clients.messages import (
     BEGIN,
@@ -75,15 +75,20 @@ def _refused(what: str, error: Exception) -> str:
 @app.query(JOIN)
 @answering
 def join(message: Message, context: Context) -> RecordDict:
-    """Say which client this node is, what budget it has of its own and, if asked, prove its key."""
+    """Say which client this node is, what budget it has of its own and, if asked, prove its key.
+
+    Limits, data and ledger are checked first: a node that could send nothing is not to charge a run.
+    """
     answer = ConfigRecord({"client_id": client_id_of(context)})
-    check_data(context)
+    said = message.content.get(CLIENT_RECORD)
+    question = said if isinstance(said, ConfigRecord) else ConfigRecord()
+    check_limits(context, question)
+    check_data(context, question)
     own = budget_of(context)
     if own is not None:
         budget.check_ledger(own)
         answer["epsilon"], answer["delta"] = own.epsilon, own.delta
-    question = message.content.get(CLIENT_RECORD)
-    answer.update(prove(context, question if isinstance(question, ConfigRecord) else ConfigRecord()))
+    answer.update(prove(context, question))
     return RecordDict({CLIENT_RECORD: answer})
 
 

@@ -6,7 +6,7 @@ from logging import ERROR
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context
 from flwr.common.logger import log
 
 from client_app.node_config import (
@@ -23,8 +23,9 @@ from client_app.node_config import (
 )
 from client_app.node_config import NodeConfigError as NodeConfigError
 from client_app.simulation_backend import in_flowers_simulation
+from gdpfed.clients.messages import CLIENTS, INPUT_DTYPE, INPUT_SHAPE
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets.own import read_own
+from gdpfed.learning.datasets.own import INPUT_DTYPES, own_arrays, read_own
 from secagg import ClientPolicy
 from secagg.parameters import CURIOUS, OFF
 
@@ -141,8 +142,24 @@ def data_of(context: Context) -> Path | None:
     return None if path is None else Path(str(path)).expanduser()
 
 
-def check_data(context: Context) -> None:
-    """Refuse to join with a file of examples that cannot be read; why is in the node's log alone.
+def check_limits(context: Context, question: ConfigRecord) -> None:
+    """Refuse to join a run whose largest sum is too small for this node, before it charges in vain.
+
+    Raises:
+        NodeConfigError: the run has fewer clients than this node's smallest sum.
+    """
+    least, clients = policy_of(context).minimum_cohort, question.get(CLIENTS)
+    if type(clients) is int and clients < least:
+        raise NodeConfigError(
+            f"minimum-cohort is {least}, and this run has {clients} clients: no sum would be large enough"
+        )
+
+
+def check_data(context: Context, question: ConfigRecord) -> None:
+    """Refuse to join with examples that the run cannot be trained on; why is in the node's log alone.
+
+    The server says the shape and the kind of an input. It cannot ask which labels there are: by asking with
+    one number of classes after another it would learn of the data.
 
     Raises:
         NodeConfigError: without anything that might tell of the data.
@@ -150,8 +167,12 @@ def check_data(context: Context) -> None:
     path = data_of(context)
     if path is None:
         return
+    shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
     try:
-        read_own(path)
+        if isinstance(shape, list) and dtype in INPUT_DTYPES:
+            own_arrays(path, [int(each) for each in shape], str(dtype))
+        else:
+            read_own(path)
     except LearningError as error:
         log(ERROR, "%s", error)
         raise NodeConfigError(f"{DATA_KEY} cannot be used, see the log of this client") from None

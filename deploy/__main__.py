@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from deploy.compose import compose_file, to_text
-from deploy.options import add_federation, exit_status, federation_of
+from deploy.options import add_federation, exit_status, federation_of, host, port
 from deploy.placements import SUPERLINK_PORT, Containers
 from deploy.topology import SUPERLINK
 
@@ -47,9 +47,13 @@ def _parser() -> argparse.ArgumentParser:
     add_federation(parser)
     parser.add_argument("--party", help="print the services of this party only: server or node-<i>")
     parser.add_argument(
-        "--superlink", default=SUPERLINK, metavar="HOST", help="host name of the SuperLink, for the nodes"
+        "--superlink",
+        type=host,
+        default=SUPERLINK,
+        metavar="HOST",
+        help="host name of the SuperLink, for the nodes",
     )
-    parser.add_argument("--port", type=int, default=SUPERLINK_PORT, help="port of the SuperLink")
+    parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the SuperLink")
     parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")
     return parser
 

@@ -1,7 +1,8 @@
 """``python -m deploy.check [FILE ...]``: check Compose files, above all those that a person has changed.
 
 A file must fit the schema of the Compose Specification and keep this project's promises: a container may do
-nothing but its work, no two services see one folder, every node has a budget and a ledger that is kept.
+nothing but its work, no two services see one folder, no app reaches its host and no node another, every node
+has a budget and a ledger that is kept.
 """
 
 import argparse
@@ -35,6 +36,7 @@ SCHEMA = "vendor.compose-spec"
 ROOT_JOB = "init"
 ROOT_CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "FOWNER"}
 NODE_CONFIG = "--node-config"
+NO_ADDRESS = "com.docker.network.bridge.inhibit_ipv4"
 # The files that a node's settings name, and whether the app may write there.
 PLACES = (
     (LEDGER_KEY, True),
@@ -93,10 +95,11 @@ def broken_promises(tree: Tree) -> Iterator[str]:
         problems = [*_rights(name, service), *_other_version(service)]
         if service.get("restart") != "no":
             problems += _of_long_running(service, tree.get("networks", {}))
-        if "flower-supernode" in _words(service, "entrypoint"):
+        if _runs(service, "flower-supernode"):
             problems += _of_node(_node_config(service), _volumes_of_app(services, service))
         yield from (f"{name}: {problem}" for problem in problems)
     yield from _shared_folders(services)
+    yield from _open_networks(services, tree.get("networks", {}))
 
 
 def _rights(name: str, service: Tree) -> Iterator[str]:
@@ -143,6 +146,19 @@ def _of_long_running(service: Tree, networks: Tree) -> Iterator[str]:
             yield f"runs the app and is on network {network}, which leads outside"
     if service.get("ports"):
         yield "runs the app and publishes a port"
+
+
+def _open_networks(services: Tree, networks: Tree) -> Iterator[str]:
+    """An app reaches nothing of its host, and no node another node."""
+    supernodes = [name for name, service in services.items() if _runs(service, "flower-supernode")]
+    for network, settings in networks.items():
+        on_it = [name for name, each in services.items() if network in each.get("networks", [])]
+        options = (settings or {}).get("driver_opts", {})
+        if any(_runs_app(services[name]) for name in on_it) and options.get(NO_ADDRESS) != "true":
+            yield f"network {network} has an app on it and an address of the host: set {NO_ADDRESS}"
+        met = [name for name in on_it if name in supernodes]
+        if len(met) > 1:
+            yield f"network {network} lets {' and '.join(met)} reach one another"
 
 
 def _of_node(config: dict[str, str], volumes: dict[str, Tree]) -> Iterator[str]:
@@ -193,7 +209,11 @@ def _volumes_of_app(services: Tree, supernode: Tree) -> dict[str, Tree]:
 
 
 def _runs_app(service: Tree) -> bool:
-    return "flower-superexec" in _words(service, "entrypoint")
+    return _runs(service, "flower-superexec")
+
+
+def _runs(service: Tree, program: str) -> bool:
+    return program in _words(service, "entrypoint")
 
 
 def _words(service: Tree, key: str) -> list[str]:

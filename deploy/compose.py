@@ -4,12 +4,13 @@ On one host all parties' files lie side by side under ``$FEDERATION_DIR``; a hos
 party's services only, and finds the SuperLink under its public name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import yaml
 
+from deploy.check import NO_ADDRESS
 from deploy.control import group_word
 from deploy.credentials import PUBLIC
 from deploy.options import federation_words
@@ -17,13 +18,16 @@ from deploy.placements import CREDENTIALS, Containers, variable
 from deploy.topology import (
     DATA,
     ENVIRONMENT,
+    LEDGER,
     RUNS,
     SERVER,
+    SERVER_SUPEREXEC,
     SUPERLINK,
     SUPERLINK_CA_FILE,
     Federation,
     Folder,
     Service,
+    TopologyError,
     secagg_words,
     services,
     services_of,
@@ -33,8 +37,14 @@ FLOWER_VERSION = version("flwr")
 # The user that Flower's images are made for.
 USER_ID = 49999
 ROOT = "${FEDERATION_DIR:-./federation}"
-INIT, REGISTER, TRAIN = "init", "register", "train"
+INIT, REGISTER, TRAIN, NODES, FLWR, AUDIT = "init", "register", "train", "nodes", "flwr", "audit"
 FEDERATION_NETWORK = "federation"
+# Without an address on its bridge a network has no way to its host, and leaves the host's routes as they are.
+NO_HOST = {NO_ADDRESS: "true"}
+# Of a network's eight addresses Docker keeps three; on the server's are the SuperLink, its app and the jobs.
+NODE_BITS, SERVER_BITS = 29, 28
+FIRST_BYTES = "${NETWORK_PREFIX:-10.213}"
+MOST_NODES = (2**16 - 2 ** (32 - SERVER_BITS)) // 2 ** (32 - NODE_BITS) // 2
 PUBLIC_PATH = "/public"
 HOME = "/tmp"  # noqa: S108 - a file system of the container's own, in memory
 CONTAINER_ENVIRONMENT = ENVIRONMENT | {
@@ -47,12 +57,21 @@ CONTAINER_ENVIRONMENT = ENVIRONMENT | {
 LIMITS = {
     "flower-superlink": {"cpus": "1.0", "memory": "1G", "pids": 256},
     "flower-supernode": {"cpus": "0.5", "memory": "512M", "pids": 128},
-    "flower-superexec": {"cpus": "2.0", "memory": "4G", "pids": 512},
+    "flower-superexec": {"cpus": "${APP_CPUS:-1.0}", "memory": "4G", "pids": 512},
     "python": {"cpus": "1.0", "memory": "1G", "pids": 256},
 }
 GPUS = {"devices": [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]}
-HEALTH = {"interval": "10s", "timeout": "10s", "retries": 6, "start_period": "30s"}
-STOPPED, HEALTHY = {"condition": "service_completed_successfully"}, {"condition": "service_healthy"}
+# Each probe starts Python: six nodes' probes at ten seconds took a good part of a small host's processors.
+HEALTH = {"interval": "30s", "timeout": "20s", "retries": 3, "start_period": "60s"}
+# A SuperNode ends when it is refused. A container that ends counts as unhealthy, and up --wait gives up: so
+# it is started again inside its container. A signal to stop is handed on to it, so that it takes its leave.
+STARTED_AGAIN = (
+    """trap 'kill "$$child"; wait "$$child"; exit 0' TERM INT; """
+    """while :; do "$$0" "$$@" & child=$$!; wait "$$child" && exit 0; sleep 2; done"""
+)
+STOPPED, HEALTHY, STARTED = (
+    {"condition": f"service_{state}"} for state in ("completed_successfully", "healthy", "started")
+)
 
 Tree = dict[str, Any]
 
@@ -67,9 +86,11 @@ def compose_file(
     """Return the Compose file of all parties, or of the host of one party.
 
     Raises:
-        TopologyError: no such party.
+        TopologyError: no such party, or more nodes than one host has networks for.
     """
     place = place or Containers()
+    if party is None and len(federation.nodes) > MOST_NODES:
+        raise TopologyError(f"{len(federation.nodes)} nodes are more than the {MOST_NODES} of one host")
     every = services(federation, place)
     mine = services_of(every, [] if party is None else [party])
     image = app_image(cuda)
@@ -77,13 +98,19 @@ def compose_file(
     if party in (None, SERVER):
         jobs[REGISTER] = register_job(place, image)
         jobs[TRAIN] = train_job(federation, place, image)
-    containers = {service.name: container(service, mine, jobs, cuda=cuda) for service in mine}
+        jobs[NODES] = control_job(NODES, (), place, image)
+        jobs[FLWR] = control_job(FLWR, ("--",), place, image)
+    jobs[AUDIT] = audit_job(mine, image)
+    reached = networks_of(mine, one_host=party is None)
+    containers = {
+        service.name: container(service, mine, jobs, reached[service.name], cuda=cuda) for service in mine
+    }
     if party == SERVER:
         containers[SUPERLINK]["ports"] = [f"{place.port(SUPERLINK)}:{place.port(SUPERLINK)}"]
     return {
         "name": "gdpfed" if party is None else f"gdpfed-{party}",
         "services": jobs | containers,
-        "networks": networks(mine),
+        "networks": networks(reached, one_host=party is None),
     }
 
 
@@ -93,22 +120,29 @@ def to_text(tree: Tree, header: str) -> str:
     return comment + yaml.dump(tree, Dumper=_Plain, sort_keys=False, width=110)
 
 
-def container(service: Service, mine: Sequence[Service], jobs: Tree, *, cuda: bool) -> Tree:
-    """Return the container of a service, with its own credentials and folders and no others."""
+def container(
+    service: Service, mine: Sequence[Service], jobs: Tree, networks: Sequence[str], *, cuda: bool
+) -> Tree:
+    """Return the container of a service, with its own credentials and folders and no others.
+
+    A SuperNode ends as long as the SuperLink refuses it: before it is registered, and after a crash until its
+    heartbeat has run out. Its SuperExec does not wait for it, but asks it for work until it is there.
+    """
     here = {each.name for each in mine}
-    after = {INIT: STOPPED} | {name: HEALTHY for name in service.needs if name in here}
-    if service.party != SERVER and REGISTER in jobs:
+    needed = {name: HEALTHY if name == SUPERLINK else STARTED for name in service.needs if name in here}
+    after = {INIT: STOPPED} | needed
+    if service.name != SUPERLINK and REGISTER in jobs:
         after[REGISTER] = STOPPED
     program, *arguments = service.command
     stock = {"image": f"flwr/{program.removeprefix('flower-')}:{FLOWER_VERSION}"}
     return {
         **(app_image(cuda) if service.runs_app else stock),
         **confined(program, gpus=cuda and service.runs_app),
-        "entrypoint": [program],
+        "entrypoint": ["sh", "-c", STARTED_AGAIN, program] if program == "flower-supernode" else [program],
         "command": arguments,
         "restart": "unless-stopped",
         "depends_on": after,
-        "networks": networks_of(service),
+        "networks": list(networks),
         "volumes": [
             bind(f"{ROOT}/{service.name}/credentials", CREDENTIALS),
             *(folder_volume(service, folder) for folder in service.folders),
@@ -183,15 +217,38 @@ def register_job(place: Containers, image: Tree) -> Tree:
 
 def train_job(federation: Federation, place: Containers, image: Tree) -> Tree:
     """Return the job that runs one training, when a person asks for it, with that person's overrides."""
-    nodes = str(len(federation.nodes))
-    words = ["deploy.control", "train", *_superlink(place), "--nodes", nodes, "--runs", f"/{RUNS}"]
+    words = ["--nodes", str(len(federation.nodes)), "--runs", f"/{RUNS}"]
     words += ["--", group_word(federation), *secagg_words(federation, place)]
-    return job(image, words) | {
+    return control_job(TRAIN, words, place, image)
+
+
+def control_job(command: str, words: Sequence[str], place: Containers, image: Tree) -> Tree:
+    """Return a job that asks the SuperLink for something when a person runs it; its profile has its name.
+
+    It starts nothing else, and says in one line if there is no SuperLink.
+    """
+    return job(image, ["deploy.control", command, *_superlink(place), *words]) | {
         "command": [],
-        "profiles": [TRAIN],
-        "depends_on": {SUPERLINK: HEALTHY},
+        "profiles": [command],
         "networks": [SERVER],
         "volumes": [bind(f"{ROOT}/{PUBLIC}", PUBLIC_PATH)],
+    }
+
+
+def audit_job(mine: Sequence[Service], image: Tree) -> Tree:
+    """Return the job that audits what is on this host: runs in ``/runs``, ledgers in ``/node-<i>``."""
+    runs = [(service.name, RUNS, f"/{RUNS}") for service in mine if service.name == SERVER_SUPEREXEC]
+    ledgers = [
+        (service.name, LEDGER, f"/{service.party}")
+        for service in mine
+        for folder in service.folders
+        if folder.name == LEDGER
+    ]
+    return job(image, ["gdpfed.cli", "audit"]) | {
+        "command": [],
+        "profiles": [AUDIT],
+        "network_mode": "none",
+        "volumes": [bind(f"{ROOT}/{name}/{folder}", target) for name, folder, target in [*runs, *ledgers]],
     }
 
 
@@ -214,15 +271,44 @@ def folder_volume(service: Service, folder: Folder) -> Tree:
     return bind(source, f"/{folder.name}", writable=folder.writable)
 
 
-def networks_of(service: Service) -> list[str]:
-    """Return the networks of a service; one that runs the app reaches its own SuperLink or SuperNode only."""
-    return [service.party] if service.runs_app else [FEDERATION_NETWORK, service.party]
+def networks_of(mine: Sequence[Service], *, one_host: bool) -> dict[str, list[str]]:
+    """Return the networks of each service; what runs the app reaches its own SuperLink or SuperNode only.
+
+    On one host each SuperNode has a network with the SuperLink that no other is on. On several the way
+    between them leads outside.
+    """
+    reached = {service.name: [service.party] for service in mine}
+    for service in mine:
+        if service.runs_app:
+            continue
+        if not one_host:
+            reached[service.name].append(FEDERATION_NETWORK)
+        elif service.name != SUPERLINK:
+            way = f"{service.name}-{SUPERLINK}"
+            reached[service.name].append(way)
+            reached[SUPERLINK].append(way)
+    return reached
 
 
-def networks(mine: Sequence[Service]) -> Tree:
-    """Return one network for each party, without a way out, and one between SuperNodes and SuperLink."""
-    parties = {service.party: {"internal": True} for service in mine}
-    return {FEDERATION_NETWORK: {"internal": False}, **parties}
+def networks(reached: Mapping[str, Sequence[str]], *, one_host: bool) -> Tree:
+    """Return the networks: none leads out of its host or to it, but the one between hosts.
+
+    On one host they have small ranges of their own, since Docker's own ranges are few.
+    """
+    made: Tree = {}
+    first = 0
+    # In the order of the parties, so that a node's networks stay as they are when another is added.
+    in_order = sorted(reached, key=SUPERLINK.__eq__)
+    for name in dict.fromkeys(name for service in in_order for name in reached[service]):
+        made[name] = {"internal": name != FEDERATION_NETWORK}
+        if name != FEDERATION_NETWORK:
+            made[name]["driver_opts"] = NO_HOST
+        if one_host:
+            bits = SERVER_BITS if name == SERVER else NODE_BITS
+            subnet = f"{FIRST_BYTES}.{first >> 8}.{first & 255}/{bits}"
+            made[name]["ipam"] = {"config": [{"subnet": subnet}]}
+            first += 2 ** (32 - bits)
+    return made
 
 
 def _superlink(place: Containers) -> tuple[str, ...]:

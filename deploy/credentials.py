@@ -48,6 +48,14 @@ from gdpfed.runs.write_whole import write_whole
 AUTHORITY, CONSORTIUM, PUBLIC = "authority", "consortium", "public"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE
 CONSORTIUM_KEY = "consortium.key"
+PUBLIC_KEY_SUFFIX = ".pub"
+RENEWED_FILES = {
+    "tls": (TLS_CERTIFICATE_FILE, TLS_KEY_FILE),
+    "secret": (SECRET_FILE,),
+    "node-key": (NODE_KEY_FILE,),
+    "identity": (IDENTITY_FILE,),
+}
+RENEWABLE = (*RENEWED_FILES, CONSORTIUM, AUTHORITY)
 SECRETS = (NODE_KEY_FILE, IDENTITY_FILE, SECRET_FILE, TLS_KEY_FILE)
 SECRET_BYTES = 32
 
@@ -82,6 +90,35 @@ class Store:
             raise CredentialsError(
                 f"{error.filename} cannot be written: {error.strerror}; "
                 "run as its owner, or name another --directory"
+            ) from None
+
+    def renew(self, kind: str, services: Sequence[Service]) -> None:
+        """Remove credentials of one kind, so that :meth:`provide` makes new ones.
+
+        Args:
+            kind: of ``RENEWABLE``.
+            services: whose; an authority and a consortium are renewed for all services of this host.
+
+        Raises:
+            CredentialsError: a file cannot be removed.
+        """
+        folders = [credentials_of(self.root, service.name) for service in services]
+        old = [folder / file for folder in folders for file in RENEWED_FILES.get(kind, ())]
+        if kind == CONSORTIUM:
+            old = [self.root / CONSORTIUM / CONSORTIUM_KEY]
+        if kind == AUTHORITY:
+            old = [self.root / AUTHORITY / name for name in (AUTHORITY_KEY, AUTHORITY_CERTIFICATE)]
+            old += [*self.root.glob(f"*/credentials/{CA_FILE}")]
+            for name in RENEWED_FILES["tls"]:
+                old += self.root.glob(f"*/credentials/{name}")
+            if credentials_of(self.root, SUPERLINK).is_dir():
+                old.append(self.root / PUBLIC / SUPERLINK_CA_FILE)
+        try:
+            for path in old:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise CredentialsError(
+                f"{error.filename} cannot be removed: {error.strerror}; run as its owner"
             ) from None
 
     def _provide(self, services: Sequence[Service], superlink_hosts: Sequence[str]) -> None:
@@ -120,7 +157,7 @@ class Store:
         if IDENTITY_FILE in service.credentials:
             self._identity(files, service.party)
         if SUPERLINK_CA_FILE in service.credentials:
-            self._write(files / SUPERLINK_CA_FILE, self._superlink_ca())
+            self._replace(files / SUPERLINK_CA_FILE, self._superlink_ca(), mode=0o600)
         self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
@@ -166,7 +203,7 @@ class Store:
         key = ec.generate_private_key(ec.SECP384R1())
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-        published = self.root / PUBLIC / f"{party}.pub"
+        published = self.root / PUBLIC / f"{party}{PUBLIC_KEY_SUFFIX}"
         published.unlink(missing_ok=True)
         self._write(published, public + f" {party}\n".encode(), mode=0o644)
         self._write(files / NODE_KEY_FILE, private)

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.credentials import Store
+from deploy.credentials import RENEWABLE, Store
 from deploy.demo_data import provide_demo_data
-from deploy.options import add_federation, exit_status, federation_of
+from deploy.options import add_federation, exit_status, federation_of, host
 from deploy.placements import Containers
 from deploy.topology import services, services_of
 
@@ -22,6 +22,8 @@ def provide(options: argparse.Namespace) -> str:
     every = services(federation_of(options), Containers())
     mine = services_of(every, options.party)
     store = Store(options.directory, options.owner, signs_roster=not options.party)
+    for kind in options.renew:
+        store.renew(kind, mine)
     store.provide(mine, options.host)
     if options.demo_data:
         provide_demo_data(options.directory, federation_of(options))
@@ -41,9 +43,17 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--host",
+        type=host,
         action="append",
         default=[],
         help="a name or address under which nodes reach the SuperLink; repeat it for several",
+    )
+    made.add_argument(
+        "--renew",
+        action="append",
+        choices=RENEWABLE,
+        default=[],
+        help="remove these first, so that they are made anew; repeat it for several",
     )
     made.add_argument(
         "--demo-data",

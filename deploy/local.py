@@ -20,11 +20,11 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError
-from gdpfed.launch.flower_run import require_unused
 from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.progress import RunProgress
+from gdpfed.runs.paths import require_unused
 from gdpfed.runs.records import read_rounds, run_path
 
 

@@ -1,12 +1,16 @@
 """Command-line options that describe a federation, the same for every command of this package."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 
 from deploy.topology import DEFAULT_BUDGETS, DEFAULT_NODES, Federation
 from gdpfed.errors import GDPFedError
 from secagg import ACTIVE, CURIOUS
+
+MOST_PORT = 65535
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 
 
 def add_federation(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +60,30 @@ def exit_status(command: Callable[[], None]) -> int:
         print(f"deploy: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def host(text: str) -> str:
+    """Return the name or address of a host; one with a scheme, a port or a path is none."""
+    if not _HOST.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no host: give a name or an address alone, as in fl.example.org"
+        )
+    return text
+
+
+def port(text: str) -> int:
+    """Return the number of a port."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to {MOST_PORT}")
+    return int(text)
+
+
+def address(text: str) -> str:
+    """Return a host and a port, as in fl.example.org:8000."""
+    name, colon, number = text.rpartition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"{text!r} has no port: give both, as in fl.example.org:8000")
+    return f"{host(name)}:{port(number)}"
 
 
 def _numbers(text: str) -> tuple[float, ...]:

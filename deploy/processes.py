@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from deploy.control import Control
 from deploy.credentials import PUBLIC, Store
 from deploy.demo_data import provide_demo_data
 from deploy.placements import Loopback
+from deploy.superlink_control import Control
 from deploy.topology import (
     ENVIRONMENT,
     LEDGER,

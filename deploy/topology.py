@@ -96,7 +96,7 @@ class Federation:
         budgets: Sequence[float] = DEFAULT_BUDGETS,
         secagg_mode: str = CURIOUS,
     ) -> "Federation":
-        """Put nodes in groups of equal size, the strictest budget first.
+        """Give the budgets to the nodes in turn, from the strictest: node i has the same however many follow.
 
         Raises:
             TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
@@ -110,9 +110,8 @@ class Federation:
                 f"{num_nodes} nodes do not divide among {len(budgets)} budgets: "
                 f"take {num_nodes + -num_nodes % len(budgets)}"
             )
-        group_size = num_nodes // len(budgets)
         ordered = sorted(budgets)
-        return cls(tuple(Node(i, ordered[i // group_size]) for i in range(num_nodes)), secagg_mode)
+        return cls(tuple(Node(i, ordered[i % len(ordered)]) for i in range(num_nodes)), secagg_mode)
 
     @property
     def budgets(self) -> tuple[float, ...]:
@@ -166,7 +165,7 @@ class Service:
         credentials: the files that it reads, in a directory of its own.
         folders: what else it sees.
         probe: a command that succeeds while the service is healthy.
-        needs: services that must be healthy before.
+        needs: services that it connects to. One of its own party may come later, it asks again until then.
         runs_app: whether the app's code runs here.
     """
 

@@ -16,7 +16,7 @@ from gdpfed.clients.messages import CLIENT_RECORD, JOIN, one_line
 from gdpfed.errors import RunError
 from server_app.exchange import failure_of
 from server_app.questions import NodeRefusedError, Questions
-from server_app.replies import send_and_receive
+from server_app.replies import PATIENCE_SECONDS, send_and_receive
 
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
@@ -172,7 +172,19 @@ def ask_which_clients(
     """Ask nodes which clients they are; a node that could not be reached is missing from the answers."""
     log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
     messages = [Message(questions.to(node_id), node_id, f"query.{JOIN}") for node_id in node_ids]
-    replies = send_and_receive(grid, messages, timeout_seconds)
+
+    def tell_silent(message_ids: Collection[str]) -> None:
+        silent = [each.metadata.dst_node_id for each in messages if each.metadata.message_id in message_ids]
+        log(
+            WARNING,
+            "SuperNodes %s have not answered for %g s: see whether their SuperExecs run; this run waits for "
+            "them up to %g s",
+            ", ".join(map(str, sorted(silent))),
+            PATIENCE_SECONDS,
+            timeout_seconds,
+        )
+
+    replies = send_and_receive(grid, messages, timeout_seconds, tell_silent)
     nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
     return {nodes[reply.metadata.reply_to_message_id]: reply for reply in replies if not reply.has_error()}
 

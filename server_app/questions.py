@@ -6,9 +6,21 @@ from pathlib import Path
 from flwr.app import ConfigRecord, RecordDict
 
 from conf.schema import Config
-from gdpfed.clients.messages import CHALLENGE, CLIENT_RECORD, IDENTITY, MODE, ROSTER_DIGEST, SIGNATURE
+from gdpfed.clients.messages import (
+    CHALLENGE,
+    CLIENT_RECORD,
+    CLIENTS,
+    IDENTITY,
+    INPUT_DTYPE,
+    INPUT_SHAPE,
+    MODE,
+    ROSTER_DIGEST,
+    SIGNATURE,
+)
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.identities import public_key_of, read_roster
+from gdpfed.learning.datasets.own import ExampleForm
+from gdpfed.learning.task import Task
 from secagg import Roster
 from secagg.identity import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
 
@@ -26,10 +38,12 @@ class Questions:
         mode: of secure aggregation.
         run: Flower's id of the run, which the nodes know, too.
         roster: the consortium's; None where the nodes' own words are believed.
+        task: of the run, by which nodes see whether they fit; None leaves them to find out when they train.
     """
 
-    def __init__(self, mode: str, run: str, roster: Roster | None) -> None:
+    def __init__(self, mode: str, run: str, roster: Roster | None, task: Task | None = None) -> None:
         self.roster = roster
+        self._task = task
         self._mode = mode
         self._run = run
         self._signed = roster is not None or mode == "active"
@@ -39,6 +53,10 @@ class Questions:
     def to(self, node_id: int) -> RecordDict:
         """The question to a node, with a fresh challenge."""
         question = ConfigRecord({MODE: self._mode})
+        if self._task is not None:
+            question[CLIENTS] = self._task.num_clients
+            form = ExampleForm.of(self._task.load())
+            question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.input_shape), form.input_dtype
         if self._signed:
             self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)
             question[CHALLENGE], question[ROSTER_DIGEST] = self._challenges[node_id], self._digest

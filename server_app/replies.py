@@ -1,7 +1,7 @@
 """Send messages to clients, and collect the replies that come in time."""
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from logging import WARNING
 
 import httpx
@@ -12,14 +12,21 @@ from flwr.serverapp import Grid
 # Asking costs the SuperLink a query, waiting costs time: at most a part of what has been waited anyway.
 PART_OF_THE_WAIT = 0.05
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+# Who waits for longer wants to know for whom.
+PATIENCE_SECONDS = 60.0
 
 
-def send_and_receive(grid: Grid, messages: Iterable[Message], timeout_seconds: float) -> list[Message]:
+def send_and_receive(
+    grid: Grid,
+    messages: Iterable[Message],
+    timeout_seconds: float,
+    tell_silent: Callable[[set[str]], None] | None = None,
+) -> list[Message]:
     """Send messages, and return the replies that come within the timeout, in the order in which they come.
 
     ``Grid.send_and_receive`` pauses for three seconds between its questions for replies, in each exchange of
     a round; this one for a twentieth of the time that it has waited. A message that Flower cannot send has
-    no reply.
+    no reply. After a minute ``tell_silent`` is told once the ids of the messages that have none yet.
     """
     awaited = {message_id for message_id in grid.push_messages(list(messages)) if message_id}
     started = time.monotonic()
@@ -31,6 +38,9 @@ def send_and_receive(grid: Grid, messages: Iterable[Message], timeout_seconds: f
         waited = time.monotonic() - started
         if waited > timeout_seconds:
             break
+        if awaited and tell_silent is not None and waited > PATIENCE_SECONDS:
+            tell_silent(set(awaited))
+            tell_silent = None
         if awaited:
             time.sleep(min(max(PART_OF_THE_WAIT * waited, SHORTEST_PAUSE), LONGEST_PAUSE))
     return replies

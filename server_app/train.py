@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.report.observers import default_observers
-from gdpfed.rounds.run import PreparedRun, path_of
+from gdpfed.rounds.run import PreparedRun, path_of, task_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
 from server_app.attendance import Attendance
@@ -39,7 +39,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     waits, num_clients = config.run.timeout_seconds, config.dataset.num_clients
     roster = consortium_roster(config)
     identities = keys_of_clients(roster, num_clients)
-    questions = Questions(config.secagg.mode, run_label, roster)
+    questions = Questions(config.secagg.mode, run_label, roster, task_of(config))
     join = partial(join_clients, grid, num_clients, questions, waits, config.run.minimum_nodes)
     if plan_waits_for_clients(config):
         joined = join()

@@ -10,7 +10,6 @@ from pathlib import Path
 from conf.load import hydra_string
 from gdpfed.errors import LaunchError
 from gdpfed.launch.home import HOMES, PROJECT, FlowerHome, last_line
-from gdpfed.runs.paths import require_unused as require_unused
 
 CONNECTION = "federation"
 FAILED_LOG = HOMES / "failed.log"
@@ -108,16 +107,15 @@ def write_connection(flower_home: Path, address: str, root_certificates: Path | 
 def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool) -> dict[str, str | int]:
     """The run configuration of a training with its files in ``directory``, a new one or one to continue.
 
+    The directory is the server's, which may be on another host, so only the server can check it.
+
     Raises:
         LaunchError: this is no checkout of the project.
-        RunError: a new run cannot have this directory.
     """
     if not (PROJECT / "pyproject.toml").is_file():
         raise LaunchError(
             f"{PROJECT} holds no pyproject.toml: training over Flower needs a checkout of the project, from "
             "which Flower takes the app; 'gdpfed simulate' needs none"
         )
-    if not resuming:
-        require_unused(directory)
     key = "run.resume" if resuming else "run.directory"
     return {"overrides": shlex.join([*overrides, f"{key}={hydra_string(str(directory))}"])}

@@ -24,6 +24,7 @@ from gdpfed.launch.flower_run import (
     write_connection,
 )
 from gdpfed.launch.home import PROJECT, FlowerHome, free_ports, last_line
+from gdpfed.runs.paths import require_unused
 
 SUPERLINK_LOG = "superlink.log"
 START_SECONDS = 60.0
@@ -65,7 +66,13 @@ class Launch:
         """A training of this project with its files in ``directory``, a new one or one to continue.
 
         ``dataset_path`` is relative to the caller's working directory, which is not that of the run.
+
+        Raises:
+            LaunchError: this is no checkout of the project.
+            RunError: a new run cannot have this directory.
         """
+        if not resuming:
+            require_unused(directory)
         words = list(overrides)
         if dataset_path is not None:
             absolute = Path(dataset_path).expanduser().absolute()

@@ -1,5 +1,8 @@
 """The settings of a node: an unknown one or a wrong value is refused, before anything is charged."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
@@ -94,6 +97,35 @@ def test_such_a_node_joins_nothing_and_answers_no_stage(tmp_path, setting):
     assert str(answer[REFUSAL]).startswith(next(iter(setting)))
     assert list(tmp_path.iterdir()) == []
     assert len(context.state) == 0
+
+
+@pytest.mark.parametrize(
+    ("arrays", "settings", "words"),
+    [
+        ({"y_train": np.array(list("abcd"))}, {}, "data cannot be used, see the log of this client"),
+        ({"y_train": np.zeros((4, 1), int)}, {}, "data cannot be used"),
+        ({"x_train": np.zeros((4, 9))}, {}, "data cannot be used"),
+        ({"x_train": np.full((4, 10), "1")}, {}, "data cannot be used"),
+        ({}, {"minimum-cohort": 7}, "minimum-cohort is 7, and this run has 6 clients"),
+        ({}, {"ledger": "/nowhere/ledger.json"}, "ledger="),
+    ],
+)
+def test_what_every_round_would_fail_of_is_found_when_the_node_joins(tmp_path, arrays, settings, words):
+    data, ledger = tmp_path / "own.npz", tmp_path / "ledger.json"
+    own = {"epsilon": 3.0, "ledger": str(ledger), "data": str(data)}
+    fields: dict[str, Any] = {"input-shape": [10], "input-dtype": "float32", "clients": 6}
+    question = RecordDict({CLIENT_RECORD: ConfigRecord(fields)})
+    # Labels of classes that nobody has are no reason: a server could ask for them one after the other.
+    fitting: dict[str, Any] = {"x_train": np.zeros((4, 10)), "y_train": np.array([0, 1, 2, 10**6])}
+    np.savez(data, **fitting)
+    (answer,) = ask(f"query.{JOIN}", question, make_context(0, **own)).values()
+    assert answer["client_id"] == 0
+    ledger.unlink()
+    ledger.with_name(f"{ledger.name}.lock").unlink()
+    np.savez(data, **fitting | arrays)
+    (refusal,) = ask(f"query.{JOIN}", question, make_context(0, **own | settings)).values()
+    assert words in str(refusal["reason"])
+    assert [path.name for path in tmp_path.iterdir()] == [data.name]
 
 
 def test_the_limits_of_the_operator_are_those_of_every_sum():

@@ -117,27 +117,27 @@ DEFENCES = (
         "test_faults.py::test_a_superlink_restarted_in_the_middle_of_a_run",
         (
             (
-                "deploy/control.py",
-                'while not (run := self._run(run_id))["status"].startswith(FINISHED):',
+                "deploy/superlink_control.py",
+                "while (run := self._run(run_id)).status != FINISHED:",
                 "while not (run := self._run(run_id)):",
             ),
         ),
     ),
     Defence(
         "key-not-registered",
-        "test_federation.py::test_a_node_that_nobody_registered_is_refused[foreign-key]",
+        "test_federation.py::test_a_node_that_nobody_registered_is_refused",
         (
             (
                 "tests/deploy/test_federation.py",
-                '    process = running.home.spawn(words, log="supernode-3.log"',
+                "    processes = {\n",
                 '    running.control("register", "--public", str(running.home.path / "public"))\n'
-                '    process = running.home.spawn(words, log="supernode-3.log"',
+                "    processes = {\n",
             ),
         ),
     ),
     Defence(
         "node-registers-itself",
-        "test_federation.py::test_a_node_that_nobody_registered_is_refused[no-key]",
+        "test_federation.py::test_a_node_that_nobody_registered_is_refused",
         (("deploy/topology.py", ', "--enable-supernode-auth"),', "),"),),
     ),
     Defence(

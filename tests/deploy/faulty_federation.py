@@ -26,7 +26,6 @@ BUDGET = 1.0
 OVERRIDES = (
     "method=dp_fedavg",
     f"privacy.budgets=[{BUDGET}]",
-    "privacy.delta=1e-5",
     "run.num_rounds=1",
     "run.timeout_seconds=60",
     "secagg.threshold=0.6",

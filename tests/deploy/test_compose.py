@@ -2,7 +2,10 @@
 
 import copy
 import json
+import re
 from importlib.metadata import version
+from ipaddress import ip_network
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -11,16 +14,16 @@ import yaml
 from deploy import check, control, init
 from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
-from deploy.placements import CREDENTIALS, Containers
+from deploy.compose import MOST_NODES, compose_file, to_text
+from deploy.placements import Containers
 from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE, Federation, TopologyError, services
 
 TREE = yaml.safe_load(check.at_defaults(check.DEFAULT_FILE.read_text(encoding="utf-8")))
 KINDS = [
-    [],
-    ["--nodes", "12", "--budgets", "0.5,8"],
-    ["--party", "server"],
-    ["--party", "node-3", "--superlink", "fl.example.org", "--port", "9443"],
-    ["--cuda"],
+    compose_file(Federation.of()),
+    compose_file(Federation.of(12, (0.5, 8.0)), cuda=True),
+    compose_file(Federation.of(), party="server"),
+    compose_file(Federation.of(), party="node-3", place=Containers("fl.example.org", 9443)),
 ]
 
 
@@ -28,15 +31,14 @@ def test_the_committed_file_is_up_to_date():
     assert check.DEFAULT_FILE.read_text(encoding="utf-8") == default_text()
 
 
-def test_every_file_that_can_be_written_is_in_order(tmp_path, capsys):
+def test_every_file_that_can_be_written_is_in_order(tmp_path):
     files: list[Path] = []
-    for words in KINDS:
-        assert write_compose(words) == 0
-        tree = yaml.safe_load(check.at_defaults(capsys.readouterr().out))
-        assert list(check.broken_promises(tree)) == []
-        # YAML's reader in check-jsonschema is slow.
+    for kind in KINDS:
+        # Writing and reading YAML is slow, and JSON is YAML.
+        text = check.at_defaults(json.dumps(kind))
+        assert list(check.broken_promises(json.loads(text))) == []
         files.append(tmp_path / f"{len(files)}.json")
-        files[-1].write_text(json.dumps(tree), encoding="utf-8")
+        files[-1].write_text(text, encoding="utf-8")
     assert check.schema_problems(*files) == []
 
 
@@ -49,35 +51,46 @@ def test_a_file_that_is_no_compose_file_is_one_line(tmp_path, capsys):
     assert "('mem_limitt' was unexpected)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("service", services(Federation.of(), Containers()), ids=lambda service: service.name)
-def test_a_service_reads_the_credentials_that_it_has_and_the_app_sees_no_private_key(service):
-    named = {word.rpartition("/")[2] for word in service.command if word.startswith(CREDENTIALS)}
-    assert named <= set(service.credentials)
-    assert not service.runs_app or {NODE_KEY_FILE, TLS_KEY_FILE}.isdisjoint(service.credentials)
+def test_the_app_sees_no_private_key_but_its_identity():
+    apps = [service for service in services(Federation.of(), Containers()) if service.runs_app]
+    assert len(apps) == 7
+    assert all({NODE_KEY_FILE, TLS_KEY_FILE}.isdisjoint(service.credentials) for service in apps)
 
 
 def test_jobs_say_what_their_programs_take_and_images_are_of_the_locked_version():
     parsers = {"deploy.init": init.parser(), "deploy.control": control.parser()}
-    for name, service in TREE["services"].items():
-        if name in ("init", "register", "train"):
-            python, m, module, *words = service["entrypoint"]
-            assert (python, m) == ("python", "-m")
+    jobs = {name: each for name, each in TREE["services"].items() if each["restart"] == "no"}
+    assert set(jobs) == {"init", "register", "train", "nodes", "flwr", "audit"}
+    for service in jobs.values():
+        python, m, module, *words = service["entrypoint"]
+        assert (python, m) == ("python", "-m")
+        if module == "gdpfed.cli":
+            assert words == ["audit"]
+        else:
             parsers[module].parse_args(words)
-        assert f":{version('flwr')}" in service["image"]
+    assert all(f":{version('flwr')}" in service["image"] for service in TREE["services"].values())
 
 
-def test_a_node_of_another_host_has_nothing_of_the_server(capsys):
-    write_compose(["--party", "node-3", "--superlink", "fl.example.org"])
-    tree = yaml.safe_load(capsys.readouterr().out)
-    assert set(tree["services"]) == {"init", "supernode-3", "node-3-superexec"}
-    assert "fl.example.org:8000" in tree["services"]["supernode-3"]["command"]
+def test_a_new_node_changes_neither_budget_nor_network_of_those_that_are_there():
+    small, large = (compose_file(Federation.of(count)) for count in (6, 9))
+    for name in small["services"]:
+        if name.startswith(("supernode", "node")):
+            assert small["services"][name] == large["services"][name]
+    assert small["networks"] == {name: large["networks"][name] for name in small["networks"]}
+    ranges = re.findall(r"subnet: (\S+)", check.at_defaults(to_text(large, "")))
+    networks = [ip_network(each) for each in ranges]
+    assert len(networks) == 1 + 2 * 9
+    assert not any(one.overlaps(other) for one, other in combinations(networks, 2))
 
 
-def test_only_the_server_publishes_a_port(capsys):
-    assert not any("ports" in service for service in TREE["services"].values())
-    write_compose(["--party", "server"])
-    tree = yaml.safe_load(capsys.readouterr().out)
-    assert [name for name, service in tree["services"].items() if "ports" in service] == ["superlink"]
+def test_a_nodes_app_starts_beside_a_supernode_that_is_refused():
+    """A SuperNode ends as long as it is not let in: what waits for it to be healthy would never start."""
+    for party, apps in (("node-3", 1), (None, 6)):
+        tree = compose_file(Federation.of(), party=party)
+        waits = [each["depends_on"] for name, each in tree["services"].items() if name.startswith("node-")]
+        assert len(waits) == apps
+        on_supernodes = [each[name] for each in waits for name in each if name.startswith("supernode")]
+        assert on_supernodes == [{"condition": "service_started"}] * apps
 
 
 def changed(service, key, value):
@@ -88,6 +101,11 @@ def changed(service, key, value):
     else:
         tree["services"][service][key] = value
     return tree
+
+
+def with_network(name, settings):
+    """The committed tree with other settings of a network."""
+    return TREE | {"networks": TREE["networks"] | {name: settings}}
 
 
 def with_node_config(text):
@@ -146,11 +164,25 @@ def of(folder):
         ),
         (with_node_config('epsilon=1.0 roster-file="first-seen"'), "believes the server's word"),
         (with_volume("node-0-superexec", of("consortium")), "and by the consortium"),
+        (with_network("node-3", {"internal": True}), "network node-3 has an app on it and an address"),
+        (with_network("server", None), "network server has an app on it and an address"),
+        (
+            changed("supernode-1", "networks", ["node-1", "supernode-0-superlink"]),
+            "lets supernode-0 and supernode-1 reach one another",
+        ),
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
 )
 def test_a_broken_promise_is_found(tree, words):
     assert words in "\n".join(check.broken_promises(tree))
+
+
+def test_a_host_has_networks_for_thousands_of_nodes():
+    assert MOST_NODES == 4095
+    place = compose_file(Federation.of(3))["networks"]["server"]["ipam"]["config"][0]["subnet"]
+    assert ip_network(check.at_defaults(place)).num_addresses == 16
+    with pytest.raises(TopologyError, match="4096 nodes are more than the 4095 of one host"):
+        compose_file(Federation.of(4096, (1.0,)))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +197,30 @@ def test_a_broken_promise_is_found(tree, words):
 def test_a_federation_that_cannot_be_is_refused(nodes, budgets, words):
     with pytest.raises(TopologyError, match=words):
         Federation.of(nodes, budgets)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--superlink", "http://fl.example.org:1"], "is no host: give a name or an address alone"),
+        (["--superlink", "fl.example.org:1"], "is no host"),
+        (["--superlink", "fl.example.org/x"], "is no host"),
+        (["--port", "70000"], "is no port: give a number from 1 to 65535"),
+    ],
+)
+def test_a_superlink_that_is_no_host_is_refused(words, said, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        write_compose(words)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "superlink", ["http://fl.example.org:8000", "fl.example.org", "fl.example.org:0", ":8000"]
+)
+def test_a_job_takes_a_host_and_a_port(superlink, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        control.main(["nodes", "--ca", "ca.crt", "--superlink", superlink])
+    assert re.search("is no (host|port)|has no port", capsys.readouterr().err)
 
 
 def test_a_bad_option_is_one_line(capsys):

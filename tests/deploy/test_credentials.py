@@ -164,16 +164,46 @@ def test_a_node_of_another_host_waits_for_the_consortiums_roster(tmp_path, capsy
     assert (own / ROSTER_FILE).read_bytes() == (root / "public" / ROSTER_FILE).read_bytes()
 
 
-def test_removing_a_file_makes_a_new_one(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        (
+            ["--party", "node-2", "--renew", "node-key"],
+            {"public/node-2.pub", "supernode-2/credentials/node.key"},
+        ),
+        (
+            ["--party", "node-2", "--renew", "tls"],
+            {f"supernode-2/credentials/tls.{kind}" for kind in ("crt", "key")},
+        ),
+        (
+            ["--party", "server", "--renew", "secret"],
+            {f"{name}/credentials/superexec.secret" for name in ("superlink", "server-superexec")},
+        ),
+    ],
+)
+def test_credentials_are_renewed_by_party_and_kind(tmp_path, words, changed):
+    directory = ["--directory", str(tmp_path)]
+    assert init(directory) == 0
+    before = files_of(tmp_path)
+    assert init([*directory, *words]) == 0
+    after = files_of(tmp_path)
+    assert {str(path) for path in after if after[path] != before[path]} == changed
+    assert before.keys() == after.keys()
+
+
+def test_a_renewed_authority_signs_every_certificate_anew_and_changes_nothing_else(tmp_path):
     Store(tmp_path).provide(SERVICES)
     before = files_of(tmp_path)
-    (credentials_of(tmp_path, "supernode-2") / "node.key").unlink()
+    Store(tmp_path).renew("authority", SERVICES)
     Store(tmp_path).provide(SERVICES)
     after = files_of(tmp_path)
-    assert {str(path) for path in after if after[path] != before[path]} == {
-        "public/node-2.pub",
-        "supernode-2/credentials/node.key",
+    assert {path.name for path in after if after[path] != before[path]} == {
+        *("ca.key", "ca.crt", "superlink-ca.crt", "tls.crt", "tls.key"),
     }
+    authority = (tmp_path / "authority" / "ca.crt").read_bytes()
+    for service in SERVICES:
+        for name in {"ca.crt", "superlink-ca.crt"} & set(service.credentials):
+            assert after[credentials_of(tmp_path, service.name).relative_to(tmp_path) / name] == authority
 
 
 def test_one_node_needs_no_more_than_the_servers_certificate(tmp_path, capsys):

@@ -7,11 +7,14 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from deploy import local
 from deploy.credentials import PUBLIC, Store
 from deploy.placements import Loopback, credentials_of
 from deploy.processes import LoopbackFederation
+from deploy.superlink_control import ControlError
 from deploy.topology import NODE_KEY_FILE, SUPERLINK, Federation, services
 from gdpfed.launch.home import free_ports
 from tests.deploy.faulty_federation import FaultyFederation
@@ -37,12 +40,7 @@ def test_a_plain_text_client_gets_no_answer(running):
     assert running.healthy(SUPERLINK)
 
 
-@pytest.mark.parametrize(
-    ("has_key", "answer"),
-    [(True, "Failed to activate SuperNode"), (False, "SuperNodes must be registered via the CLI")],
-    ids=["foreign-key", "no-key"],
-)
-def test_a_node_that_nobody_registered_is_refused(running, has_key, answer):
+def test_a_node_that_nobody_registered_is_refused(running):
     """A fourth node with credentials of the right authority; without a key it tries to register itself."""
     ports = dict(running.place.ports) | dict(
         zip(("supernode-3", "node-3-superexec"), free_ports(2), strict=True)
@@ -50,14 +48,54 @@ def test_a_node_that_nobody_registered_is_refused(running, has_key, answer):
     place = Loopback(running.home.path, ports)
     four = {service.name: service for service in services(Federation.of(4, (1.0,)), place)}
     Store(running.home.path).provide(list(four.values()))
-    words = list(four["supernode-3"].command)
-    if not has_key:
-        at = words.index("--auth-supernode-private-key")
-        del words[at : at + 2]
-    process = running.home.spawn(words, log="supernode-3.log", folder="supernode-3/home")
-    assert process.wait(timeout=60) == 1
-    assert answer in running.log("supernode-3")
+    foreign_key = list(four["supernode-3"].command)
+    at = foreign_key.index("--auth-supernode-private-key")
+    no_key = foreign_key[:at] + foreign_key[at + 2 :]
+    no_key[no_key.index("--port") + 1] = str(free_ports(1)[0])
+    answers = {
+        "foreign-key": (foreign_key, "Failed to activate SuperNode"),
+        "no-key": (no_key, "SuperNodes must be registered via the CLI"),
+    }
+    processes = {
+        name: running.home.spawn(words, log=f"{name}.log", folder=f"{name}/home")
+        for name, (words, _) in answers.items()
+    }
+    for name, (_, answer) in answers.items():
+        assert processes[name].wait(timeout=60) == 1
+        assert answer in running.log(name)
     assert running.control_client().online() == len(running.federation.nodes)
+
+
+def test_nodes_are_listed_replaced_and_taken_away_by_name(running, tmp_path):
+    control, names = running.control_client(), [node.name for node in running.federation.nodes]
+
+    def new_key(name):
+        key = ec.generate_private_key(ec.SECP384R1()).public_key()
+        public = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        (tmp_path / f"{name}.pub").write_bytes(public + b" of a test\n")
+
+    new_key("node-10")
+    assert control.register(tmp_path) == (["node-10"], [])
+    assert control.register(tmp_path) == ([], [])
+    before = control.nodes()
+    assert [node.name for node in before] == [*names, "node-10"]
+    assert {node.status for node in before[:-1]} == {"online"}
+    new_key("node-10")
+    assert control.register(tmp_path) == (["node-10"], [])
+    after = control.nodes()
+    assert after[:-1] == before[:-1]
+    assert after[-1].node_id != before[-1].node_id
+    assert control.unregister("node-10") == after[-1]
+    assert control.nodes() == before[:-1]
+    # The SuperLink never takes the key of a node again that was taken away.
+    assert control.register(tmp_path) == ([], ["node-10"])
+    with pytest.raises(
+        ControlError, match="node-10 is the name of 0 nodes; registered are node-0, node-1, node-2"
+    ):
+        control.unregister("node-10")
+    (tmp_path / "node-11.pub").write_text("no key")
+    with pytest.raises(ControlError, match=r"node-11\.pub is no public key of a node"):
+        control.register(tmp_path)
 
 
 def test_a_superexec_with_another_secret_gets_no_work(running):
@@ -99,13 +137,7 @@ def intruder(running):
 
 
 def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkeypatch, capsys, intruder):
-    """All of ``make deploy-local`` but the start, which the other tests share; a node was started anew."""
-    node = running.federation.nodes[1]
-    running.processes[node.supernode].terminate()
-    running.processes[node.supernode].wait(timeout=60)
-    faulty = FaultyFederation(running)
-    faulty.kill_node(node)
-    faulty.start_node(node)
+    """All of ``make deploy-local`` but the start, which the other tests share."""
     monkeypatch.setattr(local, "LoopbackFederation", lambda federation: nullcontext(running))
     directory = tmp_path / "run"
     words = ["--nodes", "3", "--secagg", "active", "run.num_rounds=1"]

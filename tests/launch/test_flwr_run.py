@@ -105,7 +105,7 @@ def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, traces):
     assert process.returncode == 1, process.stdout
     assert process.stderr.startswith(f"gdpfed: run.resume={tmp_path / 'run'}: assignment.json cannot be read")
     assert process.stderr.count("\n") == 1
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.yaml"]
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "flower.log"}
 
 
 def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, traces):

@@ -138,7 +138,7 @@ def test_a_resumed_run_is_charged_once_even_after_the_nodes_were_restarted(tmp_p
     run(tmp_path / "run", [*THEIRS, "run.stop_after_round=1"], grid=grid)
     before = ledger_of(tmp_path / "ledgers", 0).epsilon(1e-3)
     restarted = grid_of_owners(tmp_path / "ledgers", EPSILONS)
-    records = run(tmp_path / "run", THEIRS, grid=restarted, resume=True)
+    records = run(tmp_path / "run", grid=restarted, resume=True)
     assert [record.round for record in records] == [1, 2, 3]
     ledger = ledger_of(tmp_path / "ledgers", 0)
     assert len(ledger.runs) == 1
@@ -155,7 +155,7 @@ def test_a_node_that_lowered_its_budget_refuses_to_go_on(tmp_path, caplog):
     # At the delta of its own, 1e-3, two rounds of a plan at 1e-5 cost less than the plan says.
     lowered = [0.1, *EPSILONS[1:]]
     with pytest.raises(RunError, match=BEYOND.format(client=0)):
-        run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", lowered), resume=True)
+        run(tmp_path / "run", grid=grid_of_owners(tmp_path / "ledgers", lowered), resume=True)
     assert "above its own budget of 0.1" in caplog.text
 
 

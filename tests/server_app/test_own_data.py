@@ -90,7 +90,7 @@ X, Y = np.zeros((4, 2)), np.arange(4) % 3
         ({"x_train": X[:, :1], "y_train": Y}, r"x_train has shape \(4, 1\) .* takes \(N, 2\)"),
         ({"x_train": X, "y_train": Y[:3]}, r"y_train \(3,\)"),
         ({"x_train": X, "y_train": Y + 1}, "class numbers from 0 to 2"),
-        ({"x_train": X, "y_train": Y / 2}, "class numbers from 0 to 2"),
+        ({"x_train": X, "y_train": Y / 2}, "y_train is float64; it must hold class numbers"),
         ({"x_train": X + np.nan, "y_train": Y}, "not finite"),
     ],
 )

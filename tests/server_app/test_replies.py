@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from server_app import replies as replies_module
-from server_app.replies import LONGEST_PAUSE, PART_OF_THE_WAIT, SHORTEST_PAUSE, send_and_receive
+from server_app.replies import (
+    LONGEST_PAUSE,
+    PART_OF_THE_WAIT,
+    PATIENCE_SECONDS,
+    SHORTEST_PAUSE,
+    send_and_receive,
+)
 
 
 class SlowGrid:
@@ -35,11 +41,11 @@ class SlowGrid:
         self.now += seconds
 
 
-def received(grid, monkeypatch, timeout_seconds=60.0):
+def received(grid, monkeypatch, timeout_seconds=60.0, tell_silent=None):
     clock = SimpleNamespace(monotonic=lambda: grid.now, sleep=grid.sleep)
     monkeypatch.setattr(replies_module, "time", clock)
     messages: list[Any] = [object()] * len(grid.ids)
-    arrived = send_and_receive(grid, messages, timeout_seconds)
+    arrived = send_and_receive(grid, messages, timeout_seconds, tell_silent)
     return [reply.metadata.reply_to_message_id for reply in arrived]
 
 
@@ -73,6 +79,16 @@ def test_nobody_waits_for_a_message_that_was_not_sent(monkeypatch):
     grid = SlowGrid([0.0, 0.0], ids=[1, None])
     assert received(grid, monkeypatch) == ["1"]
     assert grid.pauses == []
+
+
+def test_after_a_minute_the_silent_are_told_once(monkeypatch):
+    told: list[Any] = []
+    grid = SlowGrid([1.0, None, 100.0, 500.0])
+    assert received(grid, monkeypatch, 300.0, told.append) == ["1", "3"]
+    assert told == [{"2", "3", "4"}]
+    grid = SlowGrid([PATIENCE_SECONDS - LONGEST_PAUSE])
+    assert received(grid, monkeypatch, 300.0, told.append) == ["1"]
+    assert len(told) == 1
 
 
 def test_without_messages_nothing_is_asked(monkeypatch):

@@ -8,7 +8,7 @@ from conf.schema import SecAggConfig
 from gdpfed.rounds import plain
 from gdpfed.rounds.fleet import PreparedSum
 from gdpfed.rounds.parameters import sum_parameters
-from gdpfed.simulation import batched, fleet
+from gdpfed.simulation import batched_encoding, fleet
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.examples import Batches
 from gdpfed.simulation.fleet import InProcessFleet
@@ -37,7 +37,7 @@ def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precis
     order = order_of()
     seen: list[tuple[str, tuple[bool, str], list[torch.dtype]]] = []
     theta = theta_of(order)
-    watched(monkeypatch, batched, "clipped_steps", seen)
+    watched(monkeypatch, batched_encoding, "clipped_steps", seen)
     watched(monkeypatch, plain, "gaussian_noise", seen)
     watched(monkeypatch, fleet, "plain_sum", seen)
     watched(monkeypatch, torch.nn.functional, "linear", seen)

@@ -1,0 +1,271 @@
+"""What the operator asks of a SuperLink: register nodes, list them by name, take them away, follow a run.
+
+Requests go through Flower's own client of the control API. Starting ``flwr`` for each costs seconds of
+processor time, and its list of nodes has no names. Only runs are submitted by ``flwr``, which packs the app.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from click import ClickException
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.utils import flwr_cli_exc_handler
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.run_pb2 import RunStatus
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+from deploy.credentials import PUBLIC_KEY_SUFFIX
+from gdpfed.errors import FailedError
+from gdpfed.launch.flower_run import CONNECTION, write_connection
+
+FLWR = Path(sys.executable).with_name("flwr")
+POLL_SECONDS = 0.5
+WAIT_SECONDS = 180.0
+# For a SuperLink that is restarted; one that was taken down does not come back, and keeps nobody longer.
+RESTART_SECONDS = 90.0
+ONLINE, UNREGISTERED = "online", "unregistered"
+FINISHED, COMPLETED = "finished", "completed"
+_STARTED = re.compile(r"Successfully started run (\d+)")
+
+
+class ControlError(FailedError):
+    """The SuperLink refused something, or did not answer."""
+
+
+@dataclass(frozen=True)
+class RegisteredNode:
+    """A node that the SuperLink knows.
+
+    Attributes:
+        name: under which it was registered, as node-3; empty if it was registered without one.
+        node_id: Flower's number, which its logs show.
+        status: registered, online, offline or unregistered.
+        key: its public key as the SuperLink keeps it.
+    """
+
+    name: str
+    node_id: int
+    status: str
+    key: bytes
+
+
+@dataclass(frozen=True)
+class Control:
+    """A client of the SuperLink's control API, with its files in one Flower home.
+
+    Attributes:
+        flower_home: where the connection is written; made if it is missing.
+        superlink: host and port.
+        root_certificates: whom to trust.
+    """
+
+    flower_home: Path
+    superlink: str
+    root_certificates: Path
+
+    def connect(self) -> None:
+        """Write the connection."""
+        if not self.root_certificates.is_file():
+            raise ControlError(f"--ca {self.root_certificates} is no file: run python -m deploy.init first")
+        self.flower_home.mkdir(parents=True, exist_ok=True)
+        write_connection(self.flower_home, self.superlink, self.root_certificates.absolute())
+
+    def register(self, public: Path) -> tuple[list[str], list[str]]:
+        """Register every ``*.pub`` of a directory by its name.
+
+        A name has one key. Where a node of the name has another one, that one is taken away.
+
+        Returns:
+            The names whose key is new, and those whose key was unregistered, which the SuperLink never takes
+            again.
+
+        Raises:
+            ControlError: a file that holds no key, or a key that the SuperLink refuses.
+        """
+        keys = {path.stem: public_key(path) for path in sorted(public.glob(f"*{PUBLIC_KEY_SUFFIX}"))}
+        if not keys:
+            raise ControlError(f"{public} holds no node's public key (*{PUBLIC_KEY_SUFFIX})")
+        listed = self._all_nodes()
+        known = {node.key for node in listed}
+        fresh = {name: key for name, key in keys.items() if key not in known}
+        for node in _registered(listed):
+            if node.name in fresh:
+                self._unregister(node)
+        for name, key in fresh.items():
+            with self._asked() as superlink:
+                superlink.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+        gone = {node.key for node in listed if node.status == UNREGISTERED}
+        return list(fresh), [name for name, key in keys.items() if key in gone]
+
+    def unregister(self, name: str) -> RegisteredNode:
+        """Take a node away: the SuperLink refuses it from now on, and its key for ever.
+
+        Raises:
+            ControlError: no node has the name, or more than one.
+        """
+        nodes = self.nodes()
+        named = [node for node in nodes if name in (node.name, str(node.node_id))]
+        if len(named) != 1:
+            known = ", ".join(node.name or str(node.node_id) for node in nodes)
+            raise ControlError(f"{name} is the name of {len(named)} nodes; registered are {known or 'none'}")
+        self._unregister(named[0])
+        return named[0]
+
+    def nodes(self) -> list[RegisteredNode]:
+        """Return the nodes that are registered, by name; node-10 comes after node-9."""
+        return _registered(self._all_nodes())
+
+    def wait(self, num_nodes: int, timeout_seconds: float = WAIT_SECONDS) -> None:
+        """Return once ``num_nodes`` nodes are online.
+
+        Raises:
+            ControlError: there are fewer after the timeout, or the SuperLink does not answer.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while (online := len(nodes := self.nodes()) - len(away := _names_away(nodes))) < num_nodes:
+            if time.monotonic() > deadline:
+                raise ControlError(
+                    f"{online} of {num_nodes} nodes are online after {timeout_seconds:g} s; "
+                    f"away are {', '.join(away) or 'none'} of {len(nodes)} that are registered: "
+                    "look at the logs of their SuperNodes"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def online(self) -> int:
+        """Return how many nodes are online."""
+        nodes = self.nodes()
+        return len(nodes) - len(_names_away(nodes))
+
+    def follow(self, command: Sequence[str]) -> None:
+        """Submit a run, print its log, and ask the SuperLink how the run ended.
+
+        The log of a killed ServerApp just stops. If the SuperLink is restarted during the run, the
+        log goes on where it stopped.
+
+        Raises:
+            ControlError: it was refused, or ended otherwise than by itself.
+        """
+        run_id, shown = None, 0
+        for line in self._lines(*command[1:]):
+            print(line, end="", flush=True)
+            started = _STARTED.search(line)
+            run_id, shown = (started[1], 0) if started else (run_id, shown + 1)
+        if run_id is None:
+            raise ControlError("Flower did not take the run: its words are above")
+        while (run := self._run(run_id)).status != FINISHED:
+            print(f"the SuperLink has broken off the log of run {run_id}, which goes on", flush=True)
+            for line in islice(self._lines("log", run_id, CONNECTION, "--stream"), shown, None):
+                print(line, end="", flush=True)
+                shown += 1
+        if run.sub_status != COMPLETED:
+            raise ControlError(
+                f"run {run_id} ended as {FINISHED}:{run.sub_status} ({run.details or 'no details'}); "
+                "if it had begun, continue it with run.resume=<its directory>"
+            )
+
+    def flwr(self, words: Iterable[str]) -> int:
+        """Run one ``flwr`` command on this connection; returns its exit status."""
+        return subprocess.run([FLWR, *words], env=self._environment(), check=False).returncode  # noqa: S603
+
+    def _run(self, run_id: str) -> RunStatus:
+        """Ask the SuperLink for the status of a run until it answers.
+
+        Raises:
+            ControlError: it does not answer in time.
+        """
+        deadline = time.monotonic() + RESTART_SECONDS
+        while True:
+            try:
+                with self._asked() as superlink:
+                    runs = superlink.ListRuns(ListRunsRequest(run_id=int(run_id))).run_dict
+                if int(run_id) not in runs:
+                    raise ControlError(f"it does not know run {run_id}")
+                status: RunStatus = runs[int(run_id)].status
+            except ControlError as error:
+                if time.monotonic() > deadline:
+                    raise ControlError(
+                        f"the SuperLink has not answered for {RESTART_SECONDS:g} s ({error}): start it again "
+                        f"and see what became of run {run_id} with flwr list"
+                    ) from None
+                time.sleep(POLL_SECONDS)
+            else:
+                return status
+
+    def _all_nodes(self) -> list[RegisteredNode]:
+        with self._asked() as superlink:
+            listed = superlink.ListNodes(ListNodesRequest()).nodes_info
+        return [RegisteredNode(each.name, each.node_id, each.status, each.public_key) for each in listed]
+
+    def _unregister(self, node: RegisteredNode) -> None:
+        with self._asked() as superlink:
+            superlink.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
+
+    def _lines(self, *words: str) -> Iterator[str]:
+        """Yield what one ``flwr`` command prints, line by line."""
+        with subprocess.Popen(  # noqa: S603 - our own program
+            [str(FLWR), *words], env=self._environment(), stdout=subprocess.PIPE, text=True
+        ) as process:
+            yield from process.stdout or ()
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {"FLWR_HOME": str(self.flower_home)}
+
+    @contextmanager
+    def _asked(self) -> Iterator[ControlHttpClient]:
+        """Give a client of the control API for one question; Flower's errors become one line of ours."""
+        api = ControlHttpClient.from_server_address(
+            server_address=self.superlink,
+            insecure=False,
+            root_certificates=self.root_certificates.read_bytes(),
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        )
+        try:
+            with flwr_cli_exc_handler():
+                yield api
+        except ClickException as error:
+            raise ControlError(" ".join(error.format_message().split())) from None
+        finally:
+            api.close()
+
+
+def public_key(path: Path) -> bytes:
+    """Return the public key of a file as the SuperLink keeps it.
+
+    Raises:
+        ControlError: the file holds none, or one of another kind.
+    """
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise ControlError(f"{path} is no public key of a node: {error}") from None
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise ControlError(f"{path} is no key on an elliptic curve: take the one that deploy.init has made")
+    return public_key_to_bytes(key)
+
+
+def _registered(nodes: Iterable[RegisteredNode]) -> list[RegisteredNode]:
+    """Return the nodes that were not unregistered, by name."""
+    left = [node for node in nodes if node.status != UNREGISTERED]
+    return sorted(left, key=lambda node: (len(node.name), node.name, node.node_id))
+
+
+def _names_away(nodes: Iterable[RegisteredNode]) -> list[str]:
+    """Return the names of the nodes that are not online."""
+    return [node.name or str(node.node_id) for node in nodes if node.status != ONLINE]

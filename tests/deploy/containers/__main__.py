@@ -1,0 +1,116 @@
+"""``python -m tests.deploy.containers``: build, start, train, break, audit and take down, in containers.
+
+    python -m tests.deploy.containers [--nodes 3] [--stand-ins] [--torch-backend cpu] [--only PART ...]
+                                      [--write docs/deployment.md]
+
+Without a Docker engine it says so in one line and ends with 0. With one that reaches no registry of images,
+``--stand-ins`` makes images from Debian and PyPI under the names of Flower's (root, debootstrap), and
+``--torch-backend ""`` takes PyTorch from PyPI. It uses project names and networks of its own. If it is
+interrupted, it takes everything down and reports what it had checked.
+"""
+
+import argparse
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.harness import DOC_COLUMNS, publish
+from deploy.compose import app_image
+from gdpfed.report.table import Table
+from tests.deploy.containers import hosts, one_host
+from tests.deploy.containers.engine import EngineError, call, provide_images, versions
+
+HOSTS = "hosts"
+PARTS = (*one_host.PARTS, HOSTS)
+
+
+@dataclass
+class Checks:
+    """What was checked, in order; a check that raises is one that failed, and the next go on.
+
+    Attributes:
+        rows: what, outcome, seconds.
+        interrupted: whether somebody ended them before the last.
+    """
+
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    interrupted: bool = False
+
+    def __call__(self, what: str, holds: Callable[[], object]) -> bool:
+        """Check one thing: ``holds`` returns something true."""
+        started = perf_counter()
+        try:
+            passed, said = bool(holds()), ""
+        except (EngineError, OSError, ValueError, LookupError) as error:
+            passed, said = False, f": {error}"
+        seconds = perf_counter() - started
+        print(f"{'ok   ' if passed else 'WRONG'} {what} ({seconds:.0f} s){said}", flush=True)
+        self.rows.append((what, "holds" if passed else "FAILS", f"{seconds:.0f}"))
+        return passed
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return sum(outcome != "holds" for _, outcome, _ in self.rows)
+
+
+def main() -> int:
+    """Return 0 if everything holds or there is no engine, 1 if something does not."""
+    options = _parser().parse_args()
+    told = versions()
+    if told is None:
+        print("no Docker engine with Compose answers here: the containers are not tested")
+        return 0
+    try:
+        images = provide_images(stand_ins=options.stand_ins, torch_backend=options.torch_backend)
+    except EngineError as error:
+        print(f"the images cannot be had: {error}", file=sys.stderr)
+        return 1
+    checks = Checks()
+    with ExitStack() as closing:
+        root = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="gdpfed-containers-")))
+        closing.callback(_hand_over, root)
+        try:
+            if HOSTS in options.only:
+                hosts.scenario(root, options.nodes, checks)
+            if set(options.only) - {HOSTS}:
+                one_host.scenario(root, options.nodes, options.only, checks)
+        except KeyboardInterrupt:
+            checks.interrupted = True
+    where = ", ".join(f"{key} {value}" for key, value in told.items())
+    title = f"{len(checks.rows)} checks in containers, {checks.failed} failed"
+    end = " It was interrupted: the checks after these were not run." if checks.interrupted else ""
+    note = f"{where}; images: {images}; {options.nodes} nodes.{end}"
+    rows = ("check", "outcome", "seconds")
+    publish([Table(title, rows, checks.rows, textwrap.fill(note, DOC_COLUMNS))], options.write)
+    return 1 if checks.failed or checks.interrupted else 0
+
+
+def _hand_over(root: Path) -> None:
+    """Let the caller remove what belongs to the services' user."""
+    words = ("run", "--rm", "--network", "none", "--user", "0:0", "--volume", f"{root}:/root-of-test")
+    change = f"chown -R {root.stat().st_uid}:{root.stat().st_gid} /root-of-test"
+    call("docker", *words, "--entrypoint", "sh", app_image(cuda=False)["image"], "-c", change)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.deploy.containers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--nodes", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--stand-ins", action="store_true", help="make images where none can be pulled")
+    parser.add_argument("--torch-backend", default="cpu", help="of the app's image; default: %(default)s")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument("--write", type=Path, metavar="DOC", help="put the report into a document")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
