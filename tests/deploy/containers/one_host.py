@@ -37,6 +37,8 @@ from tests.deploy.containers.engine import (
 Check = Callable[[str, Callable[[], object]], bool]
 RUNS = "server-superexec/runs"
 # The documented training that leaves room for a second one, and one that costs next to nothing.
+# At the tolerance of 0.2 of a training on few nodes, fewer of them can lose nobody.
+TOLERATES_ONE = 5
 HALF = ("privacy.budgets=[0.5]", "run.num_rounds=1")
 LITTLE = ("privacy.budgets=[0.1]",)
 PREFIX = "10.214"
@@ -267,7 +269,8 @@ def _faults(project: Project, federation: Federation, check: Check) -> None:
     check("a train that is under way ends by itself after down, and nothing is left", taken_down)
     check("up, and the run that was cut off is resumed and passes its audit", resumed)
     check("after a minute the server names the SuperNode that is silent, and the run ends", silent)
-    check("a SuperNode is killed while it masks: the sum stands without it", killed)
+    if everybody >= TOLERATES_ONE:
+        check("a SuperNode is killed while it masks: the sum stands without it", killed)
     check("the ledger of every node passes its audit after the faults", lambda: _ledgers(project, federation))
 
 
