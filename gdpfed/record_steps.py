@@ -1,0 +1,48 @@
+"""What DP-SGD on records is told: how many steps, of which batches, with which bound and noise."""
+
+from dataclasses import dataclass
+from math import inf
+
+from gdpfed.errors import PrivacyError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSteps:
+    """The steps of one client in one round.
+
+    A step draws every record on its own, clips the gradient of each to L2 norm C, and adds them up.
+
+    Attributes:
+        num_steps: tau.
+        batch_rates: q, the probability that a step draws a record: one rate for every group of records, in
+            the order of the groups; a single one where all records are alike.
+        clipping_norm: C.
+        noise_multiplier: sigma; the client adds noise of standard deviation C sigma to every step's sum. 0
+            where the client's sum goes into one of many clients, which carries the noise.
+
+    Raises:
+        PrivacyError: a number that is out of range.
+    """
+
+    num_steps: int
+    batch_rates: tuple[float, ...]
+    clipping_norm: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch_rates", tuple(self.batch_rates))
+        if type(self.num_steps) is not int or self.num_steps < 1:
+            raise PrivacyError(f"num_steps is {self.num_steps!r}; it must be a whole number from 1")
+        if not self.batch_rates:
+            raise PrivacyError("batch_rates is empty; give one rate, or one for every group of records")
+        for rate in self.batch_rates:
+            if not 0.0 < rate <= 1.0:
+                raise PrivacyError(f"a batch rate is {rate}; it must lie in (0, 1]")
+        if not 0.0 < self.clipping_norm < inf:
+            raise PrivacyError(
+                f"a record's clipping_norm is {self.clipping_norm}; it must be finite and above 0"
+            )
+        if not 0.0 <= self.noise_multiplier < inf:
+            raise PrivacyError(
+                f"a step's noise_multiplier is {self.noise_multiplier}; it must be finite and not negative"
+            )
