@@ -26,6 +26,8 @@ PRECISIONS = ("float32", "tf32", "bf16")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
 """privacy.budgets where every client says its own."""
+UNITS = ("client", "record")
+BUDGETS_OF = ("clients", "records")
 
 
 def require(holds: bool, message: str) -> None:
@@ -165,11 +167,13 @@ class MethodConfig:
 class PrivacyConfig:
     """Budgets, their accounting, and what follows from them."""
 
+    unit: str = "client"
     accountant: str = "pld"
     renyi_orders: str = "auto"
     sampling: str = "poisson"
     adjacency: str = "zero_out"
     budgets: Any = MISSING
+    budgets_of: str = "clients"
     group_shares: list[float] | None = None
     client_budgets: list[float] | None = None
     num_groups: int = 3
@@ -180,6 +184,8 @@ class PrivacyConfig:
     sampling_rate: float = MISSING
     sampling_rates: Any = "auto"
     min_sampling_rate: float = 0.0
+    batch_rate: float = 0.05
+    client_records: list[int] | None = None
 
     def __post_init__(self) -> None:
         # Where a word is accepted, too, nothing makes 1 and 1.0 the same setting, and the same run.
@@ -200,10 +206,46 @@ class PrivacyConfig:
         )
         require_limits("privacy", self)
         self._validate_budgets()
+        self._validate_unit()
+
+    def _validate_unit(self) -> None:
+        require(self.unit in UNITS, f"privacy.unit={self.unit} is none of {', '.join(UNITS)}")
+        require(
+            self.budgets_of in BUDGETS_OF,
+            f"privacy.budgets_of={self.budgets_of} is none of {', '.join(BUDGETS_OF)}",
+        )
+        require(0 < self.batch_rate <= 1, f"privacy.batch_rate={self.batch_rate} must be in (0, 1]")
+        if self.unit == "client":
+            for key, usual in (("budgets_of", "clients"), ("client_records", None)):
+                value = getattr(self, key)
+                require(
+                    value == usual,
+                    f"privacy.{key}={value} is about records, and privacy.unit=client protects clients: set "
+                    "privacy.unit=record",
+                )
+            return
+        # What the accounting of steps on records covers.
+        for key, only in (("adjacency", "zero_out"), ("noise", "gaussian"), ("sampling_rates", "auto")):
+            value = getattr(self, key)
+            require(
+                value == only,
+                f"privacy.{key}={value} does not go with privacy.unit=record: leave privacy.{key}={only}",
+            )
+        require(
+            self.budgets_of == "clients" or self.budgets != CLIENTS,
+            f"privacy.budgets={CLIENTS} are one number each, and privacy.budgets_of=records needs those of "
+            "every group of records: give privacy.budgets=[...]",
+        )
+        require(
+            self.client_records is None or all(count >= 1 for count in self.client_records),
+            f"privacy.client_records={self.client_records} has a client without records: leave it out",
+        )
 
     @property
     def planned_groups(self) -> int | None:
         """How many groups the settings make; None where that is found from the clients' own budgets."""
+        if self.budgets_of == "records":
+            return 1
         if self.budgets != CLIENTS:
             return len(self.budgets)
         return self.num_groups if self.group_edges is None else None

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -17,14 +17,24 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import AccountantName, RenyiOrders, accountant_for
 from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.accountants.server_view import server_epsilon
-from gdpfed.privacy.events import Adjacency, Charge, NoiseLaw, SampledGaussian, Sampling, Unit, first_charges
+from gdpfed.privacy.events import (
+    Adjacency,
+    Charge,
+    DPSGDSteps,
+    NoiseLaw,
+    SampledGaussian,
+    Sampling,
+    Unit,
+    first_charges,
+)
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.validation import require_count, require_rate
 
 BUDGET_TOLERANCE = 1e-12
 
-Work = Literal["update", "gradient_sum", "statistics"]
-"""What a client computes for a sum: its model's change, a sum of clipped gradients, or statistics."""
+Work = Literal["update", "dp_sgd", "gradient_sum", "statistics"]
+"""What a client computes for a sum: its model's change, the same by steps of DP-SGD, a sum of clipped
+gradients of records, or statistics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,21 +43,60 @@ class Stretch:
 
     `sampling_rate` is q_m as it is drawn, `clipping_norm` C_m the L2 bound on a contribution,
     `noise_multiplier` sigma_m: the noise of the sum that it is in has standard deviation sigma_m C_m.
+    `record_steps` is tau, the steps of DP-SGD that every record pays for in each of these rounds; 0 in the
+    plan of a client's privacy, and for clients that rest.
     """
 
     num_rounds: int
     sampling_rate: float
     clipping_norm: float
     noise_multiplier: float
+    record_steps: int = 0
 
     def __post_init__(self) -> None:
         require_count("a stretch's num_rounds", self.num_rounds)
         require_rate("a stretch's sampling_rate", self.sampling_rate)
+        require_count("a stretch's record_steps", self.record_steps, at_least=0)
 
     @property
     def noise_stddev(self) -> float:
         """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update; 0 without noise."""
         return self.noise_multiplier * self.clipping_norm if self.noise_multiplier else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordGroup:
+    """Records with one budget: `share` of every client's, each in a batch with chance `batch_rate`."""
+
+    epsilon: float
+    epsilon_accounted: float
+    share: float
+    batch_rate: float
+
+    def __post_init__(self) -> None:
+        _check_accounted(self.epsilon, self.epsilon_accounted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordPlan:
+    """What holds for the records of the clients of one group.
+
+    A step clips every record's gradient to `clipping_norm` C and adds noise of standard deviation sigma C,
+    `noise_multiplier` sigma, to the sum that is released: the batch's of one client, or that of all clients
+    together. `groups` share out a client's records, the smallest budget first; `steps_allowed` is X, the most
+    steps that all of their budgets admit, and a client takes part in at most `most_rounds` rounds.
+    """
+
+    groups: tuple[RecordGroup, ...]
+    clipping_norm: float
+    noise_multiplier: float
+    steps_allowed: int
+    most_rounds: int
+
+    @property
+    def batch_rates(self) -> tuple[float, ...]:
+        """q of every group of records."""
+        return tuple(group.batch_rate for group in self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +107,8 @@ class GroupPlan:
     who knows neither who nor how many were sampled, `epsilon_against_server` what it costs against the server
     a client that takes part in `participations_p99` rounds (inf: no bound). `stretches` are the rounds in
     order; the properties without a round are those of the first one, and of all where there is one stretch.
+    Where the plan protects records, `records` says how; then `epsilon` and `epsilon_accounted` are those of
+    its first group of records, and a client is asked in at most `participations_p99` rounds.
     """
 
     epsilon: float
@@ -66,13 +117,10 @@ class GroupPlan:
     participations_p99: int
     clients: Sequence[int]
     stretches: tuple[Stretch, ...]
+    records: RecordPlan | None = None
 
     def __post_init__(self) -> None:
-        if self.epsilon_accounted > self.epsilon * (1 + BUDGET_TOLERANCE):
-            raise PrivacyError(
-                f"a group's accounted epsilon {self.epsilon_accounted:.6g} is above its budget "
-                f"{self.epsilon:.6g}; calibrate its noise for this plan"
-            )
+        _check_accounted(self.epsilon, self.epsilon_accounted)
 
     def stretch(self, round_index: int) -> Stretch:
         """Return what holds in a round, from 0.
@@ -163,16 +211,26 @@ class PrivacyPlan:
         return sampling_law(self.sampling)
 
     def event(self, group_index: int, round_index: int) -> SampledGaussian:
-        """Return what a round, from 0, costs a client of a group.
+        """Return what a round, from 0, costs a client of a group, as a sum over its cohort.
 
         Without privacy it is a sum without noise, in units of the unknown bound.
         """
         group = self.groups[group_index]
         return self._event(group, group.stretch(round_index))
 
-    def charges(self, group_index: int, rounds: int | None = None) -> tuple[Charge, ...]:
-        """Return what the first `rounds` rounds cost a client of a group; all of them for None."""
+    def charges(
+        self, group_index: int, rounds: int | None = None, record_group: int = 0
+    ) -> tuple[Charge, ...]:
+        """Return what the first `rounds` rounds cost a client of a group; all of them for None.
+
+        Where records are protected it is what they cost a record of one group of records, which pays for no
+        more rounds than a client may be asked in; rounds in which clients rest are left out.
+
+        Without privacy a round is a sum without noise, in units of the unknown bound.
+        """
         group = self.groups[group_index]
+        if group.records is not None:
+            return _record_charges(group.stretches, group.records, record_group, rounds)
         charges = tuple(
             Charge(event=self._event(group, stretch), count=stretch.num_rounds, unit=self.unit)
             for stretch in group.stretches
@@ -190,7 +248,7 @@ class PrivacyPlan:
             num_sums=self.sums_per_round,
         )
 
-    def epsilon_after(self, group_index: int, rounds: int) -> float:
+    def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
         """Return the accounted epsilon of a group after so many rounds: 0 at first.
 
         The schedule of a plan is fixed before training, so its own accountant composes it.
@@ -201,12 +259,15 @@ class PrivacyPlan:
         if self.accountant == "none":
             return math.inf
         accountant = accountant_for(self.noise, self.accountant, self.renyi_orders)
-        charges = self.charges(group_index, rounds)
+        charges = self.charges(group_index, rounds, record_group)
         return compose(charges, self.delta, schedule="fixed", accountant=accountant).epsilon
 
     def epsilon_against_server(self, group_index: int, participations: int) -> float:
-        """Return the epsilon against the server of a client that took part K times; inf if none holds."""
-        if participations and not self.sums_hidden:
+        """Return the epsilon against the server of a client that took part K times; inf if none holds.
+
+        Clients' own steps of DP-SGD are private before they leave, whoever sees them.
+        """
+        if participations and not self.sums_hidden and self.works != ("dp_sgd",):
             return math.inf
         return self.epsilon_against_members(group_index, participations)
 
@@ -214,12 +275,15 @@ class PrivacyPlan:
         """Return the epsilon against members of the same sums of a client that took part K times.
 
         They are told who is in a sum, or how many, so no sampling is accounted. Where the noise differs from
-        round to round, all K are taken for those of the least noise.
+        round to round, all K are taken for those of the least noise. Batches of records are drawn on the
+        client, unknown to everybody else, and so cost the same against everybody.
         """
         if participations == 0:
             return 0.0
         if not self.private:
             return math.inf
+        if self.unit == "record":
+            return self.epsilon_after(group_index, participations)
         sigma = min(stretch.noise_multiplier for stretch in self.groups[group_index].stretches)
         sums = participations * self.sums_per_round
         return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
@@ -250,7 +314,17 @@ class PrivacyPlan:
         }
         if group.clipping_norm == self.clipping_norm:
             del values["clipping_norm"]
+        if group.records is not None:
+            values["records"] = self._record_dict(index, group.records)
         return _finite(values)
+
+    def _record_dict(self, index: int, records: RecordPlan) -> dict[str, Any]:
+        """The JSON form of what holds for records; `charges` of its groups are those of a whole run."""
+        groups = [
+            {**asdict(group), "charges": [charge.to_dict() for charge in self.charges(index, None, number)]}
+            for number, group in enumerate(records.groups)
+        ]
+        return {**asdict(records), "groups": groups}
 
     def fingerprint(self) -> str:
         """Return a hash that two plans share if they say the same, to six digits a number."""
@@ -262,6 +336,33 @@ class PrivacyPlan:
                 ids = np.asarray(group.clients, dtype="<i8").tobytes()
             digest.update(len(ids).to_bytes(8, "little") + ids)
         return digest.hexdigest()
+
+
+def _record_charges(
+    stretches: Sequence[Stretch], records: RecordPlan, record_group: int, rounds: int | None
+) -> tuple[Charge, ...]:
+    """What a record pays for so many rounds, the dearest first: nobody knows here which ones they are."""
+    left = records.most_rounds if rounds is None else min(rounds, records.most_rounds)
+    charges = []
+    for stretch in sorted(stretches, key=lambda each: -each.record_steps):
+        count = min(left, stretch.num_rounds)
+        left -= count
+        if count and stretch.record_steps:
+            event = DPSGDSteps(
+                batch_rate=records.groups[record_group].batch_rate,
+                noise_multiplier=records.noise_multiplier,
+                num_steps=stretch.record_steps,
+            )
+            charges.append(Charge(event=event, count=count, unit="record"))
+    return tuple(charges)
+
+
+def _check_accounted(epsilon: float, accounted: float) -> None:
+    if accounted > epsilon * (1 + BUDGET_TOLERANCE):
+        raise PrivacyError(
+            f"a group's accounted epsilon {accounted:.6g} is above its budget {epsilon:.6g}; calibrate its "
+            "noise for this plan"
+        )
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -149,11 +149,13 @@ class RoundLoop:
         """Return the clients that are drawn for a round and can be reached.
 
         A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
-        accounting of the others wants cohorts of the full size. Nobody can change what was drawn.
+        accounting of the others wants cohorts of the full size, unless it is about records. Nobody can
+        change what was drawn.
         """
-        plan = self.state.ledger.plan
-        cohorts = draw_cohorts(plan, index, self.state.sampling_key)
-        if present is not None and not plan.law.absent_clients_count:
+        ledger = self.state.ledger
+        plan = ledger.plan
+        cohorts = ledger.with_steps_left(draw_cohorts(plan, index, self.state.sampling_key), index)
+        if present is not None and not (plan.unit == "client" and plan.law.absent_clients_count):
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
         for cohort in cohorts:
             cohort.flags.writeable = False

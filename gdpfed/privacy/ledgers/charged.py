@@ -5,6 +5,7 @@ method asks for is checked against the plan and the round's cohort before any me
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -16,6 +17,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import NoiseLaw, Unit
 from gdpfed.privacy.plan import Work
 from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.record_steps import RecordSteps
 
 # Between a product of sigma and C and the plan's there is rounding.
 ROUNDING = 1e-9
@@ -49,10 +51,12 @@ class Release:
         weight_range: the same of the weights, least and largest.
         noise: the law of the noise.
         work: what clients compute.
-        unit: whose presence the norms bound.
+        unit: whose presence is protected.
+        records: the steps of DP-SGD of every client, in the order of ``clients``; None where whole clients
+            are protected.
 
     Raises:
-        PrivacyError: norms or weights that are not one a client and positive.
+        PrivacyError: norms, weights or steps that are not one a client, or norms and weights not positive.
     """
 
     name: str
@@ -67,8 +71,14 @@ class Release:
     noise: NoiseLaw = "gaussian"
     work: Work = "update"
     unit: Unit = "client"
+    records: Sequence[RecordSteps] | None = None
 
     def __post_init__(self) -> None:
+        if self.records is not None and len(self.records) != len(self.clients):
+            raise PrivacyError(
+                f"{self.name}: records has {len(self.records)} entries for {len(self.clients)} clients; "
+                "give one each"
+            )
         for name in ("client_clipping_norms", "client_weights"):
             values = getattr(self, name)
             if values is None:

@@ -23,7 +23,7 @@ from gdpfed.privacy.ledgers.charged import (
     Release,
     planned_norm_exceeded,
 )
-from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan
+from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan, RecordPlan
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
 
@@ -113,6 +113,26 @@ class Ledger:
             )
         self._check_requests(self._open, requests)
         return [ChargedSum(SEAL, request, round_index) for request in requests]
+
+    def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
+        """Return the cohorts of a round without clients that rest in it or have no round left.
+
+        Only plans that protect records have such clients. That they stop tells nothing of any data: it
+        follows from the plan and from how often each was drawn.
+        """
+        return tuple(
+            cohort if group.records is None else self._with_steps_left(m, group.records, cohort, round_index)
+            for m, (group, cohort) in enumerate(zip(self._plan.groups, cohorts, strict=True))
+        )
+
+    def _with_steps_left(
+        self, group_index: int, records: RecordPlan, cohort: ClientIds, round_index: int
+    ) -> ClientIds:
+        if self._plan.groups[group_index].stretch(round_index).record_steps == 0:
+            return cohort[:0]
+        counts = self._participations[group_index]
+        left = [client for client in cohort.tolist() if counts[client] < records.most_rounds]
+        return np.asarray(left, dtype=np.int64)
 
     def groups_of(self, request: Release) -> tuple[int, ...]:
         """Return the groups that a request of the open round asks clients of, in order."""
@@ -262,6 +282,13 @@ class Ledger:
                     f"client {client} is not in group {group_index}; draw cohorts from this plan"
                 )
         group = self._plan.groups[group_index]
+        if group.records is not None:
+            ids = np.asarray(clients, dtype=np.int64)
+            left = self._with_steps_left(group_index, group.records, ids, round_index).tolist()
+            if left != clients:
+                spent = next(client for client in clients if client not in left)
+                raise PrivacyError(f"client {spent} has no step left; its records' budget is spent")
+            return clients
         rate = group.stretch(min(round_index, self._plan.num_rounds - 1)).sampling_rate
         try:
             self._plan.law.check(len(clients), rate, len(group.clients))
@@ -315,7 +342,36 @@ class Ledger:
         broken = _broken_number(request)
         if broken or not plan.private:
             return broken
+        if plan.unit == "record":
+            return self._broken_steps(opened, request, clients)
         return self._broken_bound(opened, request, clients)
+
+    def _broken_steps(self, opened: _Round, request: Release, clients: Sequence[int]) -> str:
+        """How steps on records break the plan's."""
+        if request.records is None:
+            return "it does not say what steps its clients take, and the plan charges steps on records"
+        summed = request.work == "gradient_sum"
+        if summed and request.noise_at is not NoiseAt.CLIENT:
+            return f"noise is added {request.noise_at.value}, and the plan's is added by every client"
+        for client, asked in zip(clients, request.records, strict=True):
+            group = self._plan.groups[opened.group_of[client]]
+            planned, most = group.records, group.stretch(opened.index).record_steps
+            if planned is None:
+                return f"client {client} is in a group without a plan for its records"
+            if asked.num_steps > most:
+                return f"client {client} is asked for {asked.num_steps} steps, above the plan's {most}"
+            rates = asked.batch_rates, planned.batch_rates
+            if len(rates[0]) != len(rates[1]) or any(
+                own > allowed * (1 + ROUNDING) for own, allowed in zip(*rates, strict=True)
+            ):
+                return f"client {client} is asked for batch rates {rates[0]}, and the plan's are {rates[1]}"
+            carried = request.noise_stddev / asked.clipping_norm if summed else asked.noise_multiplier
+            if not carried >= planned.noise_multiplier * (1 - ROUNDING):
+                return (
+                    f"noise multiplier {carried:.6g} on the records of client {client} is below the plan's "
+                    f"{planned.noise_multiplier:.6g}"
+                )
+        return ""
 
     def _broken_bound(self, opened: _Round, request: Release, clients: Iterable[int]) -> str:
         """How norms or noise break the plan's."""
