@@ -16,10 +16,10 @@ from pathlib import Path
 from benchmarks import harness
 from benchmarks.harness import Measured, follow, steady_seconds, train_over_flower
 from conf.load import load
+from gdpfed.clients.configured import task_of
 from gdpfed.launch.simulation_backend import Launch
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.rounds.run import task_of
 
 ECHO_APP = Path(__file__).parent / "echo_app"
 ECHO = "echo"

@@ -21,7 +21,10 @@ METHODS: Registry[Any] = Registry(
     "method",
     "gdpfed.methods",
     built_in={
+        "ali_dpfl": "gdpfed.methods.ali_dpfl:ALIDPFL",
         "dp_fedavg": "gdpfed.methods.dp_fedavg:DPFedAvg",
+        "dp_sgd": "gdpfed.methods.dp_sgd:DPSGD",
+        "dp_sum": "gdpfed.methods.dp_sum:DPSum",
         "fedavg": "gdpfed.methods.fedavg:FedAvg",
         "gdpfed": "gdpfed.methods.gdpfed:GDPFed",
         "gdpfed_op": "gdpfed.methods.gdpfed:GDPFedOp",

@@ -6,7 +6,7 @@ import numpy as np
 
 from conf.load import load
 from deploy.topology import DATA, EXAMPLES_FILE, Federation
-from gdpfed.rounds.run import task_of
+from gdpfed.clients.configured import task_of
 
 
 def provide_demo_data(root: Path, federation: Federation) -> None:

@@ -7,9 +7,10 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from conf.schema import Config
+from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
 from gdpfed.report.observers import default_observers
-from gdpfed.rounds.run import PreparedRun, path_of, task_of
+from gdpfed.rounds.run import PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
 from server_app.attendance import Attendance

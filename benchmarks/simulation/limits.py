@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
+from gdpfed.clients.configured import order_of, task_of
 from gdpfed.learning.models import flatten
-from gdpfed.rounds.run import order_of, task_of
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
 from gdpfed.simulation.examples import Batches, DeviceExamples

@@ -13,8 +13,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from conf.schema import DatasetConfig
+from gdpfed.clients.configured import task_of
 from gdpfed.methods import make_method
-from gdpfed.rounds.run import task_of
 
 
 def main() -> None:

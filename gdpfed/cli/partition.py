@@ -23,9 +23,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     # Imported here, since torch takes seconds and the other commands leave it to the run's own processes.
     from conf.load import load
+    from gdpfed.clients.configured import task_of
     from gdpfed.learning.weak_data import data_warnings
     from gdpfed.report.partition import draw_partition, holdings, partition_table
-    from gdpfed.rounds.run import task_of
 
     picture: Path | None = options.output
     if picture is not None:

@@ -42,7 +42,7 @@ def train_by_simulation(config: Config, *, observe: Callable[[RoundRecord], None
 def load_data(config: Config) -> None:
     """Load a run's data, and the modules that every forked process would otherwise import for itself."""
     import gdpfed.simulation  # noqa: F401
-    from gdpfed.rounds.run import task_of
+    from gdpfed.clients.configured import task_of
 
     task_of(config).load()
 

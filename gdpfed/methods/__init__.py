@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import conf.extensions
 from conf.schema import Config
-from gdpfed.errors import PrivacyError
+from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.base import ClientSum, Method, SumRequest
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
@@ -21,10 +21,16 @@ def make_method(config: Config) -> Method:
         PrivacyError: a plan that has no valid accounting or that no noise can reach.
     """
     method = METHODS.get(config.method.name)
+    if method.unit not in (None, config.privacy.unit):
+        raise ConfigError(
+            f"method={config.method.name} protects a {method.unit}, not privacy.unit={config.privacy.unit}: "
+            f"set privacy.unit={method.unit}, or privacy={method.unit}_level with all that goes with it"
+        )
     try:
         return method.from_config(config)
     except PrivacyError as error:
-        if config.privacy.delta is not None or config.dataset.num_clients >= FEW_CLIENTS:
+        few = config.dataset.num_clients < FEW_CLIENTS and config.privacy.unit == "client"
+        if config.privacy.delta is not None or not few:
             raise
         usual, larger = configured_delta(config), f"{config.dataset.num_clients**DELTA_EXPONENT:.3g}"
         try:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
 from gdpfed.methods.weighting import Weighting
+from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt, Release, Vector
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_shares
@@ -52,6 +53,7 @@ class ClientSum:
         upload_bytes: what a client sent for it, in bytes a coordinate.
         noise_stddev: C sigma, the standard deviation of the noise that was asked for, at least.
         groups: whose cohorts it was asked of.
+        members: the ids of those clients.
     """
 
     name: str
@@ -61,6 +63,7 @@ class ClientSum:
     upload_bytes: float = 0.0
     noise_stddev: float = 0.0
     groups: tuple[int, ...] = ()
+    members: Sequence[int] = ()
 
 
 Cohorts = Sequence[ClientIds]
@@ -74,9 +77,11 @@ class Method(ABC):
     Attributes:
         name: what it is chosen by, as in ``method=<name>``.
         config_class: the dataclass of its options, which stand in ``conf/method/<name>.yaml``.
+        unit: whose presence its plans protect; None for one without a promise, which goes with any.
     """
 
     name: ClassVar[str]
+    unit: ClassVar[Unit | None] = "client"
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:

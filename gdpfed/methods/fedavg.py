@@ -5,7 +5,7 @@ from typing import ClassVar, cast
 from conf.schema import Config
 from gdpfed.methods.base import Method, configured_groups
 from gdpfed.methods.rates import refuse_given_rates
-from gdpfed.privacy.events import Sampling
+from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import merge_groups
 from gdpfed.privacy.planning.make_plan import plain_plan
@@ -15,6 +15,7 @@ class FedAvg(Method):
     """One group, no clipping, no noise: theta + (1 / (q n)) * sum of updates."""
 
     name: ClassVar[str] = "fedavg"
+    unit: ClassVar[Unit | None] = None
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

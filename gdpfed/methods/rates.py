@@ -10,6 +10,7 @@ from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, default_delta
 from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA as DELTA_OF_RECORDS
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
 
 
@@ -62,9 +63,11 @@ def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) ->
 
 
 def configured_delta(config: Config) -> float:
-    """delta, by default `default_delta` of the number of clients."""
+    """delta, by default `default_delta` of the number of clients, and 1e-5 where records are protected."""
     if config.privacy.delta is not None:
         return config.privacy.delta
+    if config.privacy.unit == "record":
+        return DELTA_OF_RECORDS
     return default_delta(config.dataset.num_clients)
 
 

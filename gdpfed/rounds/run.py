@@ -4,7 +4,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Self
@@ -12,11 +12,10 @@ from typing import Self
 import numpy as np
 
 from conf.schema import Config
+from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import RunError
-from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.evaluate import central_evaluation
-from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.methods import Method, make_method
@@ -224,30 +223,3 @@ def path_of(config: Config) -> Path:
     """Return the directory of the run's files."""
     chosen = config.run.resume or config.run.directory
     return run_path(chosen, config.dataset.name, config.method.name)
-
-
-def task_of(config: Config) -> Task:
-    """The learning task that the configuration describes."""
-    data = config.dataset
-    return Task(
-        source=DataSource(**{field.name: getattr(data, field.name) for field in fields(DataSource)}),
-        model=data.model,
-        model_options=tuple(sorted((data.model_options or {}).items())),
-        partition=data.partition,
-        dirichlet_alpha=data.dirichlet_alpha,
-        num_clients=data.num_clients,
-        seed=config.run.seed,
-    )
-
-
-def order_of(config: Config, task: Task) -> TrainingOrder:
-    """The training order of round 0."""
-    training = LocalTraining(
-        local_steps=config.training.local_steps,
-        batch_size=config.training.batch_size,
-        learning_rate=config.training.learning_rate,
-        momentum=config.training.momentum,
-    )
-    return TrainingOrder(
-        task.described(), training, round_index=0, device=config.run.device, noise=config.privacy.noise
-    )

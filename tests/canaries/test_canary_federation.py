@@ -8,9 +8,9 @@ from gdpfed.canaries.canary import Canaries, choose_clients, dirac_directions
 from gdpfed.canaries.engine import CanaryEngine
 from gdpfed.canaries.figures import measured
 from gdpfed.canaries.seen import Seen
+from gdpfed.clients.configured import task_of
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.rounds.run import task_of
 from gdpfed.simulation.engine import Cohort
 from secagg import ClientSession
 from server_app.fleet import GridFleet

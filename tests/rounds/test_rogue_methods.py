@@ -14,6 +14,7 @@ import torch
 from conf.load import load
 from gdpfed.audit.accounting import epsilon_after
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import WORKS, batch_generator
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.dp_fedavg import DPFedAvg
@@ -22,7 +23,6 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import INTERRUPTED
-from gdpfed.rounds.run import order_of, task_of
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train

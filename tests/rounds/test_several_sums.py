@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import batch_generator
 from gdpfed.learning.local_update import clip, local_update
@@ -20,7 +21,6 @@ from gdpfed.methods.fedavg import FedAvg
 from gdpfed.privacy.planning.groups import merge_groups
 from gdpfed.privacy.planning.make_plan import RelativeRounds, make_plan
 from gdpfed.rounds.parameters import sum_parameters
-from gdpfed.rounds.run import order_of, task_of
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train

@@ -13,8 +13,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.app import app
+from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.messages import MOST_CHARACTERS
-from gdpfed.rounds.run import order_of, task_of
 from secagg import RemoteProtocolError, Stage
 from server_app.exchange import Exchanger, failure_of
 from server_app.fleet import GridFleet

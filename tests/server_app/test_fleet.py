@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from conf.load import load
+from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import RunError
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.ledgers.charged import NoiseAt
-from gdpfed.rounds.run import order_of, task_of
 from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet

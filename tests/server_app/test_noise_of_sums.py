@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from conf.load import load
+from gdpfed.clients.configured import task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
-from gdpfed.rounds.run import task_of
 from gdpfed.simulation import InProcessFleet
 from gdpfed.simulation.sequential import SequentialEngine
 from server_app.exchange import Exchanger

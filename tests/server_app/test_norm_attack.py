@@ -7,12 +7,12 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from conf.load import load
+from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.messages import ORDER_RECORD
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.ledgers.charged import NoiseAt
-from gdpfed.rounds.run import order_of, task_of
 from server_app import fleet as fleet_module
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from conf.load import load
+from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError, RunError
 from gdpfed.learning.datasets.own import ExampleForm, own_split
-from gdpfed.rounds.run import task_of
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import NUM_CLIENTS, final_model, run
 
@@ -44,9 +44,9 @@ def test_a_client_with_its_own_file_never_loads_the_data_set(tmp_path, monkeypat
     from dataclasses import replace
 
     from client_app.update import update_in_clear
+    from gdpfed.clients.configured import order_of
     from gdpfed.learning.models import flatten
     from gdpfed.learning.task import Task
-    from gdpfed.rounds.run import order_of
     from secagg import SumParameters
 
     config = load([f"dataset.num_clients={NUM_CLIENTS}", "run.seed=9"])

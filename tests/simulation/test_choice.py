@@ -4,9 +4,9 @@ import pytest
 from torch import nn
 
 from conf.load import load
+from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
 from gdpfed.learning.task import Task
-from gdpfed.rounds.run import task_of
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.choice import choose_engine
 from gdpfed.simulation.processes import WorkerProcesses

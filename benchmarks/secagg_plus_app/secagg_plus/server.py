@@ -11,8 +11,8 @@ from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid, ServerApp
 
 from conf.load import load, split
+from gdpfed.clients.configured import task_of
 from gdpfed.learning.models import flatten
-from gdpfed.rounds.run import task_of
 
 app = ServerApp()
 

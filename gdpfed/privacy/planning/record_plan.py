@@ -15,7 +15,7 @@ from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, make_
 from gdpfed.privacy.accountants.server_view import participations_quantile
 from gdpfed.privacy.events import Sampling
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, RecordGroup, RecordPlan, Stretch, Work
-from gdpfed.privacy.planning.groups import Group, check_disjoint
+from gdpfed.privacy.planning.groups import SHARES_TOLERANCE, Group, check_disjoint
 from gdpfed.privacy.planning.record_steps import (
     largest_batch_rate,
     step_noise,
@@ -28,7 +28,6 @@ from gdpfed.privacy.validation import (
     require_choice,
     require_count,
     require_delta,
-    require_length,
     require_positive,
     require_rate,
 )
@@ -39,6 +38,7 @@ steps there are until a budget is spent."""
 
 DEFAULT_DELTA = 1e-5
 SHARE_UNITS = 10_000
+BATCH_TAIL = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +106,16 @@ def record_plan(
     renyi_orders: RenyiOrders = "fine",
     sampling: Sampling = "poisson",
     sampling_rate: float = 1.0,
-    record_shares: Sequence[float] | None = None,
+    record_budgets: Sequence[tuple[float, float]] | None = None,
     sums_hidden: bool = True,
-    contribution_norm: float = math.inf,
+    most_records: int | None = None,
 ) -> PrivacyPlan:
     """Return the plan under which every record of every client stays within its budget.
 
-    `groups` are clients by budget. With `record_shares` they are one group of clients, whose records have
-    the budgets instead: then `groups` give the budgets alone, and each party's records are shared out so.
-    Clients are drawn at `sampling_rate`, which is not accounted. `contribution_norm` bounds what a client
-    sends for a sum of gradients; it says nothing about privacy, as no record moves the sum by more than C.
+    `groups` are clients by budget. With `record_budgets`, pairs of epsilon and a share, they are one group:
+    then so large a share of every client's records has that budget. Clients are drawn at `sampling_rate`,
+    which is not accounted. `most_records`, the largest D_i, bounds what a client sends for a sum of
+    gradients, see `contribution_norm`.
 
     Raises PrivacyError for input that is out of range, and where no valid accounting exists.
     """
@@ -129,34 +129,33 @@ def record_plan(
             f"{most_rounds(num_rounds, sampling_rate)}"
         )
     bound = make_accountant(accountant, renyi_orders)
-    parts = list(groups) if record_shares is None else _as_parts(groups, record_shares)
+    parts = list(groups) if record_budgets is None else _as_parts(groups, record_budgets)
     budgeted = _within_budgets(bound, parts, training, delta)
     if sampling_rate < 1 and any(len({*each.schedule} - {0}) != 1 for each in budgeted):
         raise PrivacyError(
             f"sampling_rate {sampling_rate:g} leaves open in which rounds a client takes part, so all its "
             "rounds must have equally many steps: use sampling_rate 1, or a schedule of one number"
         )
-    shared: list[Sequence[tuple[_Budgeted, float]]]
-    clients: list[Sequence[int]]
-    if record_shares is None:
-        shared = [[(each, 1.0)] for each in budgeted]
-        clients = [group.clients for group in groups]
+    if training.work == "dp_sgd":
+        norm = math.inf
     else:
-        shared = [list(zip(budgeted, record_shares, strict=True))]
-        clients = [sorted(client for group in groups for client in group.clients)]
+        norm = contribution_norm(budgeted, require_count("most_records", most_records))
+    shared: list[Sequence[tuple[_Budgeted, float]]] = [[(each, 1.0)] for each in budgeted]
+    if record_budgets is not None:
+        shared = [[(each, share) for each, (_, share) in zip(budgeted, record_budgets, strict=True)]]
     law = sampling_law(sampling)
     planned = [
         _group_plan(
             bound,
             each,
             delta,
-            clients=ids if isinstance(ids, range) else _compact(ids),
-            rounds=(num_rounds, law.drawn_rate(sampling_rate, len(ids))),
+            clients=group.clients,
+            rounds=(num_rounds, law.drawn_rate(sampling_rate, group.size)),
             training=training,
-            contribution_norm=contribution_norm,
+            norm=norm,
             sums_hidden=sums_hidden,
         )
-        for each, ids in zip(shared, clients, strict=True)
+        for each, group in zip(shared, groups, strict=True)
     ]
     return PrivacyPlan(
         groups=tuple(planned),
@@ -175,18 +174,32 @@ def record_plan(
     )
 
 
-def _as_parts(groups: Sequence[Group], shares: Sequence[float]) -> list[Group]:
+def contribution_norm(budgeted: Sequence[_Budgeted], most_records: int) -> float:
+    """Return C times a batch that is hardly ever exceeded: to this a client's sum is held.
+
+    It has no part in the accounting: a projection moves two sums no further apart, and one record moves a
+    sum by C at most.
+    """
+
+    def largest(each: _Budgeted) -> float:
+        batch = each.batch_rate * most_records
+        return each.clipping_norm * min(most_records, batch + BATCH_TAIL * (math.sqrt(batch) + 1))
+
+    return max(largest(each) for each in budgeted)
+
+
+def _as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
     """Groups whose sizes are the shares, for rates whose mean is over records."""
-    require_length("record_shares", shares, len(groups))
-    ends = [0, *(round(SHARE_UNITS * math.fsum(shares[: m + 1])) for m in range(len(shares)))]
+    if len(groups) != 1:
+        raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
+    shares = [require_positive("a share of the records", share) for _, share in budgets]
+    if abs(math.fsum(shares) - 1) > SHARES_TOLERANCE:
+        raise PrivacyError(f"the shares of the records {shares} sum to {math.fsum(shares):.6g}; not to one")
+    ends = [round(SHARE_UNITS * math.fsum(shares[:m])) for m in range(len(shares) + 1)]
     return [
-        Group(group.epsilon, range(start, end))
-        for group, start, end in zip(groups, ends[:-1], ends[1:], strict=True)
+        Group(epsilon, range(start, end))
+        for (epsilon, _), start, end in zip(budgets, ends[:-1], ends[1:], strict=True)
     ]
-
-
-def _compact(ids: Sequence[int]) -> Sequence[int]:
-    return range(ids[0], ids[-1] + 1) if ids[-1] - ids[0] + 1 == len(ids) else tuple(ids)
 
 
 def _within_budgets(
@@ -318,7 +331,7 @@ def _group_plan(
     clients: Sequence[int],
     rounds: tuple[int, float],
     training: RecordTraining,
-    contribution_norm: float,
+    norm: float,
     sums_hidden: bool,
 ) -> GroupPlan:
     """The plan of clients whose records have these budgets, by share."""
@@ -367,8 +380,8 @@ def _group_plan(
         stretches=_stretches(
             first.schedule if every_round else (first.schedule[0],) * num_rounds,
             sampling_rate,
-            contribution_norm,
-            noise_stddev / contribution_norm,
+            norm,
+            noise_stddev / norm,
         ),
         records=RecordPlan(
             groups=record_groups,

@@ -1,0 +1,69 @@
+"""The learning task and the training that a configuration describes, as clients are told them."""
+
+from dataclasses import fields
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import ConfigError
+from gdpfed.learning.datasets import DataSource
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.task import Task
+
+
+def task_of(config: Config) -> Task:
+    """The learning task that the configuration describes."""
+    data = config.dataset
+    return Task(
+        source=DataSource(**{field.name: getattr(data, field.name) for field in fields(DataSource)}),
+        model=data.model,
+        model_options=tuple(sorted((data.model_options or {}).items())),
+        partition=data.partition,
+        dirichlet_alpha=data.dirichlet_alpha,
+        num_clients=data.num_clients,
+        seed=config.run.seed,
+    )
+
+
+def order_of(config: Config, task: Task) -> TrainingOrder:
+    """The training order of round 0."""
+    training = LocalTraining(
+        local_steps=config.training.local_steps,
+        batch_size=config.training.batch_size,
+        learning_rate=config.training.learning_rate,
+        momentum=config.training.momentum,
+    )
+    return TrainingOrder(
+        task.described(), training, round_index=0, device=config.run.device, noise=config.privacy.noise
+    )
+
+
+def record_counts(config: Config) -> npt.NDArray[np.int64]:
+    """D_i, how many records every client has, shape (num_clients,).
+
+    Where records are protected these numbers are public: a neighbouring data set has one record's gradient
+    zeroed, and as many records.
+
+    Raises:
+        ConfigError: counts that are not one a client, or a client without records.
+    """
+    given, num_clients = config.privacy.client_records, config.dataset.num_clients
+    if given is None:
+        task = task_of(config)
+        counts = np.asarray([len(task.client_indices(client)) for client in range(num_clients)], np.int64)
+    else:
+        counts = np.asarray(given, dtype=np.int64)
+    if len(counts) != num_clients:
+        raise ConfigError(
+            f"privacy.client_records has {len(counts)} entries for dataset.num_clients={num_clients}: give "
+            "one a client"
+        )
+    empty = np.flatnonzero(counts == 0)
+    if empty.size:
+        raise ConfigError(
+            f"client {empty[0]} has no records ({empty.size} of {num_clients} have none): use fewer clients, "
+            "or another dataset.partition"
+        )
+    return counts

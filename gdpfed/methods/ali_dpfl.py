@@ -1,0 +1,164 @@
+"""ALI-DPFL: DP-SGD on every client, with as many steps between rounds as the budget is best spent in.
+
+Source: "ALI-DPFL: Differentially Private Federated Learning with Adaptive Local Iterations"; the rules
+``budget`` and ``knee`` are this project's. All of them plan the whole run before it begins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from conf.schema import Config, MethodConfig, require
+from gdpfed.errors import PrivacyError
+from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
+from gdpfed.methods.local_steps import Convergence, steps_as_printed, steps_of_bound
+from gdpfed.methods.rates import configured_delta, renyi_orders
+from gdpfed.methods.records import configured_records
+from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
+from gdpfed.privacy.planning.record_steps import evenly_spread, knee_steps, step_noise, steps_allowed
+
+RULES = ("fixed", "printed", "bound", "budget", "knee")
+NOISE_FIRST = ("printed", "bound", "budget")
+OF_BOUNDS = ("strong_convexity", "smoothness", "initial_distance")
+
+
+@dataclass
+class ALIDPFLConfig(DPSGDConfig):
+    """The options of method=ali_dpfl, beside those of dp_sgd."""
+
+    rule: str = "knee"
+    most_local_steps: int = 50
+    strong_convexity: float | None = None
+    smoothness: float | None = None
+    heterogeneity: float = 0.0
+    initial_distance: float | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.rule in RULES, f"method.rule={self.rule} is none of {', '.join(RULES)}")
+        require(
+            1 <= self.most_local_steps <= 100_000,
+            f"method.most_local_steps={self.most_local_steps} must be from 1 to 100000",
+        )
+        require(
+            self.rule not in NOISE_FIRST or self.noise_multiplier is not None,
+            f"method.rule={self.rule} finds the steps that go with a noise: set method.noise_multiplier, or "
+            "use method.rule=knee, which finds both",
+        )
+        require(
+            self.rule != "knee" or self.noise_multiplier is None,
+            f"method.noise_multiplier={self.noise_multiplier} does not go with method.rule=knee, which "
+            "finds it: leave it out, or use method.rule=budget",
+        )
+        require(self.heterogeneity >= 0, f"method.heterogeneity={self.heterogeneity} must not be negative")
+        for key in OF_BOUNDS:
+            value = getattr(self, key)
+            require(
+                value is None or 0 < value < float("inf"), f"method.{key}={value} must be positive and finite"
+            )
+            require(
+                value is not None or self.rule not in ("printed", "bound"),
+                f"method.rule={self.rule} needs method.{key}, a guess from public knowledge: nothing may be "
+                "estimated from the clients' data without being charged",
+            )
+
+
+class ALIDPFL(DPSGD):
+    """dp_sgd whose tau_r are planned: X steps are allowed, R rounds are there, and the rule divides."""
+
+    name: ClassVar[str] = "ali_dpfl"
+    config_class: ClassVar[type[MethodConfig]] = ALIDPFLConfig
+
+    @classmethod
+    def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
+        """tau_r by ``method.rule``, at the largest budget; stricter ones are as ``heterogeneous`` says."""
+        method, accountant = config.method, make_accountant(config.privacy.accountant, renyi_orders(config))
+        if method.rule == "fixed":
+            return (config.training.local_steps,) * num_rounds
+        if method.rule == "knee":
+            return (_knee(config, accountant, num_rounds),) * num_rounds
+        allowed = _steps_allowed(config, accountant)
+        if method.rule == "budget":
+            return _spread(allowed, num_rounds, whole_rounds=config.privacy.sampling_rate < 1)
+        known = convergence(config)
+        if method.rule == "bound":
+            tau = steps_of_bound(
+                known,
+                num_rounds=num_rounds,
+                most_local_steps=method.most_local_steps,
+                steps_allowed=allowed,
+            )
+        else:
+            printed = steps_as_printed(known, config.training.learning_rate)
+            tau = max(1, min(round(printed), method.most_local_steps))
+        return _up_to(allowed, tau, num_rounds, whole_rounds=config.privacy.sampling_rate < 1)
+
+
+def convergence(config: Config) -> Convergence:
+    """What the bounds are made of, under this configuration.
+
+    d is that of the configured model, B the mean expected batch, p_i = D_i / sum D.
+    """
+    from gdpfed.clients.configured import task_of
+
+    method, counts = config.method, configured_records(config)
+    dimension = sum(parameter.numel() for parameter in task_of(config).build_model().parameters())
+    batch = config.privacy.batch_rate * float(counts.mean())
+    norm = config.privacy.clipping_norm
+    shares = counts / counts.sum()
+    return Convergence(
+        smoothness=method.smoothness,
+        strong_convexity=method.strong_convexity,
+        heterogeneity=method.heterogeneity,
+        initial_distance=method.initial_distance,
+        clipping_norm=norm,
+        step_noise=(method.noise_multiplier * norm) ** 2 * dimension / batch**2,
+        noise_share=float(np.square(shares).sum()),
+    )
+
+
+def _knee(config: Config, accountant: Accountant, num_rounds: int) -> int:
+    largest, rate, delta = max(_epsilons(config)), config.privacy.batch_rate, configured_delta(config)
+
+    def noise_of(num_steps: int) -> float:
+        return step_noise(accountant, epsilon=largest, delta=delta, batch_rate=rate, num_steps=num_steps)
+
+    return knee_steps(noise_of, num_rounds, config.method.most_local_steps)
+
+
+def _steps_allowed(config: Config, accountant: Accountant) -> int:
+    largest, sigma = max(_epsilons(config)), config.method.noise_multiplier
+    allowed = steps_allowed(
+        accountant,
+        epsilon=largest,
+        delta=configured_delta(config),
+        batch_rate=config.privacy.batch_rate,
+        noise_multiplier=sigma,
+    )
+    if allowed == 0:
+        raise PrivacyError(
+            f"epsilon {largest:g} admits not one step at privacy.batch_rate={config.privacy.batch_rate:g} "
+            f"and method.noise_multiplier={sigma:g}: use more noise or a smaller batch rate"
+        )
+    return allowed
+
+
+def _epsilons(config: Config) -> Sequence[float]:
+    privacy = config.privacy
+    return privacy.budgets if isinstance(privacy.budgets, list) else privacy.client_budgets or [1.0]
+
+
+def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
+    """X steps over the rounds; equally many in each where it is open in which rounds a client takes part."""
+    if not whole_rounds:
+        return evenly_spread(allowed, num_rounds)
+    return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
+
+
+def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
+    """tau a round until X is spent; the last round has what is left, or, if rounds are whole, nothing."""
+    full, rest = divmod(allowed, tau)
+    last = () if whole_rounds else (rest,)
+    return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

@@ -1,0 +1,80 @@
+"""DP-SGD on every client: local steps that are private before they leave, averaged by the server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config, MethodConfig, require
+from gdpfed.methods.base import ClientSum, SumRequest, Theta
+from gdpfed.methods.records import RecordMethod, RecordMethodConfig
+from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.plan import Work
+from gdpfed.record_steps import RecordSteps
+
+WEIGHTS = ("records", "equal")
+
+
+@dataclass
+class DPSGDConfig(RecordMethodConfig):
+    """The options of method=dp_sgd, beside those of all methods for records."""
+
+    client_weights: str = "records"
+
+    def validate(self) -> None:
+        super().validate()
+        require(
+            self.client_weights in WEIGHTS,
+            f"method.client_weights={self.client_weights} is none of {', '.join(WEIGHTS)}",
+        )
+
+
+class DPSGD(RecordMethod):
+    """theta + sum_i p_i Delta_i, where Delta_i are tau steps of DP-SGD on client i's own records.
+
+    p_i is D_i / sum D, or equal, over the clients whose update is in the sum. Every client adds its own
+    noise in every step, so Delta_i may be seen by anybody, and the sum has none.
+    """
+
+    name: ClassVar[str] = "dp_sgd"
+    config_class: ClassVar[type[MethodConfig]] = DPSGDConfig
+    work: ClassVar[Work] = "dp_sgd"
+
+    @classmethod
+    def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
+        return (config.training.local_steps,) * num_rounds
+
+    @property
+    def client_weights(self) -> npt.NDArray[np.float64]:
+        """w_i of every client, with mean one; p_i is w_i over the sum of the survivors'."""
+        if self.config.method.client_weights == "equal":
+            return np.ones(self.config.dataset.num_clients)
+        return np.asarray(self.record_counts / self.record_counts.mean())
+
+    def request(
+        self,
+        theta: Theta,
+        round_index: int,
+        clients: npt.NDArray[np.int64],
+        steps: Sequence[RecordSteps],
+    ) -> SumRequest:
+        del round_index
+        return SumRequest(
+            name="all clients",
+            clients=clients,
+            clipping_norm=float("inf"),
+            noise_multiplier=0.0,
+            noise_at=NoiseAt.NOWHERE,
+            client_weights=self.client_weights[clients],
+            work=self.work,
+            unit="record",
+            records=steps,
+            start=theta,
+        )
+
+    def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+        del round_index
+        total_weight = self.client_weights[list(released.members)].sum()
+        return np.asarray(self.server_learning_rate * np.asarray(released.total) / total_weight)

@@ -1,0 +1,104 @@
+"""One noise for all clients: every round is one step on the sum of all records' clipped gradients."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config
+from gdpfed.methods.base import ClientSum, SumRequest, Theta
+from gdpfed.methods.records import RecordMethod, configured_records
+from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.plan import PrivacyPlan, Work
+from gdpfed.record_steps import RecordSteps
+
+VELOCITY_KEY = "velocity"
+
+
+class DPSum(RecordMethod):
+    """theta - eta (sum_i sum_batch clip_C(grad) + C sigma N(0, I)) / sum_i B_i: the server's own DP-SGD.
+
+    Clients draw their batches and send sums of clipped gradients, which secure aggregation adds up. They
+    share the noise of one, so n clients have 1/n of the variance that noise of each one's own would have.
+    eta is training.learning_rate, decayed by round, with training.momentum on the noised steps.
+    """
+
+    name: ClassVar[str] = "dp_sum"
+    work: ClassVar[Work] = "gradient_sum"
+
+    def __init__(self, plan: PrivacyPlan, config: Config) -> None:
+        super().__init__(plan, config)
+        self._velocity: npt.NDArray[np.float64] | None = None
+
+    @classmethod
+    def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
+        del config
+        return (1,) * num_rounds
+
+    @classmethod
+    def most_records(cls, config: Config) -> int:
+        return int(configured_records(config).max())
+
+    def request(
+        self,
+        theta: Theta,
+        round_index: int,
+        clients: npt.NDArray[np.int64],
+        steps: Sequence[RecordSteps],
+    ) -> SumRequest:
+        stretches = [group.stretch(round_index) for group in self.plan.groups]
+        bound = stretches[0].clipping_norm
+        return SumRequest(
+            name="all clients",
+            clients=clients,
+            clipping_norm=bound,
+            noise_multiplier=max(each.noise_stddev for each in stretches) / bound,
+            noise_at=NoiseAt.CLIENT,
+            noise=self.plan.noise,
+            work=self.work,
+            unit="record",
+            records=steps,
+            start=theta,
+        )
+
+    def steps(self, group_index: int, round_index: int) -> RecordSteps:
+        """One step, whose noise is that of the sum."""
+        own = super().steps(group_index, round_index)
+        return RecordSteps(
+            num_steps=own.num_steps,
+            batch_rates=own.batch_rates,
+            clipping_norm=own.clipping_norm,
+            noise_multiplier=0.0,
+        )
+
+    def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+        members = list(released.members)
+        gradient = np.asarray(released.total) / self.expected_batches[members].sum()
+        training = self.config.training
+        if training.momentum:
+            before = np.zeros(len(gradient)) if self._velocity is None else self._velocity
+            gradient = self._velocity = training.momentum * before + gradient
+        rate = training.learning_rate * training.learning_rate_decay**round_index
+        return np.asarray(self.server_learning_rate * rate * gradient)
+
+    @property
+    def expected_batches(self) -> npt.NDArray[np.float64]:
+        """B_i = sum_k q_k share_k D_i of every client, shape (num_clients,)."""
+        batches = self.record_counts.copy()
+        for group in self.plan.groups:
+            if group.records is not None:
+                rate = math.fsum(each.share * each.batch_rate for each in group.records.groups)
+                batches[list(group.clients)] *= rate
+        return batches
+
+    def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
+        """The momentum, shape (d,) in float64; nothing without one."""
+        return {} if self._velocity is None else {VELOCITY_KEY: self._velocity}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        if set(state) - {VELOCITY_KEY}:
+            raise ValueError(f"dp_sum keeps its momentum, but got {', '.join(sorted(state))}")
+        velocity = state.get(VELOCITY_KEY)
+        self._velocity = None if velocity is None else velocity.astype(np.float64)

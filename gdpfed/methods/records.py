@@ -1,0 +1,192 @@
+"""The base of methods that protect records: plans of steps of DP-SGD, and one sum of all clients."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config, MethodConfig, require
+from gdpfed.errors import ConfigError
+from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta, configured_groups
+from gdpfed.methods.rates import configured_delta, renyi_orders
+from gdpfed.privacy.events import Sampling, Unit
+from gdpfed.privacy.plan import PrivacyPlan, Work
+from gdpfed.privacy.planning.groups import Group
+from gdpfed.privacy.planning.record_plan import Heterogeneous, RecordTraining, most_rounds, record_plan
+from gdpfed.record_steps import RecordSteps
+
+HETEROGENEOUS = ("rate", "scale", "steps")
+
+
+@dataclass
+class RecordMethodConfig(MethodConfig):
+    """What every method has that protects records."""
+
+    heterogeneous: str = "rate"
+    noise_multiplier: float | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        require(
+            self.heterogeneous in HETEROGENEOUS,
+            f"method.heterogeneous={self.heterogeneous} is none of {', '.join(HETEROGENEOUS)}",
+        )
+        sigma = self.noise_multiplier
+        require(
+            sigma is None or 0 < sigma < 1e6,
+            f"method.noise_multiplier={sigma} must be above 0 and below 1e6, or null for the least that the "
+            "budgets allow",
+        )
+
+
+class RecordMethod(Method):
+    """All clients are one sum of what steps of DP-SGD on their records give.
+
+    Args:
+        config: where the numbers of records come from, which are public; they are read when they are needed.
+    """
+
+    unit: ClassVar[Unit | None] = "record"
+    config_class: ClassVar[type[MethodConfig]] = RecordMethodConfig
+    work: ClassVar[Work]
+
+    def __init__(self, plan: PrivacyPlan, config: Config) -> None:
+        super().__init__(
+            plan,
+            self.make_weighting(config, plan),
+            server_learning_rate=config.method.server_learning_rate,
+        )
+        self.config = config
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Plan the configured run."""
+        return cls(cls.make_plan(config), config)
+
+    @classmethod
+    @abstractmethod
+    def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
+        """Return tau of every round of a client, of which there are ``num_rounds``."""
+
+    @classmethod
+    def noise_multiplier(cls, config: Config) -> float | None:
+        """Return sigma; None for the least that the budgets allow."""
+        return cast("float | None", config.method.noise_multiplier)
+
+    @classmethod
+    def most_records(cls, config: Config) -> int | None:
+        """Return the largest D_i, where what clients send must be bounded by it."""
+        del config
+        return None
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        privacy = config.privacy
+        rounds = most_rounds(config.run.num_rounds, privacy.sampling_rate)
+        return record_plan(
+            groups=record_groups(config),
+            num_rounds=config.run.num_rounds,
+            training=RecordTraining(
+                batch_rate=privacy.batch_rate,
+                clipping_norm=privacy.clipping_norm,
+                schedule=tuple(cls.schedule(config, rounds)),
+                noise_multiplier=cls.noise_multiplier(config),
+                heterogeneous=cast("Heterogeneous", config.method.heterogeneous),
+                work=cls.work,
+                whole_rounds=privacy.sampling_rate < 1,
+            ),
+            delta=configured_delta(config),
+            accountant=privacy.accountant,
+            renyi_orders=renyi_orders(config),
+            sampling=cast("Sampling", privacy.sampling),
+            sampling_rate=privacy.sampling_rate,
+            record_budgets=record_budgets(config),
+            sums_hidden=config.secagg.mode != "off",
+            most_records=cls.most_records(config),
+        )
+
+    @cached_property
+    def record_counts(self) -> npt.NDArray[np.float64]:
+        """D_i of every client, shape (num_clients,)."""
+        return configured_records(self.config)
+
+    def steps(self, group_index: int, round_index: int) -> RecordSteps:
+        """What a client of a group does in a round, with noise of its own."""
+        group = self.plan.groups[group_index]
+        if group.records is None:
+            raise TypeError(f"group {group_index} of the plan has no plan for records")
+        return RecordSteps(
+            num_steps=group.stretch(round_index).record_steps,
+            batch_rates=group.records.batch_rates,
+            clipping_norm=group.records.clipping_norm,
+            noise_multiplier=group.records.noise_multiplier,
+        )
+
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
+        """One sum over all clients that have steps left."""
+        asked = [index for index, cohort in enumerate(cohorts) if len(cohort)]
+        if not asked:
+            return []
+        clients = np.concatenate([cohorts[index] for index in asked])
+        steps = [self.steps(index, round_index) for index in asked for _ in cohorts[index]]
+        return [self.request(theta, round_index, clients, steps)]
+
+    @abstractmethod
+    def request(
+        self,
+        theta: Theta,
+        round_index: int,
+        clients: npt.NDArray[np.int64],
+        steps: Sequence[RecordSteps],
+    ) -> SumRequest:
+        """Return the sum of these clients' work."""
+
+    def round(
+        self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
+    ) -> tuple[Theta, list[ClientSum]]:
+        sums = sum_updates(self.requests(theta, round_index, cohorts))
+        for each in sums:
+            if each.total is not None:
+                theta = (theta + self.change(each, round_index)).astype(np.float32)
+        return theta, sums
+
+    @abstractmethod
+    def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+        """Return what a released sum changes of theta, shape (d,)."""
+
+
+def configured_records(config: Config) -> npt.NDArray[np.float64]:
+    """D_i of every client, shape (num_clients,).
+
+    Raises:
+        ConfigError: counts that are not one a client, or a client without records.
+    """
+    # Data sets and torch take seconds to load, and a plan can do without them.
+    from gdpfed.clients.configured import record_counts
+
+    return record_counts(config).astype(np.float64)
+
+
+def record_groups(config: Config) -> tuple[Group, ...]:
+    """The groups of clients: by budget, or a single one where the budgets are those of records."""
+    if config.privacy.budgets_of == "clients":
+        return configured_groups(config)
+    return (Group(min(config.privacy.budgets), range(config.dataset.num_clients)),)
+
+
+def record_budgets(config: Config) -> list[tuple[float, float]] | None:
+    """Epsilon and share of every group of a client's records; None where the clients have the budgets."""
+    privacy = config.privacy
+    if privacy.budgets_of == "clients":
+        return None
+    shares = privacy.group_shares or [1 / len(privacy.budgets)] * len(privacy.budgets)
+    if len(shares) != len(privacy.budgets):
+        raise ConfigError(
+            f"privacy.group_shares has {len(shares)} entries for the {len(privacy.budgets)} of "
+            "privacy.budgets: give one a group of records"
+        )
+    return list(zip(privacy.budgets, shares, strict=True))
