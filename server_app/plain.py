@@ -36,7 +36,7 @@ def sum_plain(
             contents[client_id] = RecordDict({PLAIN: record, **training[client_id]})
     answers = exchanger.exchange(contents) if contents else {}
     totals = {each.name: np.zeros(each.parameters.dimension, np.uint32) for each in sums}
-    arrived = dict.fromkeys(totals, 0)
+    arrived: dict[str, list[int]] = {name: [] for name in totals}
     for client_id, data in answered_bytes(answers, PLAIN).items():
         asked = owner[client_id]
         update = _update(asked, client_id, data)
@@ -44,7 +44,7 @@ def sum_plain(
             log(WARNING, "client %d left in stage %s: no update within its bound", client_id, PLAIN)
         else:
             totals[asked.name] += update
-            arrived[asked.name] += 1
+            arrived[asked.name].append(client_id)
     return {each.name: _noised(each, totals[each.name], arrived[each.name]) for each in sums}
 
 
@@ -58,6 +58,6 @@ def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.u
     return residues if own.is_encoded(residues) else None
 
 
-def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], num_updates: int) -> ClientSum:
-    noise = sum_noise_steps(each.order, each.parameters, num_updates)
-    return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), num_updates)
+def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[int]) -> ClientSum:
+    noise = sum_noise_steps(each.order, each.parameters, len(members))
+    return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), members)

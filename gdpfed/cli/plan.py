@@ -16,22 +16,33 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "dataset=fmnist")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument(
-        "--compare", action="store_true", help="all methods under all accountants, side by side"
+        "--compare",
+        action="store_true",
+        help="all methods under all accountants, side by side; of records: by what differs with the budget",
     )
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from gdpfed.cli.show_plan import check_model, comparison, comparison_dict, show_plan
+    from gdpfed.cli.show_plan import (
+        check_model,
+        comparison,
+        comparison_dict,
+        load_unit,
+        record_comparison,
+        show_plan,
+    )
     from gdpfed.methods import make_method
     from gdpfed.report.plan_table import comparison_table
+    from gdpfed.report.record_plan_table import record_comparison as record_comparison_table
     from gdpfed.runs.resume import load_run
 
     if options.compare:
-        rows = comparison(options.overrides)
+        of_records = load_unit(options.overrides) == "record"
+        rows = record_comparison(options.overrides) if of_records else comparison(options.overrides)
         if options.json:
             _print_json([comparison_dict(*row) for row in rows])
         else:
-            make_console().print(comparison_table(rows))
+            make_console().print((record_comparison_table if of_records else comparison_table)(rows))
         return 0
     config = load_run(options.overrides)
     check_model(config, options.overrides)

@@ -36,6 +36,11 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
         check(config.dataset.model, tuple((config.dataset.model_options or {}).items()))
 
 
+def load_unit(overrides: Sequence[str]) -> str:
+    """Whose presence a plan under these overrides protects, whatever its method."""
+    return load([override for override in overrides if not override.startswith("method.")]).privacy.unit
+
+
 def comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
     """Method, accountant, and the planned method or why it is refused; for all of both.
 
@@ -52,7 +57,29 @@ def comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
             _method_or_reason([*common, f"method={name}", f"privacy.accountant={accountant}"]),
         )
         for name in METHODS.names()
+        if METHODS.get(name).unit in (None, "client")
         for accountant in (ACCOUNTANTS if name != "fedavg" else ("pld",))
+    ]
+
+
+def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
+    """Method, what differs by budget, and the planned method or why it is refused; for methods for records.
+
+    Raises:
+        ConfigError: overrides that no method takes.
+    """
+    fixed = ("method=", "method.heterogeneous=")
+    common = [override for override in overrides if not override.startswith(fixed)]
+    check_model(load([*common, "method=dp_sgd"]), common)
+    return [
+        (
+            name,
+            differs,
+            _method_or_reason([*common, f"method={name}", f"method.heterogeneous={differs}"]),
+        )
+        for name in METHODS.names()
+        if METHODS.get(name).unit == "record"
+        for differs in ("rate", "scale", "steps")
     ]
 
 

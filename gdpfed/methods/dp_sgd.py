@@ -14,7 +14,7 @@ from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import Work
 from gdpfed.record_steps import RecordSteps
 
-WEIGHTS = ("records", "equal")
+WEIGHTS = ("records", "batches", "equal")
 
 
 @dataclass
@@ -34,8 +34,9 @@ class DPSGDConfig(RecordMethodConfig):
 class DPSGD(RecordMethod):
     """theta + sum_i p_i Delta_i, where Delta_i are tau steps of DP-SGD on client i's own records.
 
-    p_i is D_i / sum D, or equal, over the clients whose update is in the sum. Every client adds its own
-    noise in every step, so Delta_i may be seen by anybody, and the sum has none.
+    p_i is D_i / sum D, or equal, or B_i / sum B, which adds least noise where batch rates differ; all over
+    the clients whose update is in the sum. Every client adds its own noise in every step, so Delta_i may be
+    seen by anybody, and the sum has none.
     """
 
     name: ClassVar[str] = "dp_sgd"
@@ -49,9 +50,11 @@ class DPSGD(RecordMethod):
     @property
     def client_weights(self) -> npt.NDArray[np.float64]:
         """w_i of every client, with mean one; p_i is w_i over the sum of the survivors'."""
-        if self.config.method.client_weights == "equal":
+        by = self.config.method.client_weights
+        if by == "equal":
             return np.ones(self.config.dataset.num_clients)
-        return np.asarray(self.record_counts / self.record_counts.mean())
+        weights = self.record_counts if by == "records" else self.expected_batches
+        return np.asarray(weights / weights.mean())
 
     def request(
         self,

@@ -1,6 +1,5 @@
 """One noise for all clients: every round is one step on the sum of all records' clipped gradients."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -82,16 +81,6 @@ class DPSum(RecordMethod):
             gradient = self._velocity = training.momentum * before + gradient
         rate = training.learning_rate * training.learning_rate_decay**round_index
         return np.asarray(self.server_learning_rate * rate * gradient)
-
-    @property
-    def expected_batches(self) -> npt.NDArray[np.float64]:
-        """B_i = sum_k q_k share_k D_i of every client, shape (num_clients,)."""
-        batches = self.record_counts.copy()
-        for group in self.plan.groups:
-            if group.records is not None:
-                rate = math.fsum(each.share * each.batch_rate for each in group.records.groups)
-                batches[list(group.clients)] *= rate
-        return batches
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
         """The momentum, shape (d,) in float64; nothing without one."""

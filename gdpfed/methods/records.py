@@ -114,6 +114,15 @@ class RecordMethod(Method):
         """D_i of every client, shape (num_clients,)."""
         return configured_records(self.config)
 
+    @property
+    def expected_batches(self) -> npt.NDArray[np.float64]:
+        """B_i = sum_k q_k share_k D_i of every client, shape (num_clients,)."""
+        batches = self.record_counts.copy()
+        for group in self.plan.groups:
+            if group.records is not None:
+                batches[list(group.clients)] *= group.records.mean_rate
+        return batches
+
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
         """What a client of a group does in a round, with noise of its own."""
         group = self.plan.groups[group_index]

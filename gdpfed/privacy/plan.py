@@ -98,6 +98,11 @@ class RecordPlan:
         """q of every group of records."""
         return tuple(group.batch_rate for group in self.groups)
 
+    @property
+    def mean_rate(self) -> float:
+        """The expected part of a client's records in a batch."""
+        return math.fsum(group.share * group.batch_rate for group in self.groups)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPlan:

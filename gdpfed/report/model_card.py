@@ -10,6 +10,7 @@ from math import exp, isinf
 from conf.schema import FIRST_SEEN, Config
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.plan_warnings import large_delta_lines
+from gdpfed.report.record_card import record_not_covered, record_promise
 from gdpfed.runs.records import RoundRecord
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
@@ -103,6 +104,8 @@ def _promise(subject: CardSubject) -> list[str]:
     plan = subject.plan
     if not plan.private:
         return ["Nothing: updates were neither clipped nor noised."]
+    if plan.unit == "record":
+        return record_promise(plan, subject.spent)
     words = ADJACENCY_IN_WORDS[plan.adjacency]
     lines = [
         "Take any client, with everything it holds. Whoever sees the models of this run, and is told nothing "
@@ -137,6 +140,8 @@ def _promise(subject: CardSubject) -> list[str]:
 def _not_covered(subject: CardSubject) -> list[str]:
     if not subject.plan.private:
         return ["Everything, see above."]
+    if subject.plan.unit == "record":
+        return record_not_covered(subject.plan)
     if not subject.plan.sums_hidden:
         return [SERVER_MAY_SEE, NOT_COVERED]
     secagg = subject.config.secagg

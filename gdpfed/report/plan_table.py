@@ -10,6 +10,7 @@ from rich.table import Table
 from gdpfed.methods.base import Method
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import WIDTH, Fitted
+from gdpfed.report.record_plan_table import record_table
 
 HEADINGS = (
     "group",
@@ -32,6 +33,8 @@ def _number(value: float, form: str) -> str:
 def plan_table(method: Method) -> Fitted:
     """Return a table with one row a group: its budget, its noise and its rates."""
     plan = method.plan
+    if plan.unit == "record":
+        return Fitted(record_table(plan, method.name))
     promise = f"{plan.unit}-level DP" if plan.private else "no privacy"
     table = Table(
         title=f"{method.name}: {promise}, {plan.num_rounds} rounds",

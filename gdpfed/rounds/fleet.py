@@ -148,7 +148,8 @@ class Fleet(ABC):
                 encoding = parameters.encoding(parameters.num_clients)
                 own_order = _order_of(request, order)
                 for part in client_parts(request).values():
-                    encoding.clipped_to(part.clipping_norm)
+                    if part.clipping_norm < inf:
+                        encoding.clipped_to(part.clipping_norm)
                     if self.secagg.mode != "off":
                         own_order.for_part(part).check_part(parameters)
             except (ValueError, OrderError) as error:
@@ -189,7 +190,7 @@ class Fleet(ABC):
 
 def _order_of(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
     """The round's order with what the request says of its own."""
-    alike = request.client_clipping_norms is None and request.client_weights is None
+    alike = _are_alike(request)
     least, largest = (1.0, 1.0) if alike else request.weights_between
     return replace(
         order,
@@ -203,14 +204,22 @@ def _order_of(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
 
 
 def client_parts(request: SumRequest) -> dict[int, ClientPart]:
-    """The part of every client whose bound or weight is its own; empty where all are alike."""
-    if request.client_clipping_norms is None and request.client_weights is None:
+    """The part of every client whose bound, weight or steps are its own; empty where all are alike."""
+    if _are_alike(request) and request.records is None:
         return {}
     weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm
     # What is above the sum's norm by rounding alone is the sum's norm.
     norms = np.where(norms <= largest * (1 + ROUNDING), np.minimum(norms, largest), norms)
-    parts = zip(request.clients.tolist(), norms.tolist(), weights.tolist(), strict=True)
-    return {client_id: ClientPart(norm, weight) for client_id, norm, weight in parts}
+    if _are_alike(request):
+        norms = np.full(len(norms), inf)
+    records = [None] * len(norms) if request.records is None else request.records
+    parts = zip(request.clients.tolist(), norms.tolist(), weights.tolist(), records, strict=True)
+    return {client_id: ClientPart(norm, weight, own) for client_id, norm, weight, own in parts}
+
+
+def _are_alike(request: SumRequest) -> bool:
+    """Whether all clients have the sum's bound and weight 1."""
+    return request.client_clipping_norms is None and request.client_weights is None
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

@@ -111,7 +111,9 @@ class RunningSum:
         except ImplausibleSum as error:
             return ClientSum(name, None, 0, str(error))
         upload_bytes = self.parameters.upload_bytes_per_coordinate
-        return ClientSum(name, total, num_survivors, upload_bytes=upload_bytes)
+        return ClientSum(
+            name, total, num_survivors, upload_bytes=upload_bytes, members=tuple(sorted(result.survivors))
+        )
 
 
 class PairwiseSums:

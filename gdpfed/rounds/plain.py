@@ -1,6 +1,7 @@
 """A sum without secure aggregation, for both kinds of fleet: the server adds the whole sum's noise, once."""
 
 import os
+from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
@@ -15,9 +16,13 @@ from secagg import ImplausibleSum, SumParameters, check_sum, keystream
 
 
 def plain_sum(
-    name: str, parameters: SumParameters, total: npt.NDArray[np.uint32], num_updates: int
+    name: str, parameters: SumParameters, total: npt.NDArray[np.uint32], members: Sequence[int]
 ) -> ClientSum:
-    """The sum of residues that arrived without masks: the same encoding, bounds and tolerance of dropouts."""
+    """The sum of residues that arrived without masks: the same encoding, bounds and tolerance of dropouts.
+
+    ``members`` are the clients whose residues are in it.
+    """
+    num_updates = len(members)
     need = parameters.num_clients - parameters.dropout_tolerance
     if num_updates < need:
         return ClientSum(name, None, 0, f"{num_updates} updates arrived, {need} are needed")
@@ -26,7 +31,7 @@ def plain_sum(
         check_sum(parameters, parameters.num_clients, num_updates, 0, decoded)
     except ImplausibleSum as error:
         return ClientSum(name, None, 0, str(error))
-    return ClientSum(name, decoded, num_updates, upload_bytes=4.0)
+    return ClientSum(name, decoded, num_updates, upload_bytes=4.0, members=tuple(members))
 
 
 def sum_noise_steps(

@@ -56,7 +56,7 @@ class InProcessFleet(Fleet):
         steps = trained.total + sum_noise_steps(order, parameters, trained.num_updates)
         self._spend("noise", started)
         residues = cohort.encoding.to_residues(steps)
-        return plain_sum(each.name, parameters, residues, trained.num_updates)
+        return plain_sum(each.name, parameters, residues, each.clients)
 
     def _answers(self, joined: JoinedSessions, asked: StageRequests) -> dict[int, bytes]:
         started = perf_counter()

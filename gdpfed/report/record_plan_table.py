@@ -1,0 +1,159 @@
+"""A plan that protects records as tables: rates, noise and steps by budget, and epsilon by round."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group
+from rich.table import Table
+
+from gdpfed.methods.base import Method
+from gdpfed.methods.records import RecordMethod
+from gdpfed.privacy.events import Charge, DPSGDSteps
+from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.report.console import Fitted
+
+HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
+
+NOISE_IN_WORDS = (
+    "noise: the standard deviation of a whole run's noise over the steps that it makes, in units of a sum of "
+    "gradients over one client's records, for clients with equally many"
+)
+
+
+def record_table(plan: PrivacyPlan, name: str) -> Table:
+    """Return a table with one row a budget, and the schedule below it."""
+    table = Table(
+        title=f"{name}: record-level DP, {plan.num_rounds} rounds",
+        caption=_caption(plan),
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right")
+    for index, group in enumerate(plan.groups):
+        if group.records is None:
+            continue
+        steps = _steps(plan.charges(index))
+        for number, each in enumerate(group.records.groups):
+            table.add_row(
+                str(index) if len(group.records.groups) == 1 else f"{index}.{number}",
+                f"{each.epsilon:g}",
+                str(len(group.clients)),
+                f"{100 * each.share:g} %",
+                f"{100 * each.batch_rate:.3g} %",
+                f"{group.records.clipping_norm:.4g}",
+                f"{group.records.noise_multiplier:.4f}",
+                str(steps),
+                str(group.records.steps_allowed),
+            )
+    return table
+
+
+def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
+    """Methods for records and what differs by budget in them, side by side; below it why any was refused."""
+    table = Table(title="plans side by side", title_justify="left", show_lines=True)
+    for heading in ("method", "differs", "epsilon", "batch rate", "norm C", "sigma", "steps", "noise"):
+        table.add_column(heading, justify="left" if heading in ("method", "differs") else "right")
+    reasons: list[str] = []
+    for name, differs, method in rows:
+        if isinstance(method, RecordMethod):
+            table.add_row(name, differs, *_comparison_row(method))
+        elif isinstance(method, str):
+            if method not in reasons:
+                reasons.append(method)
+            table.add_row(name, differs, f"refused ({reasons.index(method) + 1})")
+    notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
+    return Group(Fitted(table), *notes, NOISE_IN_WORDS)
+
+
+def _comparison_row(method: RecordMethod) -> Sequence[str]:
+    """The columns of a comparison that follow from a plan, one line a budget."""
+    plan = method.plan
+    by_batch = getattr(method.config.method, "client_weights", "") == "batches"
+    budgets = [
+        (records, each, _steps(plan.charges(index)))
+        for index, group in enumerate(plan.groups)
+        if (records := group.records) is not None
+        for each in records.groups
+    ]
+    return (
+        "\n".join(f"{each.epsilon:g}" for _, each, _ in budgets),
+        "\n".join(f"{100 * each.batch_rate:.3g} %" for _, each, _ in budgets),
+        "\n".join(f"{records.clipping_norm:.3g}" for records, _, _ in budgets),
+        "\n".join(f"{records.noise_multiplier:.3f}" for records, _, _ in budgets),
+        "\n".join(str(steps) for _, _, steps in budgets),
+        f"{noise_of_learning(plan, by_batch=by_batch):.3f}",
+    )
+
+
+def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
+    """Return the standard deviation of a whole run's noise in a coordinate, over the steps that it makes.
+
+    In units of a gradient's sum over one client's records, for clients of equally many:
+    sqrt(sum_r sum_i tau_i (p_i sigma_i C_i / q_i)^2) / sum_r sum_i p_i tau_i over the clients that take steps
+    in round r, with equal p_i or, `by_batch`, p_i in proportion to q_i; where all clients share one noise s,
+    round r counts (s / sum_i q_i)^2.
+    """
+    variance = learnt = 0.0
+    for index in range(plan.num_rounds):
+        active = [
+            (group, records, steps)
+            for group in plan.groups
+            if (records := group.records) is not None and (steps := group.stretch(index).record_steps)
+        ]
+        if not active:
+            continue
+        rates = [records.mean_rate for _, records, _ in active]
+        sizes = [len(group.clients) for group, _, _ in active]
+        together = math.fsum(size * rate for size, rate in zip(sizes, rates, strict=True))
+        if plan.works == ("gradient_sum",):
+            variance += (max(group.stretch(index).noise_stddev for group, _, _ in active) / together) ** 2
+            learnt += 1
+            continue
+        for (_, records, steps), size, rate in zip(active, sizes, rates, strict=True):
+            weight = rate / together if by_batch else 1 / sum(sizes)
+            noise = records.noise_multiplier * records.clipping_norm / rate
+            variance += size * steps * (weight * noise) ** 2
+            learnt += size * steps * weight
+    return math.sqrt(variance) / learnt if learnt else math.inf
+
+
+def _steps(charges: Sequence[Charge]) -> int:
+    return sum(
+        charge.count * charge.event.num_steps for charge in charges if isinstance(charge.event, DPSGDSteps)
+    )
+
+
+def _caption(plan: PrivacyPlan) -> str:
+    summed = plan.works == ("gradient_sum",)
+    noise = (
+        "one noise of sigma C on the sum of all clients, which they share"
+        if summed
+        else "noise of sigma C on every client's own batch, in every step"
+    )
+    hidden = ""
+    if summed and not plan.sums_hidden:
+        hidden = " Secure aggregation is off: nothing is promised against the server."
+    lines = [
+        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.adjacency} adjacency of one record; "
+        f"{noise}. Batches are drawn on the client: epsilon holds against everybody.{hidden}"
+    ]
+    if plan.sampling_rate < 1:
+        lines.append(
+            f"Clients are drawn at rate {plan.sampling_rate:g} ({plan.sampling}), which is not accounted; "
+            f"one takes part in at most {max(group.participations_p99 for group in plan.groups)} rounds."
+        )
+    lines += [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
+    return "\n".join(lines)
+
+
+def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
+    """The steps of every round, and epsilon as it grows."""
+    parts = [f"{each.record_steps or 'none'} in {_rounds(each.num_rounds)}" for each in group.stretches]
+    ends = sorted({1, plan.num_rounds // 4, plan.num_rounds // 2, plan.num_rounds} - {0})
+    grows = ", ".join(f"{plan.epsilon_after(index, end):.3g} after {end}" for end in ends)
+    return f"group {index}: steps a round: {', then '.join(parts)}; epsilon {grows} rounds"
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"

@@ -1,0 +1,308 @@
+"""Plans that protect records: the spec's figures, each budget kept and spent, and what a ledger refuses."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dp_accounting import (
+    GaussianDpEvent,
+    NeighboringRelation,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from dp_accounting.pld import PLDAccountant
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.events import Charge, DPSGDSteps
+from gdpfed.privacy.ledgers.charged import NoiseAt, Release
+from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.planning.groups import Group, groups_from_shares
+from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.privacy.planning.record_steps import (
+    evenly_spread,
+    knee_steps,
+    largest_batch_rate,
+    step_noise,
+    steps_allowed,
+    steps_epsilon,
+)
+from gdpfed.record_steps import RecordSteps
+
+PLD = make_accountant("pld")
+DELTA = 1e-5
+SIX = groups_from_shares(6, (1.0, 3.0, 6.0))
+
+
+def independent_epsilon(rate, sigma, steps):
+    """dp-accounting itself, by its own event."""
+    accountant = PLDAccountant(
+        neighboring_relation=NeighboringRelation.REPLACE_SPECIAL, value_discretization_interval=1e-3
+    )
+    event = PoissonSampledDpEvent(rate, GaussianDpEvent(sigma))
+    accountant.compose(SelfComposedDpEvent(event, steps))
+    return accountant.get_epsilon(DELTA)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "sigma", "steps"),
+    [
+        (2, 0.05, 1.0, 20),
+        (4, 0.05, 1.0, 136),
+        (2, 0.01, 1.0, 1201),
+        (2, 0.05, 1.5, 144),
+        (8, 0.05, 0.8, 217),
+        (4, 0.1, 2.0, 276),
+    ],
+)
+def test_the_steps_that_a_budget_admits(epsilon, rate, sigma, steps):
+    known = {"epsilon": epsilon, "delta": DELTA, "batch_rate": rate, "noise_multiplier": sigma}
+    assert steps_allowed(PLD, **known) == steps
+
+
+def test_a_budget_below_one_step_admits_none():
+    """One step at q 0.05 and sigma 1 is exactly 1.0328: the reference's 1 step for epsilon 1 is too many."""
+
+    def delta_of(epsilon, rate=0.05, sigma=1.0):
+        """Of the mixture against N(0, sigma^2), beyond the point where the loss exceeds epsilon."""
+        beyond = sigma**2 * (np.log((np.exp(epsilon) - 1 + rate) / rate) + 0.5 / sigma**2)
+        kept = (1 - rate) * norm.sf(beyond, 0, sigma) + rate * norm.sf(beyond, 1, sigma)
+        return kept - np.exp(epsilon) * norm.sf(beyond, 0, sigma)
+
+    one_step = brentq(lambda epsilon: delta_of(epsilon) - DELTA, 0.01, 5)
+    assert one_step == pytest.approx(1.0328, abs=1e-4)
+    known = {"delta": DELTA, "batch_rate": 0.05, "noise_multiplier": 1.0}
+    assert steps_allowed(PLD, epsilon=1.0, **known) == 0
+    assert steps_allowed(PLD, epsilon=one_step * 1.001, **known) == 1
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "steps", "sigma"),
+    [
+        (1, 0.05, 20, 1.3647),
+        (1, 0.05, 100, 2.1425),
+        (1, 0.05, 400, 3.8753),
+        (3, 0.05, 100, 1.0788),
+        (3, 0.05, 1000, 2.3524),
+        (2, 0.01, 2000, 1.1495),
+    ],
+)
+def test_the_noise_that_steps_need(epsilon, rate, steps, sigma):
+    found = step_noise(PLD, epsilon=epsilon, delta=DELTA, batch_rate=rate, num_steps=steps)
+    assert found == pytest.approx(sigma, rel=5e-4)
+    assert independent_epsilon(rate, found, steps) <= epsilon * 1.001
+
+
+def test_the_largest_rate_spends_the_budget():
+    rate = largest_batch_rate(PLD, epsilon=1.0, delta=DELTA, noise_multiplier=2.0, num_steps=100, at_most=0.5)
+    spent = steps_epsilon(PLD, batch_rate=rate, noise_multiplier=2.0, num_steps=100, delta=DELTA)
+    assert 0.998 < spent <= 1.0
+    known = {"epsilon": 1.0, "delta": DELTA, "noise_multiplier": 2.0, "num_steps": 100}
+    assert largest_batch_rate(PLD, **known, at_most=rate / 2) == rate / 2
+
+
+def test_the_knee_is_where_more_steps_hardly_lower_the_noise():
+    def noise_of(num_steps):
+        return step_noise(PLD, epsilon=1.0, delta=DELTA, batch_rate=0.05, num_steps=num_steps)
+
+    assert knee_steps(noise_of, num_rounds=20, most_local_steps=50) == 20
+    assert noise_of(400) ** 2 / 400 == pytest.approx(0.0375, rel=5e-3)
+
+
+def test_steps_are_spread_evenly_and_all_of_them():
+    assert evenly_spread(201, 20) == (11, *(10,) * 19)
+    assert evenly_spread(3, 5) == (1, 1, 1, 0, 0)
+    assert sum(evenly_spread(7919, 30)) == 7919
+
+
+def planned(groups=SIX, num_rounds=10, **training):
+    settings = {"batch_rate": 0.05, "clipping_norm": 1.0, "schedule": (4,) * num_rounds} | training
+    return record_plan(groups=groups, num_rounds=num_rounds, training=RecordTraining(**settings))
+
+
+def test_own_rates_share_one_noise_and_spend_every_budget():
+    plan = planned()
+    assert {group.records.noise_multiplier for group in plan.groups} == {
+        plan.groups[0].records.noise_multiplier
+    }
+    rates = [group.records.batch_rates[0] for group in plan.groups]
+    assert rates == sorted(rates)
+    assert np.mean(rates) == pytest.approx(0.05, rel=1e-6)
+    for group, rate in zip(plan.groups, rates, strict=True):
+        spent = independent_epsilon(rate, group.records.noise_multiplier, 40)
+        assert group.epsilon * 0.985 < spent <= group.epsilon * 1.001
+    assert plan.unit == "record"
+    assert plan.charges(0) == (
+        Charge(
+            event=DPSGDSteps(
+                batch_rate=rates[0],
+                noise_multiplier=plan.groups[0].records.noise_multiplier,
+                num_steps=4,
+            ),
+            count=10,
+            unit="record",
+        ),
+    )
+
+
+def test_own_norms_share_one_standard_deviation():
+    plan = planned(heterogeneous="scale")
+    deviations = [group.records.noise_multiplier * group.records.clipping_norm for group in plan.groups]
+    assert deviations == pytest.approx([deviations[0]] * 3)
+    assert np.mean([group.records.clipping_norm for group in plan.groups]) == pytest.approx(1.0)
+    for group in plan.groups:
+        assert independent_epsilon(0.05, group.records.noise_multiplier, 40) <= group.epsilon * 1.001
+
+
+def test_own_steps_end_when_the_budget_is_spent():
+    plan = planned(heterogeneous="steps", noise_multiplier=1.2)
+    known = {"delta": DELTA, "batch_rate": 0.05, "noise_multiplier": 1.2}
+    for index, group in enumerate(plan.groups):
+        allowed = steps_allowed(PLD, epsilon=group.epsilon, **known)
+        steps = [group.stretch(index).record_steps for index in range(10)]
+        assert sum(steps) == min(allowed, 40)
+        assert group.records.steps_allowed == allowed
+        assert plan.epsilon_after(index, 10) <= group.epsilon
+        beyond = steps_epsilon(PLD, batch_rate=0.05, noise_multiplier=1.2, num_steps=allowed + 1, delta=DELTA)
+        assert beyond > group.epsilon
+
+
+def test_records_of_one_client_have_budgets_of_their_own():
+    plan = record_plan(
+        groups=(Group(0.5, range(6)),),
+        num_rounds=10,
+        training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(4,) * 10),
+        record_budgets=[(0.5, 0.7), (1.0, 0.2), (5.0, 0.1)],
+    )
+    (group,) = plan.groups
+    assert [each.share for each in group.records.groups] == [0.7, 0.2, 0.1]
+    assert group.records.mean_rate == pytest.approx(0.05, rel=1e-6)
+    for each in group.records.groups:
+        spent = independent_epsilon(each.batch_rate, group.records.noise_multiplier, 40)
+        assert each.epsilon * 0.985 < spent <= each.epsilon * 1.001
+    json.dumps(plan.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("training", "reason"),
+    [
+        ({"heterogeneous": "scale", "noise_multiplier": 2.0}, "leaves heterogeneous=scale nothing to choose"),
+        ({"heterogeneous": "steps", "noise_multiplier": 0.3}, "epsilon 1 admits 0 steps"),
+        ({"schedule": (0,) * 10}, "the schedule has no step"),
+        ({"schedule": (4,) * 9}, "the schedule has 9 rounds"),
+        ({"batch_rate": 1.5}, "batch_rate is 1.5"),
+        ({"work": "update"}, "work is 'update'"),
+    ],
+)
+def test_what_has_no_plan_is_refused(training, reason):
+    with pytest.raises(PrivacyError, match=reason):
+        planned(**training)
+
+
+def test_theorem1_is_not_about_records():
+    training = RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(4,) * 10)
+    with pytest.raises(PrivacyError, match="theorem1 is about sums"):
+        record_plan(groups=SIX, num_rounds=10, training=training, accountant="theorem1")
+
+
+ONE = record_plan(
+    groups=(Group(2.0, range(6)),),
+    num_rounds=3,
+    training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(4, 4, 2)),
+)
+SUMMED = record_plan(
+    groups=(Group(2.0, range(6)),),
+    num_rounds=3,
+    training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(1, 1, 1), work="gradient_sum"),
+    most_records=100,
+)
+
+
+def steps_of(plan, **changes):
+    records = plan.groups[0].records
+    own = RecordSteps(
+        num_steps=plan.groups[0].stretch(0).record_steps,
+        batch_rates=records.batch_rates,
+        clipping_norm=1.0,
+        noise_multiplier=records.noise_multiplier if plan is ONE else 0.0,
+    )
+    return replace(own, **changes)
+
+
+def asked(plan, clients=range(6), **changes):
+    """A request as the plan has it, with some changes."""
+    summed = plan is SUMMED
+    bound = plan.groups[0].clipping_norm
+    values = {
+        "name": "all",
+        "clients": np.asarray(list(clients)),
+        "clipping_norm": bound,
+        "noise_multiplier": plan.groups[0].noise_stddev / bound if summed else 0.0,
+        "noise_at": NoiseAt.CLIENT if summed else NoiseAt.NOWHERE,
+        "work": plan.works[0],
+        "unit": "record",
+        "records": [steps_of(plan)] * len(clients),
+    }
+    return Release(**(values | changes))
+
+
+def opened(plan, cohort=range(6)):
+    ledger = Ledger(plan)
+    ledger.open_round(0, [np.asarray(list(cohort))])
+    return ledger
+
+
+@pytest.mark.parametrize("plan", [ONE, SUMMED], ids=["dp_sgd", "gradient_sum"])
+def test_what_the_plan_says_is_charged_once(plan):
+    ledger = opened(plan)
+    (charged,) = ledger.charge(0, [asked(plan)])
+    assert charged.take().unit == "record"
+    with pytest.raises(PrivacyError, match="in 1 sums of this round already"):
+        ledger.charge(0, [asked(plan, name="again")])
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes", "reason"),
+    [
+        (ONE, {"records": [steps_of(ONE, num_steps=5)] * 6}, "asked for 5 steps, above the plan's 4"),
+        (ONE, {"records": [steps_of(ONE, batch_rates=(0.06,))] * 6}, "asked for batch rates"),
+        (ONE, {"records": [steps_of(ONE, batch_rates=(0.05, 0.05))] * 6}, "asked for batch rates"),
+        (ONE, {"records": [steps_of(ONE, noise_multiplier=0.1)] * 6}, "noise multiplier 0.1 on the records"),
+        (ONE, {"records": None}, "does not say what steps"),
+        (ONE, {"unit": "client"}, "the plan protects a record, not a client"),
+        (ONE, {"work": "update"}, "the plan charges dp_sgd, not update"),
+        (SUMMED, {"noise_multiplier": 0.0}, "noise multiplier 0 on the records"),
+        (SUMMED, {"noise_at": NoiseAt.NOWHERE}, "noise is added nowhere"),
+        (SUMMED, {"records": [steps_of(SUMMED, clipping_norm=2.0)] * 6}, "noise multiplier .* is below"),
+    ],
+)
+def test_a_request_beyond_the_plan_is_refused(plan, changes, reason):
+    ledger = opened(plan)
+    with pytest.raises(PrivacyError, match=reason):
+        ledger.charge(0, [asked(plan, **changes)])
+
+
+def test_a_client_stops_when_its_rounds_are_spent():
+    plan = record_plan(
+        groups=(Group(2.0, range(40)),),
+        num_rounds=12,
+        training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(4,) * 7, whole_rounds=True),
+        sampling_rate=0.25,
+    )
+    assert plan.groups[0].records.most_rounds == 7
+    ledger = Ledger(plan)
+    everybody = np.arange(40)
+    for index in range(7):
+        ledger.open_round(index, ledger.with_steps_left([everybody], index))
+    assert ledger.spent()[0] == plan.groups[0].epsilon_accounted
+    with pytest.raises(PrivacyError, match="client 0 has no step left"):
+        ledger.open_round(7, [everybody])
+    (nobody,) = ledger.with_steps_left([everybody], 7)
+    assert len(nobody) == 0
+    ledger.open_round(7, [nobody])
+    assert ledger.spent()[0] == plan.groups[0].epsilon_accounted
+    restored = Ledger.from_dict(plan, json.loads(json.dumps(ledger.to_dict())))
+    assert restored.participations(3) == 7
