@@ -5,7 +5,8 @@ experiment says which configurations to compare (data sets by rows by columns), 
 what the paper printed there.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -20,9 +21,10 @@ from gdpfed.errors import ConfigError
 
 EXPERIMENT_DIRECTORY = Path(__file__).resolve().parent / "experiment"
 METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
-# Trained: final accuracy, or accuracy over the rounds. Planned only: noise and Lambda, or sampling rates.
+# Trained: final accuracy, or accuracy over the rounds. Planned only: noise and Lambda, sampling rates, or the
+# noise of steps on records.
 TRAINED = ("accuracy", "convergence")
-PLANNED = ("noise", "rates")
+PLANNED = ("noise", "rates", "steps")
 
 
 @dataclass
@@ -78,6 +80,7 @@ class Experiment:
         methods: rows by their names in ``rows/methods.yaml``; another name is that method as it comes.
         rows, columns: more choices by name; without columns the data sets are the columns.
         overrides: settings of all of them.
+        best_of_columns: whether a last column has every row's best accuracy.
         published: what the paper printed.
     """
 
@@ -92,12 +95,28 @@ class Experiment:
     rows: dict[str, Choice] = field(default_factory=dict)
     columns: dict[str, Choice] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
+    best_of_columns: bool = False
     published: Published = field(default_factory=Published)
 
     @property
     def trained(self) -> bool:
         """Whether its cells are trainings, and not plans alone."""
         return self.quantity in TRAINED
+
+    def with_rows(self, names: Sequence[str]) -> "Experiment":
+        """The experiment with the rows of these names alone; a name may be the beginning of several.
+
+        Raises:
+            ConfigError: no row of that name.
+        """
+        kept: dict[str, Choice] = {}
+        for name in names:
+            meant = [row for row in self.rows if row == name] or [
+                row for row in self.rows if row.startswith(name)
+            ]
+            require(bool(meant), f"{self.name} has no row '{name}': it has {', '.join(self.rows)}")
+            kept |= {row: self.rows[row] for row in meant}
+        return replace(self, rows=kept) if kept else self
 
     def validate(self) -> None:
         """Check what the types cannot say.

@@ -20,7 +20,7 @@ FIRST_SEEN = "first_seen"
 """secagg.identities where clients believe the first roster that they are sent."""
 NOISES = ("gaussian", "discrete_gaussian")
 DEVICES = ("auto", "cpu", "cuda")
-PARTITIONS = ("iid", "dirichlet", "natural")
+PARTITIONS = ("iid", "labels", "dirichlet", "natural")
 ENGINES = ("auto", "batched", "sequential")
 PRECISIONS = ("float32", "tf32", "bf16")
 SAMPLING_RATE_CHOICES = ("auto", "paper")

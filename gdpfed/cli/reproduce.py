@@ -22,6 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "dataset.model=cnn2, for every cell")
     parser.add_argument("--list", action="store_true", help="list tables and figures, and end")
     parser.add_argument("--datasets", default="", metavar="A,B", help="in place of the experiment's own")
+    parser.add_argument("--rows", "--rules", default="", metavar="A,B", help="in place of all rows")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs a cell (default 3)")
     parser.add_argument("--rounds", type=int, metavar="N", help="in place of every data set's own")
     parser.add_argument(
@@ -61,7 +62,9 @@ def _execute(options: argparse.Namespace) -> int:
         client_factor=options.scale,
     )
     request = Reproduction(
-        experiment=load_experiment(options.experiment),
+        experiment=load_experiment(options.experiment).with_rows(
+            tuple(filter(None, options.rows.split(",")))
+        ),
         setting=setting,
         num_seeds=options.seeds,
         output=options.output.absolute(),

@@ -75,7 +75,17 @@ def _table(
             headings.append("paper (%)")
             for row, figure in zip(rows, published, strict=True):
                 row.append(ABSENT if figure is None else f"{figure:.2f}")
+    if experiment.best_of_columns:
+        headings.append("best")
+        for row, name in zip(rows, experiment.rows, strict=True):
+            row.append(_best([by_place[dataset, name, column] for dataset, column in columns]))
     return Table(title, headings, rows, _note(outcomes, footnotes))
+
+
+def _best(outcomes: Sequence[Outcome]) -> str:
+    """The largest mean of a row: chosen by looking at test accuracies, so it flatters every row alike."""
+    spreads = [outcome.line.final_accuracy for outcome in outcomes if outcome.line is not None]
+    return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
 
 
 def _cell(outcome: Outcome, footnotes: Footnotes) -> str:

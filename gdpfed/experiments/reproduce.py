@@ -29,9 +29,10 @@ from gdpfed.experiments.presentation import (
 from gdpfed.experiments.progress import ExperimentProgress
 from gdpfed.experiments.rates import present_rates
 from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
+from gdpfed.experiments.steps import present_steps
 from gdpfed.experiments.training import SIMULATION, Trainer, choose_num_jobs, train_missing
 
-PLANNED = {"noise": present_noise, "rates": present_rates}
+PLANNED = {"noise": present_noise, "rates": present_rates, "steps": present_steps}
 PICTURES = {"accuracy": accuracy_picture, "convergence": convergence_picture}
 
 

@@ -137,7 +137,11 @@ class RecordMethod(Method):
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum over all clients that have steps left."""
-        asked = [index for index, cohort in enumerate(cohorts) if len(cohort)]
+        asked = [
+            index
+            for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
+            if len(cohort) and group.stretch(round_index).record_steps
+        ]
         if not asked:
             return []
         clients = np.concatenate([cohorts[index] for index in asked])

@@ -9,6 +9,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset
 from gdpfed.learning.partition.dirichlet import dirichlet_indices
 from gdpfed.learning.partition.iid import iid_indices
+from gdpfed.learning.partition.labels import label_indices
 from gdpfed.learning.partition.natural import natural_indices
 
 
@@ -17,7 +18,7 @@ class Partition:
     """The way in which the training split is shared out.
 
     Attributes:
-        name: iid, dirichlet or natural.
+        name: iid, labels, dirichlet or natural.
         dirichlet_alpha: concentration, for dirichlet: the smaller, the fewer classes a client has.
     """
 
@@ -28,7 +29,7 @@ class Partition:
 
     def largest(self, data: Dataset) -> int:
         """How many examples a client may hold at most; under dirichlet it is all of them."""
-        if self.name == "iid":
+        if self.name in ("iid", "labels"):
             return -(-len(data.train) // self.num_clients)
         if self.name == "natural" and data.owners is not None:
             return int(np.bincount(data.owners).max())
@@ -44,11 +45,13 @@ class Partition:
             raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
         if self.name == "iid":
             return iid_indices(len(data.train), self.num_clients, client_id, self.seed)
+        if self.name == "labels":
+            return label_indices(data, self.num_clients, client_id, self.seed)
         if self.name == "natural":
             return natural_indices(data, self.num_clients, client_id)
         if self.name == "dirichlet" and self.dirichlet_alpha is not None:
             return dirichlet_indices(data, self.num_clients, client_id, self.seed, self.dirichlet_alpha)
         raise LearningError(
             f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is none of "
-            "iid, natural, or dirichlet with an alpha"
+            "iid, labels, natural, or dirichlet with an alpha"
         )

@@ -120,7 +120,7 @@ def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_ste
     of learning: it falls in T to a floor, beyond which steps cost time and drift only. The knee is the least
     T with sigma^2 / T at most 1.1 times its value at `most_local_steps`.
     """
-    grid = _grid(most_local_steps)
+    grid = step_grid(most_local_steps)
 
     def noise_per_step(tau: int) -> float:
         return noise_of(num_rounds * tau) ** 2 / (num_rounds * tau)
@@ -129,7 +129,7 @@ def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_ste
     return next(tau for tau in grid if noise_per_step(tau) <= KNEE * floor)
 
 
-def _grid(largest: int) -> Sequence[int]:
+def step_grid(largest: int) -> Sequence[int]:
     """1, 2, 5, 10, ... below `largest`, and itself."""
     steps, power = [], 1
     while power < largest:
