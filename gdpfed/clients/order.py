@@ -13,13 +13,16 @@ from gdpfed.errors import InputError
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
+from gdpfed.record_steps import RecordSteps
 from secagg import SumParameters
 
-Scalar = str | int | float
+Scalar = str | int | float | list[float]
 
 PART_FIELDS = ("clipping_norm", "weight")
 RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
 ROUND_FIELDS = ("round_index", "device", "noise", "work", *PART_FIELDS, *RANGE_FIELDS)
+RECORD_FIELDS = {f"record_{field.name}": field.name for field in fields(RecordSteps)}
+"""What the fields of `RecordSteps` are called among an order's values, where it has some."""
 
 LARGEST_RATIO = 10.0
 """Between the largest and the smallest bound, or weight, of the members of a sum.
@@ -36,15 +39,17 @@ class OrderError(InputError):
 
 @dataclass(frozen=True)
 class ClientPart:
-    """One client's part of a sum: the bound on its contribution, and its weight.
+    """One client's part of a sum: the bound on its contribution, its weight, its steps on records.
 
     Attributes:
         clipping_norm: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
         weight: w_i.
+        records: what it is told of DP-SGD on its records; None where a client is the unit.
     """
 
     clipping_norm: float = inf
     weight: float = 1.0
+    records: RecordSteps | None = None
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,13 @@ class TrainingOrder:
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
         noise: the law of the noise that the client adds, gaussian or discrete_gaussian.
-        work: what the client computes: ``update``, its model's change by local training.
+        work: what the client computes: ``update``, its model's change by local training; ``dp_sgd``, the
+            same by noised steps on its records; ``gradient_sum``, a batch's clipped gradients.
         clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite where it is the sum's.
         weight: w_i, of what the client computes; clipping comes after it.
         smallest_norm: no client of the sum has a smaller bound; infinite where all have the sum's.
         smallest_weight, largest_weight: the same of the weights.
+        records: this client's steps on its records, where a record is the unit.
     """
 
     task: Task
@@ -72,20 +79,30 @@ class TrainingOrder:
     smallest_norm: float = inf
     smallest_weight: float = 1.0
     largest_weight: float = 1.0
+    records: RecordSteps | None = None
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; the task, which is nested, travels as JSON."""
-        flat = {"task": self.task.to_json()} | asdict(self.training)
-        return flat | {name: getattr(self, name) for name in ROUND_FIELDS}
+        flat: dict[str, Scalar] = {"task": self.task.to_json()} | asdict(self.training)
+        flat |= {name: getattr(self, name) for name in ROUND_FIELDS}
+        if self.records is not None:
+            flat |= {key: getattr(self.records, name) for key, name in RECORD_FIELDS.items()}
+            flat["record_batch_rates"] = list(self.records.batch_rates)
+        return flat
 
     def for_part(self, part: ClientPart) -> Self:
         """The same order for a client with this part of the sum."""
-        return replace(self, clipping_norm=part.clipping_norm, weight=part.weight)
+        return replace(self, clipping_norm=part.clipping_norm, weight=part.weight, records=part.records)
+
+    @property
+    def private_by_itself(self) -> bool:
+        """Whether what the client sends is noised before it is weighed: nothing else has to hide it."""
+        return self.work == "dp_sgd" and self.records is not None and self.records.noise_multiplier > 0
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
         """A hash of this order and the model: the same for clients that are to train the same.
 
-        A client's own bound and weight are left out, as those of one sum may differ; the ranges that
+        A client's own bound, weight and steps are left out, as those of one sum may differ; the ranges that
         everybody's are in are hashed. So a client that finds its own in them knows that the others count
         for as much as the ranges say (`check_part`), and does not learn which of them has which.
         """
@@ -94,6 +111,8 @@ class TrainingOrder:
 
     def check_part(self, parameters: SumParameters) -> None:
         """Refuse a sum in which this client's contribution could stand out from the others'.
+
+        Where a contribution is private by itself, weights may be as far apart as they like.
 
         Raises:
             OrderError: own bound or weight outside the ranges of the sum, or ranges wider than
@@ -112,7 +131,8 @@ class TrainingOrder:
                 raise OrderError(
                     f"{name} {value:.6g} is not in the range of the sum, {low:.6g} to {high:.6g}"
                 )
-            if not 0 < high <= low * ratio * (1 + ROUNDING):
+            most = inf if name == "weight" and self.private_by_itself else ratio
+            if not 0 < high <= low * most * (1 + ROUNDING):
                 raise OrderError(
                     f"{name}s from {low:.6g} to {high:.6g} in one sum: the largest may be {ratio:g} times "
                     "the smallest, or one client's update would stand out"
@@ -125,9 +145,13 @@ class TrainingOrder:
         Raises:
             KeyError, ValueError, TypeError: a value is missing or of another form.
         """
+        records = None
+        if RECORD_FIELDS.keys() & scalars.keys():
+            records = RecordSteps(**{name: scalars[key] for key, name in RECORD_FIELDS.items()})
         training = {field.name: scalars[field.name] for field in fields(LocalTraining)}
         return cls(
             task=Task.from_json(scalars["task"]),
             training=LocalTraining(**training),
             **{name: scalars[name] for name in ROUND_FIELDS},
+            records=records,
         )

@@ -10,6 +10,14 @@ import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.record_work import (
+    RECORD_WORKS,
+    BitsOf,
+    gradients_of,
+    holder_of,
+    record_updates,
+    secret_bits,
+)
 from gdpfed.learning.datasets import Split
 from gdpfed.learning.datasets.own import own_split
 from gdpfed.learning.local_update import clip, local_update
@@ -23,11 +31,12 @@ def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator
     return np.random.default_rng([order.task.seed, client_id, order.round_index])
 
 
-WORKS = {"update": local_update}
+WORKS = ("update", *RECORD_WORKS)
 """What clients compute for a sum, by the name that an order gives it."""
 
 # Where a process outlives a message, as in simulation, the architecture is built once.
 _model = lru_cache(maxsize=1)(Task.build_model)
+_gradients = lru_cache(maxsize=1)(gradients_of)
 
 
 def update_steps(
@@ -36,31 +45,60 @@ def update_steps(
     encoding: Encoding,
     client_id: int,
     own_data: Path | None = None,
+    *,
+    bits: BitsOf = secret_bits,
 ) -> npt.NDArray[np.int64]:
-    """One client's contribution in integer steps, shape (d,), without noise: clip(w_i Delta_i, w_i C_i).
+    """One client's contribution in integer steps, shape (d,): clip(w_i Delta_i, w_i C_i).
 
     It is clipped to ``clip_bound``, a hair below w_i C_i, so that after rounding to the grid its L2 norm is
-    at most w_i C_i: the order's clipping norm, which may not be above the sum's.
+    at most w_i C_i: the order's clipping norm, which may not be above the sum's. The noise of the sum is not
+    in it; that of ``dp_sgd``, which noises its steps, is.
 
-    ``own_data`` is the file with this client's own examples; without one its part of the data set.
+    Args:
+        order: what to compute, for this client.
+        theta: the model to start from, shape (d,).
+        encoding: of the sum.
+        client_id: whose contribution it is.
+        own_data: the file with this client's own examples; without one its part of the data set.
+        bits: the source of batches and noise of works on records.
 
     Raises:
         EncodingError: a clipping norm that is none of this sum's; it tells nothing of the data.
-        OrderError: a work that there is not, or a weight that is none.
+        OrderError: a work that there is not, numbers that do not go with it, or a weight that is none.
+        LearningError: a model that couples records in a work on records.
     """
     if order.work not in WORKS:
         raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
     if not 0.0 < order.weight < inf:
         raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
-    update = WORKS[order.work](
-        _model(order.task),
-        theta,
-        _examples(order.task, client_id, own_data),
-        order.training,
-        rng=batch_generator(order, client_id),
-        device=choose_device(order.device),
-    )
+    data, device = _examples(order.task, client_id, own_data), choose_device(order.device)
+    if order.work in RECORD_WORKS:
+        update = _on_records(order, theta, encoding, client_id, data, device, bits)
+    else:
+        generator = batch_generator(order, client_id)
+        update = local_update(_model(order.task), theta, data, order.training, rng=generator, device=device)
     return contribution_steps(order, update, encoding)
+
+
+def _on_records(
+    order: TrainingOrder,
+    theta: npt.NDArray[np.float32],
+    encoding: Encoding,
+    client_id: int,
+    data: Split,
+    device: torch.device,
+    bits: BitsOf,
+) -> torch.Tensor:
+    """What the client computes from its records, before it is weighed, shape (d,), float64."""
+    holder = holder_of(order, client_id, np.arange(len(data)), lambda: data, bits)
+
+    def take(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        batch = data.take(places.reshape(-1))
+        x, y = (torch.from_numpy(each).to(device) for each in (batch.x, batch.y))
+        return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape, *y.shape[1:])
+
+    gradients = _gradients(order.task, device)
+    return record_updates([order], theta, gradients, [holder], take, encoding.grid)[0]
 
 
 def contribution_steps(

@@ -22,6 +22,7 @@ class Task:
 
     Attributes:
         form: what its examples look like; None where the data set has to be asked.
+        record_shares: of the groups of records, where the data does not say the group of a record.
     """
 
     source: DataSource
@@ -32,6 +33,7 @@ class Task:
     dirichlet_alpha: float | None = None
     model_options: Options = ()
     form: ExampleForm | None = None
+    record_shares: tuple[float, ...] = ()
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the task of again."""
@@ -50,7 +52,8 @@ class Task:
         form = settings.pop("form")
         if form is not None:
             form = ExampleForm(**form | {"input_shape": tuple(form["input_shape"])})
-        return cls(source=source, model_options=options, form=form, **settings)
+        shares = tuple(map(float, settings.pop("record_shares", ())))
+        return cls(source=source, model_options=options, form=form, record_shares=shares, **settings)
 
     def described(self) -> Self:
         """The same task with the form of its examples, for those who have no part of the data set."""

@@ -1,13 +1,17 @@
 """Many clients at once on one device: trained, clipped, rounded and summed in chunks."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 
 import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.record_work import RECORD_WORKS, BitsOf, secret_bits
+from gdpfed.clients.update import WORKS
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_encoding import contributions_steps
+from gdpfed.simulation.batched_records import BatchedRecords
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum
@@ -25,6 +29,7 @@ class BatchedEngine(Engine):
         device: where to train.
         precision: of the products in local training.
         chunk_clients: how many clients at once; None for as many as suit the device.
+        bits: the source of every client's secret bits, for works on records.
     """
 
     def __init__(
@@ -34,11 +39,23 @@ class BatchedEngine(Engine):
         *,
         precision: str = "float32",
         chunk_clients: int | None = None,
+        bits: BitsOf = secret_bits,
     ) -> None:
         self.device = device
         self._training = BatchedTraining(task.build_model(), device, precision)
         self._examples = DeviceExamples(task, device)
         self._chunk_clients = chunk_clients
+        self._at_once: dict[str, int] = {}
+        self._make_records = partial(BatchedRecords, task, device, bits)
+
+    @cached_property
+    def _records(self) -> BatchedRecords:
+        if self._training.precision != "float32":
+            raise OrderError(
+                f"simulation.precision={self._training.precision} is for runs that protect clients: leave "
+                "it out, since gradients of records are computed in float32"
+            )
+        return self._make_records()
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
@@ -57,17 +74,18 @@ class BatchedEngine(Engine):
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
         """Client ids and their updates on the device; a chunk that memory cannot hold is halved."""
-        if self._chunk_clients is None:
-            self._chunk_clients = clients_at_once(self._training, theta, order, self._examples)
+        at_once = self._at_once
+        if order.work not in at_once:
+            at_once[order.work] = self._chunk_clients or self._clients_at_once(order, theta)
         begin = 0
         while begin < len(cohort.clients):
-            clients = cohort.clients[begin : begin + self._chunk_clients]
+            clients = cohort.clients[begin : begin + at_once[order.work]]
             try:
                 chunk = self._chunk(order, theta, clients, cohort)
             except torch.cuda.OutOfMemoryError:
                 if len(clients) == 1:
                     raise
-                self._chunk_clients = len(clients) // 2
+                at_once[order.work] = len(clients) // 2
                 continue
             begin += len(clients)
             yield chunk
@@ -75,8 +93,16 @@ class BatchedEngine(Engine):
     def _chunk(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> tuple[Sequence[int], torch.Tensor]:
-        if order.work != "update":
-            raise OrderError(f"the order's work is {order.work!r}; the batched engine computes update")
-        batches = Batches.draw(order, clients)
-        updates = self._training.updates(theta, order.training, self._examples, batches)
+        if order.work in RECORD_WORKS:
+            updates = self._records.updates(order, theta, clients, cohort, self._examples)
+        elif order.work == "update":
+            batches = Batches.draw(order, clients)
+            updates = self._training.updates(theta, order.training, self._examples, batches)
+        else:
+            raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
         return clients, contributions_steps(updates, cohort, clients)
+
+    def _clients_at_once(self, order: TrainingOrder, theta: Theta) -> int:
+        if order.work in RECORD_WORKS:
+            return self._records.clients_at_once(len(theta))
+        return clients_at_once(self._training, theta, order, self._examples)

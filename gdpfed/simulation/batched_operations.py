@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from gdpfed.simulation.unfolded_convolution import Pair, unfolded_conv2d
+from gdpfed.learning.unfolded_convolution import Pair, unfolded_conv2d
 
 
 class BatchedOperations(TorchFunctionMode):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
+from gdpfed.learning.unfolded_convolution import unfolded_conv2d
 from gdpfed.simulation.batched_operations import BatchedOperations
-from gdpfed.simulation.unfolded_convolution import unfolded_conv2d
 
 SHAPES = [
     # channels in, out, kernel, stride, padding, size of the picture

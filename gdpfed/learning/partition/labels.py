@@ -1,4 +1,4 @@
-"""An even split in the order of the labels: each client has one label, or two where its run ends in another."""
+"""An even split in the order of the labels: a client has one label, or two where its run ends in another."""
 
 from functools import lru_cache
 

@@ -2,8 +2,9 @@
 
 vmap makes one grouped convolution of the convolutions of many clients, each with weights of its own;
 libraries are slow at those, above all backwards. Here every patch of the picture becomes a row of a
-matrix, and the convolution its product with the weights. Pictures lie in memory with their channels last,
-so that a patch is copied in runs and pooling works on whole vectors.
+matrix, and the convolution its product with the weights; the gradient of a
+single record is one, too. Pictures lie in memory with their channels last, so that a patch is copied in runs
+and pooling works on whole vectors.
 """
 
 from typing import Any
@@ -30,17 +31,23 @@ def unfolded_conv2d(
     Returns:
         (N, O, H', W'), with the channels last in memory.
     """
-    pictures = input.permute(0, 2, 3, 1)
-    rows, columns = _pair(padding)
-    if rows or columns:
-        pictures = functional.pad(pictures, (0, 0, columns, columns, rows, rows))
     outputs, _, height, width = weight.shape
-    patches: torch.Tensor = Patches.apply(pictures.contiguous(), (height, width), _pair(stride))
+    patches = patches_of(input, (height, width), stride, padding)
     matrix = weight.permute(2, 3, 1, 0).reshape(-1, outputs)
     products = patches.flatten(0, 2) @ matrix
     if bias is not None:
         products = products + bias
     return products.view(*patches.shape[:3], outputs).permute(0, 3, 1, 2)
+
+
+def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
+    """(N, C, H, W), in any memory layout, to (N, H', W', kernel height * kernel width * C)."""
+    pictures = input.permute(0, 2, 3, 1)
+    rows, columns = _pair(padding)
+    if rows or columns:
+        pictures = functional.pad(pictures, (0, 0, columns, columns, rows, rows))
+    patches: torch.Tensor = Patches.apply(pictures.contiguous(), kernel, _pair(stride))
+    return patches
 
 
 class Patches(torch.autograd.Function):

@@ -1,0 +1,168 @@
+"""The works on records: DP-SGD steps on the client, or the clipped gradients of one batch for a sum.
+
+The code is that of one client on its node and of many clients in a simulation.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from math import sqrt
+
+import numpy as np
+import torch
+
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.learning.datasets import Split
+from gdpfed.learning.datasets.own import ExampleForm
+from gdpfed.learning.losses import LOSSES, Loss
+from gdpfed.learning.record_batches import PoissonBatches, RandomBytes
+from gdpfed.learning.record_coupling import refuse_coupled_records
+from gdpfed.learning.record_gradients import RecordGradients, record_gradients
+from gdpfed.learning.record_groups import record_groups
+from gdpfed.learning.record_training import Positions, RecordHolder, Take, exact_sums, noised_updates
+from gdpfed.learning.task import Task
+from gdpfed.record_steps import RecordSteps
+from secagg import keystream
+
+RECORD_WORKS = ("dp_sgd", "gradient_sum")
+BitsOf = Callable[[int], RandomBytes]
+"""A secret source of bits for each client, by its id."""
+
+# A tenth of C at most may go into rounding, or clipping would be to much less than was asked for.
+MOST_ROUNDING = 0.1
+# Of the sum's grid: finer than it, so that rounding one record's gradient moves it by next to nothing.
+UNITS_A_GRID_STEP = 256
+_TRIED_RECORDS = 4
+
+
+def secret_bits(client_id: int) -> RandomBytes:
+    """A keystream under a fresh key of the operating system, whichever client it is for."""
+    del client_id
+    return keystream(os.urandom(32))
+
+
+def gradients_of(task: Task, device: torch.device) -> RecordGradients:
+    """Per-record gradients of a task's model and loss, tried on drawn records, which are nobody's.
+
+    Raises:
+        LearningError: the model or the loss couples the records of a batch.
+    """
+    model, loss = task.build_model(), loss_of(task)
+    form = task.form or ExampleForm.of(task.load())
+    generator, shape = torch.Generator().manual_seed(0), (_TRIED_RECORDS, *form.input_shape)
+    if np.dtype(form.input_dtype).kind == "f":
+        x = torch.randn(shape, generator=generator)
+    else:
+        x = torch.randint(form.num_classes, shape, generator=generator)
+    with torch.no_grad():
+        outputs = model(x)
+    y = torch.randint(form.num_classes, outputs.shape[:-1], generator=generator)
+    refuse_coupled_records(model, loss, x, y)
+    return record_gradients(model, loss, x[1:], y[1:], device=device)
+
+
+def loss_of(task: Task) -> Loss:
+    """The loss that a task's model is trained on."""
+    return LOSSES.get(getattr(task, "loss", "cross_entropy"))
+
+
+def holder_of(
+    order: TrainingOrder, client_id: int, records: Positions, load: Callable[[], Split], bits: BitsOf
+) -> RecordHolder:
+    """A client as it takes part in an order's work.
+
+    Args:
+        order: the client's own.
+        client_id: its number.
+        records: where its records lie among the examples that its batches are taken from.
+        load: loads them; called where they are of several groups.
+        bits: the source of its secret bits.
+
+    Raises:
+        LearningError: a record of a group without a rate, or no shares to form groups by.
+    """
+    steps, task = checked_steps(order), order.task
+    if (num_groups := len(steps.batch_rates)) == 1:
+        groups = np.zeros(len(records), dtype=np.int64)
+    else:
+        groups = record_groups(load(), num_groups, task.record_shares, task.seed, client_id)
+    return RecordHolder(records, steps, PoissonBatches(steps.batch_rates, groups), bits(client_id))
+
+
+def checked_steps(order: TrainingOrder) -> RecordSteps:
+    """What an order says of its steps on records.
+
+    Raises:
+        OrderError: nothing, or numbers that are not for its work.
+    """
+    steps = order.records
+    if steps is None:
+        raise OrderError(f"the order's work is {order.work} and it does not say which steps on records")
+    if order.work == "dp_sgd" and steps.noise_multiplier == 0:
+        raise OrderError(
+            "the order's work is dp_sgd with a record noise_multiplier of 0: use a positive one, or without "
+            "privacy the work update"
+        )
+    if order.work == "gradient_sum" and (steps.noise_multiplier != 0 or steps.num_steps != 1):
+        raise OrderError(
+            f"the order's work is gradient_sum with {steps.num_steps} steps on records and noise_multiplier "
+            f"{steps.noise_multiplier}: it takes one step without noise, which the sum of all clients carries"
+        )
+    return steps
+
+
+def record_updates(
+    orders: Sequence[TrainingOrder],
+    theta: np.ndarray[tuple[int], np.dtype[np.float32]],
+    gradients: RecordGradients,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    grid: float,
+) -> torch.Tensor:
+    """What some clients compute for a sum, before it is weighed and encoded: shape (clients, d), float64.
+
+    ``dp_sgd``: theta_i - theta after noised steps. ``gradient_sum``: minus the sum of a batch's clipped
+    gradients, without noise. That sum is in integers, and encoding it cannot take it further than C from
+    the sum without one of the records (:func:`record_bound`).
+
+    Args:
+        orders: each client's own, all of one work.
+        theta: what they start from.
+        gradients: of the model.
+        holders: the clients, in the order of their orders.
+        take: gives the records at some positions.
+        grid: the value of one integer step of the sum's encoding.
+
+    Raises:
+        OrderError: the grid is too coarse for C.
+    """
+    first = orders[0]
+    if first.work == "dp_sgd":
+        return noised_updates(gradients, theta, first.training, holders, take)
+    bounds = [record_bound(order, len(theta), grid) for order in orders]
+    unit = grid / UNITS_A_GRID_STEP
+    sums = exact_sums(gradients, theta, holders, take, bounds=bounds, unit=unit)
+    return torch.from_numpy(-sums * unit).to(gradients.device)
+
+
+def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
+    """The norm that a record's gradient is clipped to for ``gradient_sum``: C - grid sqrt(d) / w.
+
+    Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
+    Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,
+    are projections onto convex sets, which bring no two points further apart. Rounding to the grid moves
+    each of the two by half a step in a coordinate, together by grid sqrt(d) in norm. So what is encoded
+    differs by w C at most. What has been clipped to `Encoding.clip_bound` cannot round to a norm
+    above that of the encoding, so no sum is replaced by zeros. float64 is off by less than the 2**-30 of C
+    that `exact_sums` leaves, as long as the ball is no more than 2**20 times as large as C.
+
+    Raises:
+        OrderError: rounding would take more than a tenth of C.
+    """
+    norm = checked_steps(order).clipping_norm
+    rounding = grid * sqrt(dimension) / order.weight
+    if not rounding <= MOST_ROUNDING * norm:
+        raise OrderError(
+            f"rounding {dimension} coordinates to steps of {grid:.3g} moves a sum by {rounding:.3g}, more "
+            f"than a tenth of the records' clipping norm {norm:.6g}: use less noise, or more contributors"
+        )
+    return norm - rounding

@@ -1,0 +1,183 @@
+"""DP-SGD on the records of one client, or of several clients side by side.
+
+One step of a client, from its model theta, over a batch that draws each own record with its rate q
+(Abadi et al., arXiv:1607.00133, Algorithm 1)::
+
+    theta <- theta - eta ( sum_{i in batch} clip_C(g_i) + C sigma N(0, I) ) / B
+
+B is the expected size of a batch, never the size of the one that was drawn: that depends on the records. An
+empty batch is a step of noise alone. Momentum takes what has been noised, so it is post-processing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.noise import gaussian_noise
+from gdpfed.learning.record_batches import PoissonBatches, RandomBytes
+from gdpfed.learning.record_gradients import RecordGradients
+from gdpfed.record_steps import RecordSteps
+
+Positions = npt.NDArray[np.int64]
+Take = Callable[[Positions], tuple[torch.Tensor, torch.Tensor]]
+"""Inputs and targets at some positions, on the device: (clients, width) to (clients, width, ...)."""
+
+# One pass for all, unless more than this share of it would be places that no record fills.
+MOST_EMPTY = 0.5
+# Written out in float32, and in float64 with as much again in between.
+EXACT_BYTES = 4 + 2 * 8
+
+
+@dataclass(frozen=True, eq=False)
+class RecordHolder:
+    """A client that takes part in record-level training.
+
+    Attributes:
+        records: where its records lie among the examples, shape (n,).
+        steps: what it is told.
+        batches: draws from its records.
+        random_bytes: its secret source of batches and noise.
+    """
+
+    records: Positions
+    steps: RecordSteps
+    batches: PoissonBatches
+    random_bytes: RandomBytes
+
+    def draw(self) -> Positions:
+        """The next batch, as positions among the examples."""
+        return self.records[self.batches.draw(self.random_bytes)]
+
+
+def noised_updates(
+    gradients: RecordGradients,
+    theta: npt.NDArray[np.float32],
+    training: LocalTraining,
+    holders: Sequence[RecordHolder],
+    take: Take,
+) -> torch.Tensor:
+    """Delta_i = theta_i - theta of every client after its own number of steps.
+
+    A client without records sends zeros: how many it has is public where a record is protected.
+
+    Args:
+        gradients: of the model.
+        theta: what all start from, shape (d,).
+        training: the learning rate eta and the momentum.
+        holders: the clients.
+        take: gives the records at some positions.
+
+    Returns:
+        Shape (clients, d), float64, on the device of the gradients; it may hold NaN where training diverged.
+    """
+    start = torch.from_numpy(theta.copy()).to(gradients.device)
+    ours = start.repeat(len(holders), 1)
+    velocity = torch.zeros_like(ours) if training.momentum else None
+    most = max((holder.steps.num_steps for holder in holders), default=0)
+    for step in range(most):
+        now = [k for k, holder in enumerate(holders) if len(holder.records) and step < holder.steps.num_steps]
+        if not now:
+            break
+        among = slice(None) if len(now) == len(holders) else now
+        descent = _noised(gradients, ours[among], [holders[k] for k in now], take)
+        if velocity is not None:
+            descent = velocity[among].mul_(training.momentum).add_(descent)
+            velocity[among] = descent
+        ours[among] -= training.learning_rate * descent
+    return ours.double() - start.double()
+
+
+def _noised(
+    gradients: RecordGradients, thetas: torch.Tensor, holders: Sequence[RecordHolder], take: Take
+) -> torch.Tensor:
+    """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), float32."""
+    norms = [holder.steps.clipping_norm for holder in holders]
+    total = torch.zeros_like(thetas)
+    at_once = gradients.records_at_once()
+    for clients, places, present in _passes([holder.draw() for holder in holders], at_once):
+        bounds = thetas.new_tensor([norms[k] for k in clients])
+        among = slice(None) if len(clients) == len(holders) else clients
+        total[among] += gradients.clipped_sums(thetas[among], *take(places), _on(present, thetas), bounds)
+    for k, holder in enumerate(holders):
+        stddev = holder.steps.clipping_norm * holder.steps.noise_multiplier
+        noise = gaussian_noise(thetas.shape[1], stddev, holder.random_bytes, device=gradients.device)
+        total[k] = (total[k].double() + noise) / holder.batches.expected_size
+    return total
+
+
+def exact_sums(
+    gradients: RecordGradients,
+    theta: npt.NDArray[np.float32],
+    holders: Sequence[RecordHolder],
+    take: Take,
+    *,
+    bounds: Sequence[float],
+    unit: float,
+) -> npt.NDArray[np.int64]:
+    """Sums of clipped gradients over one batch of every client, in integers and so without rounding.
+
+    Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
+    no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers
+    that are truncated. Sums of integers are exact in any order, so two sums that differ by record i differ by
+    z_i and nothing else. A gradient that is not finite counts as zero.
+
+    Args:
+        gradients, theta, holders, take: as in :func:`noised_updates`.
+        bounds: every client's bound on a record's gradient.
+        unit: of the integers, in the unit of a gradient.
+
+    Returns:
+        Shape (clients, d).
+    """
+    start = torch.from_numpy(theta.copy()).to(gradients.device)
+    total = torch.zeros(len(holders), len(theta), dtype=torch.int64, device=gradients.device)
+    at_once = gradients.records_at_once(least_bytes=EXACT_BYTES * len(theta))
+    for clients, places, present in _passes([holder.draw() for holder in holders], at_once):
+        rows = gradients.rows(start.expand(len(clients), -1), *take(places)).double()
+        norms = torch.linalg.vector_norm(rows, dim=2)
+        usable = _on(present, norms) & norms.isfinite()
+        rows.masked_fill_(~usable[..., None], 0.0)
+        # Outweighs the rounding of float64 in the norm, the factor and the product.
+        most = rows.new_tensor([bounds[k] for k in clients])[:, None] * (1 - 2.0**-30)
+        factors = (most / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
+        total[clients] += rows.mul_(factors[..., None]).div_(unit).trunc_().long().sum(dim=1)
+    exact: npt.NDArray[np.int64] = total.cpu().numpy()
+    return exact
+
+
+def _passes(
+    batches: Sequence[Positions], at_once: int
+) -> Iterator[tuple[list[int], Positions, npt.NDArray[np.bool_]]]:
+    """Cut batches into passes of so many records at most: clients, positions, and where there is a record.
+
+    Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
+    with fewer has empty places.
+    """
+    sizes = np.array([len(batch) for batch in batches])
+    begin = 0
+    while left := [k for k, size in enumerate(sizes) if size > begin]:
+        rest = sizes[left] - begin
+        width = int(rest.max())
+        if rest.sum() < (1 - MOST_EMPTY) * width * len(left):
+            width = int(np.median(rest))
+        width = max(1, min(width, at_once // len(left)))
+        fewer = max(1, at_once // width)
+        for first in range(0, len(left), fewer):
+            clients = left[first : first + fewer]
+            places = np.zeros((len(clients), width), dtype=np.int64)
+            present = np.zeros((len(clients), width), dtype=bool)
+            for row, k in enumerate(clients):
+                piece = batches[k][begin : begin + width]
+                places[row, : len(piece)] = piece
+                places[row, len(piece) :] = piece[0]
+                present[row, : len(piece)] = True
+            yield clients, places, present
+        begin += width
+
+
+def _on(present: npt.NDArray[np.bool_], like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(present).to(like.device)
