@@ -237,9 +237,21 @@ class PrivacyConfig:
             "every group of records: give privacy.budgets=[...]",
         )
         require(
+            self.budgets_of == "clients" or len(self.record_shares) == len(self.budgets),
+            f"privacy.group_shares={self.group_shares} must be one share for each group of records in "
+            f"privacy.budgets={self.budgets}",
+        )
+        require(
             self.client_records is None or all(count >= 1 for count in self.client_records),
             f"privacy.client_records={self.client_records} has a client without records: leave it out",
         )
+
+    @property
+    def record_shares(self) -> tuple[float, ...]:
+        """Which share of a client's records has each budget; empty where all of them have the client's."""
+        if self.budgets_of == "clients":
+            return ()
+        return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))
 
     @property
     def planned_groups(self) -> int | None:

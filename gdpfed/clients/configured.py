@@ -24,6 +24,7 @@ def task_of(config: Config) -> Task:
         dirichlet_alpha=data.dirichlet_alpha,
         num_clients=data.num_clients,
         seed=config.run.seed,
+        record_shares=config.privacy.record_shares,
     )
 
 

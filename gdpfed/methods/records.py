@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta, configured_groups
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.events import Sampling, Unit
@@ -107,6 +106,7 @@ class RecordMethod(Method):
             record_budgets=record_budgets(config),
             sums_hidden=config.secagg.mode != "off",
             most_records=cls.most_records(config),
+            minimum_cohort=config.secagg.minimum_cohort,
         )
 
     @cached_property
@@ -196,10 +196,4 @@ def record_budgets(config: Config) -> list[tuple[float, float]] | None:
     privacy = config.privacy
     if privacy.budgets_of == "clients":
         return None
-    shares = privacy.group_shares or [1 / len(privacy.budgets)] * len(privacy.budgets)
-    if len(shares) != len(privacy.budgets):
-        raise ConfigError(
-            f"privacy.group_shares has {len(shares)} entries for the {len(privacy.budgets)} of "
-            "privacy.budgets: give one a group of records"
-        )
-    return list(zip(privacy.budgets, shares, strict=True))
+    return list(zip(privacy.budgets, privacy.record_shares, strict=True))

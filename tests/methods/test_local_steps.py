@@ -77,7 +77,7 @@ def test_one_step_never_breaks_the_inequality_that_the_bound_follows_from():
         clients, dimension = rng.integers(2, 6), rng.integers(1, 8)
         shares = rng.dirichlet(np.ones(clients))
         roots = rng.normal(size=(clients, dimension, dimension))
-        curvatures = roots @ roots.transpose(0, 2, 1) + 0.05 * np.eye(dimension)
+        curvatures = roots @ roots.transpose(0, 2, 1) + 0.05 * np.eye(int(dimension))
         centres = rng.normal(size=(clients, dimension))
         mean = np.tensordot(shares, curvatures, 1)
         best = np.linalg.solve(mean, np.einsum("i,ijk,ik->j", shares, curvatures, centres))

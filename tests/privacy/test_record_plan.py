@@ -59,8 +59,7 @@ def independent_epsilon(rate, sigma, steps):
     ],
 )
 def test_the_steps_that_a_budget_admits(epsilon, rate, sigma, steps):
-    known = {"epsilon": epsilon, "delta": DELTA, "batch_rate": rate, "noise_multiplier": sigma}
-    assert steps_allowed(PLD, **known) == steps
+    assert steps_allowed(PLD, epsilon=epsilon, delta=DELTA, batch_rate=rate, noise_multiplier=sigma) == steps
 
 
 def test_a_budget_below_one_step_admits_none():
@@ -74,9 +73,9 @@ def test_a_budget_below_one_step_admits_none():
 
     one_step = brentq(lambda epsilon: delta_of(epsilon) - DELTA, 0.01, 5)
     assert one_step == pytest.approx(1.0328, abs=1e-4)
-    known = {"delta": DELTA, "batch_rate": 0.05, "noise_multiplier": 1.0}
-    assert steps_allowed(PLD, epsilon=1.0, **known) == 0
-    assert steps_allowed(PLD, epsilon=one_step * 1.001, **known) == 1
+    for epsilon, steps in ((1.0, 0), (one_step * 1.001, 1)):
+        allowed = steps_allowed(PLD, epsilon=epsilon, delta=DELTA, batch_rate=0.05, noise_multiplier=1.0)
+        assert allowed == steps
 
 
 @pytest.mark.parametrize(
@@ -100,8 +99,10 @@ def test_the_largest_rate_spends_the_budget():
     rate = largest_batch_rate(PLD, epsilon=1.0, delta=DELTA, noise_multiplier=2.0, num_steps=100, at_most=0.5)
     spent = steps_epsilon(PLD, batch_rate=rate, noise_multiplier=2.0, num_steps=100, delta=DELTA)
     assert 0.998 < spent <= 1.0
-    known = {"epsilon": 1.0, "delta": DELTA, "noise_multiplier": 2.0, "num_steps": 100}
-    assert largest_batch_rate(PLD, **known, at_most=rate / 2) == rate / 2
+    below = largest_batch_rate(
+        PLD, epsilon=1.0, delta=DELTA, noise_multiplier=2.0, num_steps=100, at_most=rate / 2
+    )
+    assert below == rate / 2
 
 
 def test_the_knee_is_where_more_steps_hardly_lower_the_noise():
@@ -118,6 +119,11 @@ def test_steps_are_spread_evenly_and_all_of_them():
     assert sum(evenly_spread(7919, 30)) == 7919
 
 
+def records_of(group):
+    assert group.records is not None
+    return group.records
+
+
 def planned(groups=SIX, num_rounds=10, **training):
     settings = {"batch_rate": 0.05, "clipping_norm": 1.0, "schedule": (4,) * num_rounds} | training
     return record_plan(groups=groups, num_rounds=num_rounds, training=RecordTraining(**settings))
@@ -125,21 +131,21 @@ def planned(groups=SIX, num_rounds=10, **training):
 
 def test_own_rates_share_one_noise_and_spend_every_budget():
     plan = planned()
-    assert {group.records.noise_multiplier for group in plan.groups} == {
-        plan.groups[0].records.noise_multiplier
+    assert {records_of(group).noise_multiplier for group in plan.groups} == {
+        records_of(plan.groups[0]).noise_multiplier
     }
-    rates = [group.records.batch_rates[0] for group in plan.groups]
+    rates = [records_of(group).batch_rates[0] for group in plan.groups]
     assert rates == sorted(rates)
     assert np.mean(rates) == pytest.approx(0.05, rel=1e-6)
     for group, rate in zip(plan.groups, rates, strict=True):
-        spent = independent_epsilon(rate, group.records.noise_multiplier, 40)
+        spent = independent_epsilon(rate, records_of(group).noise_multiplier, 40)
         assert group.epsilon * 0.985 < spent <= group.epsilon * 1.001
     assert plan.unit == "record"
     assert plan.charges(0) == (
         Charge(
             event=DPSGDSteps(
                 batch_rate=rates[0],
-                noise_multiplier=plan.groups[0].records.noise_multiplier,
+                noise_multiplier=records_of(plan.groups[0]).noise_multiplier,
                 num_steps=4,
             ),
             count=10,
@@ -150,21 +156,24 @@ def test_own_rates_share_one_noise_and_spend_every_budget():
 
 def test_own_norms_share_one_standard_deviation():
     plan = planned(heterogeneous="scale")
-    deviations = [group.records.noise_multiplier * group.records.clipping_norm for group in plan.groups]
+    deviations = [
+        records_of(group).noise_multiplier * records_of(group).clipping_norm for group in plan.groups
+    ]
     assert deviations == pytest.approx([deviations[0]] * 3)
-    assert np.mean([group.records.clipping_norm for group in plan.groups]) == pytest.approx(1.0)
+    assert np.mean([records_of(group).clipping_norm for group in plan.groups]) == pytest.approx(1.0)
     for group in plan.groups:
-        assert independent_epsilon(0.05, group.records.noise_multiplier, 40) <= group.epsilon * 1.001
+        assert independent_epsilon(0.05, records_of(group).noise_multiplier, 40) <= group.epsilon * 1.001
 
 
 def test_own_steps_end_when_the_budget_is_spent():
     plan = planned(heterogeneous="steps", noise_multiplier=1.2)
-    known = {"delta": DELTA, "batch_rate": 0.05, "noise_multiplier": 1.2}
     for index, group in enumerate(plan.groups):
-        allowed = steps_allowed(PLD, epsilon=group.epsilon, **known)
+        allowed = steps_allowed(
+            PLD, epsilon=group.epsilon, delta=DELTA, batch_rate=0.05, noise_multiplier=1.2
+        )
         steps = [group.stretch(index).record_steps for index in range(10)]
         assert sum(steps) == min(allowed, 40)
-        assert group.records.steps_allowed == allowed
+        assert records_of(group).steps_allowed == allowed
         assert plan.epsilon_after(index, 10) <= group.epsilon
         beyond = steps_epsilon(PLD, batch_rate=0.05, noise_multiplier=1.2, num_steps=allowed + 1, delta=DELTA)
         assert beyond > group.epsilon
@@ -178,10 +187,10 @@ def test_records_of_one_client_have_budgets_of_their_own():
         record_budgets=[(0.5, 0.7), (1.0, 0.2), (5.0, 0.1)],
     )
     (group,) = plan.groups
-    assert [each.share for each in group.records.groups] == [0.7, 0.2, 0.1]
-    assert group.records.mean_rate == pytest.approx(0.05, rel=1e-6)
-    for each in group.records.groups:
-        spent = independent_epsilon(each.batch_rate, group.records.noise_multiplier, 40)
+    assert [each.share for each in records_of(group).groups] == [0.7, 0.2, 0.1]
+    assert records_of(group).mean_rate == pytest.approx(0.05, rel=1e-6)
+    for each in records_of(group).groups:
+        spent = independent_epsilon(each.batch_rate, records_of(group).noise_multiplier, 40)
         assert each.epsilon * 0.985 < spent <= each.epsilon * 1.001
     json.dumps(plan.to_dict(), allow_nan=False)
 
@@ -222,7 +231,7 @@ SUMMED = record_plan(
 
 
 def steps_of(plan, **changes):
-    records = plan.groups[0].records
+    records = records_of(plan.groups[0])
     own = RecordSteps(
         num_steps=plan.groups[0].stretch(0).record_steps,
         batch_rates=records.batch_rates,
@@ -292,7 +301,7 @@ def test_a_client_stops_when_its_rounds_are_spent():
         training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(4,) * 7, whole_rounds=True),
         sampling_rate=0.25,
     )
-    assert plan.groups[0].records.most_rounds == 7
+    assert records_of(plan.groups[0]).most_rounds == 7
     ledger = Ledger(plan)
     everybody = np.arange(40)
     for index in range(7):
@@ -306,3 +315,15 @@ def test_a_client_stops_when_its_rounds_are_spent():
     assert ledger.spent()[0] == plan.groups[0].epsilon_accounted
     restored = Ledger.from_dict(plan, json.loads(json.dumps(ledger.to_dict())))
     assert restored.participations(3) == 7
+
+
+def test_training_ends_when_too_few_clients_have_steps_left():
+    training = RecordTraining(
+        batch_rate=0.05, clipping_norm=1.0, schedule=(4,) * 10, heterogeneous="steps", noise_multiplier=1.2
+    )
+    alone = record_plan(groups=SIX, num_rounds=10, training=training)
+    together = record_plan(groups=SIX, num_rounds=10, training=training, minimum_cohort=6)
+    steps = [[group.stretch(index).record_steps for index in range(10)] for group in alone.groups]
+    end = next(index for index in range(10) if steps[0][index] == 0)
+    for group, own in zip(together.groups, steps, strict=True):
+        assert [group.stretch(index).record_steps for index in range(10)] == own[:end] + [0] * (10 - end)

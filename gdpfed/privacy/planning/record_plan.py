@@ -6,7 +6,7 @@ fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, get_args
 
@@ -109,13 +109,15 @@ def record_plan(
     record_budgets: Sequence[tuple[float, float]] | None = None,
     sums_hidden: bool = True,
     most_records: int | None = None,
+    minimum_cohort: int = 1,
 ) -> PrivacyPlan:
     """Return the plan under which every record of every client stays within its budget.
 
     `groups` are clients by budget. With `record_budgets`, pairs of epsilon and a share, they are one group:
     then so large a share of every client's records has that budget. Clients are drawn at `sampling_rate`,
     which is not accounted. `most_records`, the largest D_i, bounds what a client sends for a sum of
-    gradients, see `contribution_norm`.
+    gradients, see `contribution_norm`. Training ends for all when fewer than `minimum_cohort` clients have
+    steps left.
 
     Raises PrivacyError for input that is out of range, and where no valid accounting exists.
     """
@@ -136,6 +138,8 @@ def record_plan(
             f"sampling_rate {sampling_rate:g} leaves open in which rounds a client takes part, so all its "
             "rounds must have equally many steps: use sampling_rate 1, or a schedule of one number"
         )
+    if record_budgets is None and sampling_rate == 1.0:
+        budgeted = _ended_below(minimum_cohort, budgeted, [group.size for group in groups])
     if training.work == "dp_sgd":
         norm = math.inf
     else:
@@ -172,6 +176,21 @@ def record_plan(
         sums_hidden=sums_hidden,
         one_sum=True,
     )
+
+
+def _ended_below(least: int, budgeted: Sequence[_Budgeted], sizes: Sequence[int]) -> list[_Budgeted]:
+    """The schedules without rounds in which too few clients have steps left, unless none has enough."""
+    active = [
+        sum(size for each, size in zip(budgeted, sizes, strict=True) if each.schedule[index])
+        for index in range(len(budgeted[0].schedule))
+    ]
+    if max(active) < least:
+        return list(budgeted)
+    kept = [count >= least for count in active]
+    return [
+        replace(each, schedule=tuple(steps * keep for steps, keep in zip(each.schedule, kept, strict=True)))
+        for each in budgeted
+    ]
 
 
 def contribution_norm(budgeted: Sequence[_Budgeted], most_records: int) -> float:
@@ -365,6 +384,7 @@ def _group_plan(
             delta=delta,
             batch_rate=each.batch_rate,
             noise_multiplier=each.noise_multiplier,
+            at_least=total,
         )
         for each, _ in shared
     )

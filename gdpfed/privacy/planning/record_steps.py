@@ -29,11 +29,18 @@ def steps_epsilon(
 
 
 def steps_allowed(
-    accountant: Accountant, *, epsilon: float, delta: float, batch_rate: float, noise_multiplier: float
+    accountant: Accountant,
+    *,
+    epsilon: float,
+    delta: float,
+    batch_rate: float,
+    noise_multiplier: float,
+    at_least: int = 0,
 ) -> int:
     """Return X, the most steps whose epsilon at delta is within `epsilon`; at most ten million.
 
-    Epsilon grows with the steps, so X is bracketed by doubling and found by bisection.
+    Epsilon grows with the steps, so X is bracketed by growing strides and found by bisection. `at_least` so
+    many steps are known to be within `epsilon`.
     """
 
     def fits(num_steps: int) -> bool:
@@ -46,9 +53,11 @@ def steps_allowed(
         )
         return spent <= epsilon
 
-    low, high = 0, 1
+    stride = max(1, at_least // 256)
+    low, high = at_least, at_least + stride
     while high <= MOST_STEPS and fits(high):
-        low, high = high, 2 * high
+        stride *= 2
+        low, high = high, high + stride
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
