@@ -33,6 +33,11 @@ class BatchedRecords:
         self._gradients = gradients_of(task, device)
         self._bits = bits
 
+    @property
+    def form(self) -> str:
+        """How gradients are computed, in words."""
+        return self._gradients.form
+
     def clients_at_once(self, dimension: int) -> int:
         """How many clients go together: as many as the memory is meant to hold of their models."""
         if not self._gradients.stacks:

@@ -5,17 +5,20 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.record_steps import RecordSteps
 from testing.joined_sessions import make_parameters
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
 ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")
 NOISY = make_parameters(clipping_norm=2.0, noise_multiplier=1.0)
+RECORDS = RecordSteps(num_steps=3, batch_rates=(0.1, 0.4), clipping_norm=0.7, noise_multiplier=1.1)
 SILENT = make_parameters(clipping_norm=2.0, noise_multiplier=0.0)
 UNCLIPPED = make_parameters(clipping_norm=inf, noise_multiplier=0.0)
 
@@ -65,7 +68,7 @@ def test_everything_that_an_update_depends_on_is_in_the_context():
     """But for what is a member's own, whose range is in it: so others told otherwise stay masked."""
     theta = flatten(TASK.build_model())
     same = ORDER.context(theta)
-    assert ORDER.for_part(ClientPart(0.5, 0.5)).context(theta) == same
+    assert ORDER.for_part(ClientPart(0.5, 0.5, RECORDS)).context(theta) == same
     other_training = replace(ORDER.training, learning_rate=0.51)
     others = [
         replace(ORDER, smallest_norm=0.5),
@@ -76,6 +79,49 @@ def test_everything_that_an_update_depends_on_is_in_the_context():
         replace(ORDER, noise="discrete_gaussian"),
         replace(ORDER, work="other"),
         replace(ORDER, task=replace(TASK, seed=1)),
+        replace(ORDER, task=replace(TASK, record_shares=(0.5, 0.5))),
     ]
     contexts = {each.context(theta) for each in others} | {ORDER.context(theta + 1), same}
     assert len(contexts) == len(others) + 2
+
+
+def test_steps_on_records_travel_as_flat_values_and_are_absent_where_there_are_none():
+    assert not any(key.startswith("record_") for key in ORDER.to_scalars())
+    order = replace(ORDER, work="dp_sgd", task=replace(TASK, record_shares=(0.25, 0.75)))
+    order = order.for_part(ClientPart(records=RECORDS))
+    scalars = order.to_scalars()
+    assert scalars["record_num_steps"] == 3
+    assert scalars["record_batch_rates"] == [0.1, 0.4]
+    message = RecordDict({"order": ConfigRecord(dict(scalars))})
+    assert TrainingOrder.from_scalars(dict(message.config_records["order"])) == order
+    assert order.for_part(ClientPart()).records is None
+    for key, value in (("record_num_steps", 0), ("record_batch_rates", [0.0]), ("record_clipping_norm", nan)):
+        with pytest.raises(ValueError, match="must"):
+            TrainingOrder.from_scalars(scalars | {key: value})
+    with pytest.raises(KeyError):
+        TrainingOrder.from_scalars({key: scalars[key] for key in scalars if key != "record_noise_multiplier"})
+
+
+def test_weights_may_be_far_apart_where_the_contribution_is_private_by_itself():
+    far = replace(ORDER, weight=0.001, smallest_weight=0.001, largest_weight=1.0)
+    noised = replace(far, work="dp_sgd", records=RECORDS)
+    noised.check_part(UNCLIPPED)
+    for order in (
+        far,
+        replace(noised, work="update"),
+        replace(noised, work="gradient_sum"),
+        replace(noised, records=replace(RECORDS, noise_multiplier=0.0)),
+        replace(noised, records=None),
+    ):
+        with pytest.raises(OrderError, match="would stand out"):
+            order.check_part(UNCLIPPED)
+    wrong: list[dict[str, Any]] = [
+        {"weight": 0.0001},
+        {"smallest_weight": 0.0, "weight": 0.0},
+        {"largest_weight": nan},
+    ]
+    for changes in wrong:
+        with pytest.raises(OrderError, match="weight"):
+            replace(noised, **changes).check_part(UNCLIPPED)
+    with pytest.raises(OrderError, match="clipping norms from"):
+        replace(noised, smallest_norm=0.1, clipping_norm=0.1).check_part(SILENT)

@@ -1,0 +1,236 @@
+"""Steps on records: the formula, the laws of batches and noise, and who is in which group."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.datasets import Split
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.losses import cross_entropy
+from gdpfed.learning.models import build_model, flatten
+from gdpfed.learning.noise import gaussian_noise
+from gdpfed.learning.record_batches import PoissonBatches
+from gdpfed.learning.record_gradients import record_gradients
+from gdpfed.learning.record_groups import record_groups
+from gdpfed.learning.record_training import RecordHolder, exact_sums, noised_updates
+from gdpfed.record_steps import RecordSteps
+
+CPU = torch.device("cpu")
+STEPS = RecordSteps(num_steps=5, batch_rates=(0.4,), clipping_norm=0.5, noise_multiplier=1.2)
+N, CLASSES = 23, 4
+
+
+def bits_of(seed):
+    return np.random.default_rng(seed).bytes
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A linear model, its gradients, data, and what takes some of the data."""
+    model = build_model("linear", (6,), CLASSES, seed=0)
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(N, 6, generator=generator), torch.randint(CLASSES, (N,), generator=generator)
+    gradients = record_gradients(model, cross_entropy, x[:3], y[:3], device=CPU)
+
+    def take(places):
+        where = torch.from_numpy(places)
+        return x[where], y[where]
+
+    return flatten(model), gradients, x, y, take
+
+
+def holder(seed=0, steps=STEPS, records=None, groups=None):
+    records = np.arange(N) if records is None else records
+    groups = np.zeros(len(records), dtype=np.int64) if groups is None else groups
+    return RecordHolder(records, steps, PoissonBatches(steps.batch_rates, groups), bits_of(seed))
+
+
+def softmax_sum(theta, x, y, norm):
+    """The sum of clipped gradients of multinomial logistic regression, in numpy, one record at a time."""
+    weight, bias = theta[: CLASSES * 6].reshape(CLASSES, 6), theta[CLASSES * 6 :]
+    total = np.zeros(len(theta))
+    for record, label in zip(x.numpy().astype(float), y.numpy(), strict=True):
+        scores = np.exp(weight @ record + bias)
+        error = scores / scores.sum() - np.eye(CLASSES)[label]
+        gradient = np.concatenate([np.outer(error, record).ravel(), error])
+        total += gradient * min(1.0, norm / np.linalg.norm(gradient))
+    return total
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_steps_are_the_formula_with_the_expected_batch(small, momentum):
+    """In numpy from the same bits: a batch, its clipped sum, noise, division by q n, momentum after that."""
+    theta, gradients, x, y, take = small
+    training = LocalTraining(1, 1, 0.3, momentum)
+    bits, model, velocity = bits_of(7), theta.astype(float), np.zeros(len(theta))
+    sizes = []
+    for _ in range(STEPS.num_steps):
+        words = np.frombuffer(bits(8 * N), dtype="<u8")
+        batch = np.flatnonzero(words < int(0.4 * 2**64))
+        sizes.append(len(batch))
+        noise = gaussian_noise(len(theta), 0.5 * 1.2, bits, device=CPU).numpy()
+        noised = (softmax_sum(model, x[batch], y[batch], 0.5) + noise) / (0.4 * N)
+        velocity = momentum * velocity + noised
+        model = model - 0.3 * velocity
+    assert len(set(sizes)) > 1
+    (update,) = noised_updates(gradients, theta, training, [holder(7)], take)
+    np.testing.assert_allclose(update, model - theta, rtol=2e-4, atol=2e-6)
+
+
+def test_clients_with_steps_of_their_own_end_where_they_end_alone(small):
+    theta, gradients, *_, take = small
+    training = LocalTraining(1, 1, 0.3, 0.5)
+
+    def holders():
+        other = replace(STEPS, num_steps=2, batch_rates=(0.1, 0.9), clipping_norm=2.0, noise_multiplier=0.3)
+        some = np.arange(3, 17)
+        return [
+            holder(1),
+            holder(2, other, some, some % 2),
+            holder(3, records=np.zeros(0, dtype=np.int64)),
+            holder(4, replace(STEPS, num_steps=7), np.arange(2)),
+        ]
+
+    together = noised_updates(gradients, theta, training, holders(), take)
+    for k in range(4):
+        (alone,) = noised_updates(gradients, theta, training, [holders()[k]], take)
+        torch.testing.assert_close(together[k], alone, rtol=1e-4, atol=1e-6)
+    assert not together[2].any()
+
+
+def test_what_memory_holds_at_once_changes_nothing(small, monkeypatch):
+    theta, gradients, *_, take = small
+    training = LocalTraining(1, 1, 0.3, 0.0)
+
+    def run():
+        holders = [holder(1), holder(2, records=np.arange(5)), holder(3)]
+        updates = noised_updates(gradients, theta, training, holders, take)
+        holders = [holder(4), holder(5, records=np.arange(5)), holder(6)]
+        return updates, exact_sums(gradients, theta, holders, take, bounds=[0.5, 0.4, 0.3], unit=2.0**-20)
+
+    everything = run()
+    for at_once in (1, 2, 7):
+        monkeypatch.setattr(gradients, "records_at_once", lambda least_bytes=0, n=at_once: n)
+        updates, sums = run()
+        torch.testing.assert_close(updates, everything[0], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(sums, everything[1], atol=N)
+
+
+def test_an_empty_batch_is_a_step_of_noise_alone(small):
+    theta, gradients, *_, take = small
+    rare = replace(STEPS, batch_rates=(1e-12,), num_steps=3)
+    (update,) = noised_updates(gradients, theta, LocalTraining(1, 1, 1e-12, 0.0), [holder(5, rare)], take)
+    expected = 1e-12 * 0.5 * 1.2 * 3**0.5 / (1e-12 * N)
+    # 28 values: the sample deviation is within 5 of its own standard deviations.
+    assert float(update.std()) == pytest.approx(expected, rel=5 / (2 * 27) ** 0.5)
+
+
+def test_the_noise_of_many_steps_has_the_variance_that_is_accounted(small):
+    """On gradients of zero theta is noise alone: variance eta^2 sigma^2 C^2 tau / B^2."""
+    theta, gradients, *_ = small
+    flat = np.zeros_like(theta)
+
+    def take(places):
+        # Records so far on the right side that their gradients vanish in float32.
+        zeros = torch.zeros(*places.shape, 6)
+        return zeros, torch.zeros(places.shape, dtype=torch.int64)
+
+    flat[CLASSES * 6] = 200.0
+    steps = replace(STEPS, num_steps=16)
+    clients = [holder(100 + k, steps) for k in range(400)]
+    updates = noised_updates(gradients, flat, LocalTraining(1, 1, 0.01, 0.0), clients, take)
+    # The bias of the label is so large that float32 rounds its steps.
+    values = np.delete(updates.numpy(), CLASSES * 6, axis=1).ravel()
+    expected = 0.01 * 1.2 * 0.5 * 16**0.5 / (0.4 * N)
+    statistic = (values**2).sum() / expected**2
+    low, high = stats.chi2.ppf([1e-6, 1 - 1e-6], len(values))
+    assert low < statistic < high
+    assert abs(values.mean()) < 5 * expected / len(values) ** 0.5
+    assert stats.kstest(values / expected, "norm").pvalue > 1e-6
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5])
+def test_sizes_of_batches_are_binomial(rate):
+    batches, bits = PoissonBatches((rate,), np.zeros(40, dtype=np.int64)), bits_of(11)
+    sizes = np.bincount([len(batches.draw(bits)) for _ in range(20_000)], minlength=41)
+    expected = 20_000 * stats.binom.pmf(np.arange(41), 40, rate)
+    common = expected >= 10
+    seen = np.append(sizes[common], sizes[~common].sum())
+    planned = np.append(expected[common], expected[~common].sum())
+    assert stats.chisquare(seen, planned).pvalue > 1e-6
+
+
+def test_records_are_drawn_independently_and_each_with_the_rate_of_its_group():
+    groups = np.array([0, 1, 2, 0, 1, 2])
+    batches, bits = PoissonBatches((0.1, 0.6, 1.0), groups), bits_of(12)
+    assert batches.expected_size == pytest.approx(2 * (0.1 + 0.6 + 1.0))
+    drawn = np.zeros((20_000, 6), dtype=bool)
+    for row in drawn:
+        row[batches.draw(bits)] = True
+    rates = np.array([0.1, 0.6, 1.0])[groups]
+    spread = np.sqrt(rates * (1 - rates) / len(drawn))
+    assert (np.abs(drawn.mean(axis=0) - rates) <= 5 * spread).all()
+    correlations = np.corrcoef(drawn[:, [0, 1, 3, 4]].T)
+    assert np.abs(correlations - np.eye(4)).max() < 5 / len(drawn) ** 0.5
+
+
+def test_a_batch_of_many_records_is_drawn_in_pieces(monkeypatch):
+    batches = PoissonBatches((0.3,), np.zeros(1000, dtype=np.int64))
+    whole = batches.draw(bits_of(1))
+    monkeypatch.setattr("gdpfed.learning.record_batches._RECORDS_AT_ONCE", 64)
+    np.testing.assert_array_equal(batches.draw(bits_of(1)), whole)
+    assert 220 < len(whole) < 380
+
+
+def test_sums_that_differ_by_a_record_differ_by_its_bound_at_most_in_integers(small):
+    theta, gradients, x, y, _ = small
+    unit, bound = 2.0**-14, 0.25
+    for left_out in range(N):
+
+        def take(places, out=left_out):
+            rows = x[torch.from_numpy(places)].clone()
+            # Without it: its gradient is not finite, so it counts as zero.
+            rows[torch.from_numpy(places == out)] = float("nan")
+            return rows, y[torch.from_numpy(places)]
+
+        def taking_all(places):
+            return x[torch.from_numpy(places)], y[torch.from_numpy(places)]
+
+        everyone = replace(STEPS, batch_rates=(1.0,))
+        sums = [
+            exact_sums(gradients, theta, [holder(0, everyone)], each, bounds=[bound], unit=unit)[0]
+            for each in (taking_all, take)
+        ]
+        moved = sums[0] - sums[1]
+        assert 0 < int(moved @ moved) <= (bound / unit) ** 2
+
+
+def data_of(count, groups=None):
+    split = Split(np.zeros((count, 1), np.float32), np.zeros(count, np.int64))
+    if groups is not None:
+        object.__setattr__(split, "groups", groups)
+    return split
+
+
+def test_groups_are_the_datas_own_where_it_says_them():
+    own = np.array([2, 0, 1, 1])
+    np.testing.assert_array_equal(record_groups(data_of(4, own), 3, (), 0, 0), own)
+    for wrong in ([0, 3], [-1, 0]):
+        with pytest.raises(LearningError, match=r"of group (3|-1); the groups of records are 0 to 2"):
+            record_groups(data_of(2, np.array(wrong)), 3, (), 0, 0)
+
+
+def test_else_shares_deal_them_out_by_largest_remainders_and_the_seed():
+    groups = record_groups(data_of(11), 3, (0.5, 0.3, 0.2), seed=4, client_id=9)
+    # 5.5, 3.3 and 2.2: the largest remainder is the first's.
+    np.testing.assert_array_equal(np.bincount(groups), [6, 3, 2])
+    np.testing.assert_array_equal(groups, record_groups(data_of(11), 3, (0.5, 0.3, 0.2), 4, 9))
+    others = [record_groups(data_of(11), 3, (0.5, 0.3, 0.2), *who) for who in ((4, 8), (5, 9))]
+    assert not any(np.array_equal(groups, other) for other in others)
+    assert len(record_groups(data_of(0), 2, (0.5, 0.5), 0, 0)) == 0
+    with pytest.raises(LearningError, match="0 shares for 3 groups of records: give a share"):
+        record_groups(data_of(4), 3, (), 0, 0)
