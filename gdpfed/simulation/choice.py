@@ -9,8 +9,10 @@ import torch
 
 from conf.schema import SimulationConfig
 from gdpfed.child_process import can_fork
+from gdpfed.clients.record_work import gradients_of
 from gdpfed.errors import ConfigError
 from gdpfed.learning.models import flatten
+from gdpfed.learning.record_gradients import RecordGradients
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining
@@ -25,19 +27,36 @@ MOST_BATCHED_PARAMETERS_ON_CPU = 2_000_000
 LEAST_WORKERS, MOST_WORKERS_A_CORE = 8, 2
 
 
-def choose_engine(settings: SimulationConfig, task: Task, device_name: str) -> tuple[Engine, str]:
+def choose_engine(
+    settings: SimulationConfig, task: Task, device_name: str, *, records: bool = False
+) -> tuple[Engine, str]:
     """Return the engine that the settings ask for, and its name in words.
 
     ``auto`` trains many clients at once on a GPU, and on a CPU up to 2 million parameters, as long as the
     model can be batched; on a CPU one worker process a core shares the cohort.
 
+    Args:
+        settings: of the simulation.
+        task: model and data.
+        device_name: where to train.
+        records: whether clients compute gradients of single records.
+
     Raises:
         ConfigError: settings that do not go with the device or the model.
+        LearningError: a model or a loss that couples the records of a batch, where they are the unit.
     """
     device = choose_device(device_name)
     _check(settings, device)
-    batched = _is_batched(settings, task, device)
+    form = gradients_of(task, torch.device("cpu")) if records else None
+    if form is not None and settings.precision != "float32":
+        raise ConfigError(
+            f"simulation.precision={settings.precision} is for runs that protect clients: leave it out, "
+            "since gradients of records are computed in float32"
+        )
+    batched = _is_batched(settings, task, device, form)
     kind = "many clients at once" if batched else "one client after the other"
+    if form is not None:
+        kind += f", {form.form}"
     if device.type == "cuda":
         return _on_gpus(settings, task, batched), f"{kind} on {torch.cuda.get_device_name(device)}"
     workers = settings.workers or (len(os.sched_getaffinity(0)) if can_fork() else 1)
@@ -63,11 +82,13 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
         )
 
 
-def _is_batched(settings: SimulationConfig, task: Task, device: torch.device) -> bool:
+def _is_batched(
+    settings: SimulationConfig, task: Task, device: torch.device, form: RecordGradients | None
+) -> bool:
     """Whether to batch: as told, or by the rule; precisions other than float32 exist batched only.
 
     Raises:
-        ConfigError: the model has operations that ``torch.func.vmap`` does not know, and must be batched.
+        ConfigError: the model has operations that have no form for many clients, and must be batched.
     """
     told = settings.engine == "batched" or settings.precision != "float32"
     if settings.engine == "sequential":
@@ -75,13 +96,18 @@ def _is_batched(settings: SimulationConfig, task: Task, device: torch.device) ->
     dimension = sum(parameter.numel() for parameter in task.build_model().parameters())
     if not told and device.type == "cpu" and dimension > MOST_BATCHED_PARAMETERS_ON_CPU:
         return False
-    obstacle = _obstacle_to_batching(task)
+    obstacle = _obstacle_to_batching(task) if form is None else _obstacle_on_records(form)
     if obstacle and told:
         raise ConfigError(
             f"dataset.model={task.model} cannot train many clients at once ({obstacle}): use "
             "simulation.engine=sequential"
         )
     return not obstacle
+
+
+def _obstacle_on_records(form: RecordGradients) -> str:
+    """The same where clients compute gradients of single records."""
+    return "" if form.stacks else f"its gradients go {form.form}"
 
 
 def _obstacle_to_batching(task: Task) -> str:

@@ -49,7 +49,9 @@ def simulate_prepared(
     """Do as :func:`simulate` does, for a prepared run; ``announce`` is told what happens."""
     config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
     config.secagg.refuse_roster()
-    engine, which = choose_engine(config.simulation, prepared.task, config.run.device)
+    plan = prepared.method.plan
+    records = plan.private and plan.unit == "record"
+    engine, which = choose_engine(config.simulation, prepared.task, config.run.device, records=records)
     with InProcessFleet(config.secagg, label, engine) as fleet:
         announce(f"training {which}")
         with prepared.open(fleet, make_observers, logger.info) as run:

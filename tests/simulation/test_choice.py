@@ -5,7 +5,7 @@ from torch import nn
 
 from conf.load import load
 from gdpfed.clients.configured import task_of
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.task import Task
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.choice import choose_engine
@@ -71,3 +71,48 @@ def test_a_model_that_cannot_be_batched_is_trained_alone_or_refused(monkeypatch)
 def test_bad_settings_are_one_line(overrides, words):
     with pytest.raises(ConfigError, match=words):
         chosen(*overrides)
+
+
+class Scaled(nn.Linear):
+    """Uses a parameter outside of its layer, which one pass for many clients does not know."""
+
+    def forward(self, x):
+        return super().forward(x.flatten(1)) * self.bias.sum().cos()
+
+
+class Centred(nn.Linear):
+    """Its outputs depend on the whole batch."""
+
+    def forward(self, x):
+        outputs = super().forward(x.flatten(1))
+        return outputs - outputs.mean(dim=0)
+
+
+def chosen_for_records(*overrides):
+    config = load(["simulation.workers=1", *overrides])
+    engine, words = choose_engine(config.simulation, task_of(config), "cpu", records=True)
+    engine.close()
+    return type(engine), words
+
+
+def test_where_records_are_the_unit_the_words_say_how_their_gradients_are_computed(monkeypatch):
+    assert chosen_for_records("dataset.model=linear") == (
+        BatchedEngine,
+        "many clients at once, many records at once in closed form on the CPU",
+    )
+    monkeypatch.setattr(Task, "build_model", lambda task: Scaled(64, 10))
+    assert chosen_for_records() == (
+        SequentialEngine,
+        "one client after the other, many records at once by vmap on the CPU",
+    )
+    with pytest.raises(ConfigError, match="cannot train many clients at once .its gradients go many records"):
+        chosen_for_records("simulation.engine=batched")
+
+
+def test_a_model_that_couples_records_is_refused_where_they_are_the_unit(monkeypatch):
+    monkeypatch.setattr(Task, "build_model", lambda task: Centred(64, 10))
+    with pytest.raises(LearningError, match="couples records"):
+        chosen_for_records()
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="simulation.precision=bf16 is for runs that protect clients"):
+        chosen_for_records("simulation.precision=bf16")
