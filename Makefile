@@ -61,7 +61,7 @@ check: lint types imports
 # tests, each with whole files; tests/conftest.py says which come first.
 test:
 	$(MAKE) --jobs=2 --output-sync=target venv check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy tests/client_app/test_plain.py

@@ -1,6 +1,9 @@
-"""Settings of the whole suite: what hypothesis draws, and which files come first."""
+"""Settings of the whole suite: one thread, what hypothesis draws, and which files come first."""
 
 import os
+
+# Before numpy and torch are loaded. Beside other programs a second thread waits more than it works.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from hypothesis import settings
 
