@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gdpfed.errors import InputError
 from secagg import (
     ClientPolicy,
     ClientSession,
@@ -138,7 +139,8 @@ def parts_of(client: ClientSession) -> list[NDArray[np.int64]]:
     """A client's noise part by part, derived a second time."""
     state, parameters = client._state, client.parameters
     levels = parameters.encoding(len(state.contributors)).levels
-    assert levels is not None
+    if levels is None:
+        raise InputError(f"client {client.client_id} is in a sum without noise, and has no parts of one")
     seeds = [state.base_noise_seed, *noise_seeds(state.noise_seed, parameters.noise_levels)]
     return [
         levels.draw(part, parameters.dimension, noise_key(state.sid, seeds[part], client.member))

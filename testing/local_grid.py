@@ -11,6 +11,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.app import app
 from gdpfed.clients.messages import STAGES
+from gdpfed.errors import FailedError
 
 FIRST_NODE_ID = 1000
 IN_CLEAR = {"secagg-mode": "off"}
@@ -130,7 +131,8 @@ def kinds_of(message: Message) -> list[str]:
     """What a message asks: the stages in it, or its query."""
     action = message.metadata.message_type.partition(".")[2]
     stages = [stage for stage in STAGES if stage in message.content]
-    assert stages[:1] in ([], [action])
+    if stages and stages[0] != action:
+        raise FailedError(f"a message of type {action} asks for {', '.join(stages)}: the first is its type")
     return stages or [action]
 
 

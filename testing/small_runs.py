@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from client_app.ledger_file import locked_ledger
 from conf.load import load
 from conf.schema import Config
-from gdpfed.errors import RunError
+from gdpfed.errors import FailedError, RunError
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.runs.records import RoundRecord, read_rounds
 from gdpfed.runs.resume import load_run
@@ -58,7 +58,8 @@ def run(
             if not (without_a_sum and "rounds has a sum" in str(error)):
                 raise
         else:
-            assert not without_a_sum, "the run ends without a word of its having no sum"
+            if without_a_sum:
+                raise FailedError(f"the run in {directory} ended without a word of its having no sum")
     return read_rounds(directory)
 
 
