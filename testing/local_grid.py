@@ -1,7 +1,7 @@
 """A grid without Flower's runtime: messages go straight to the real ClientApp handlers, in this process."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -20,6 +20,25 @@ IN_CLEAR = {"secagg-mode": "off"}
 
 class Crash(BaseException):
     """What a killed process looks like to the code in it."""
+
+
+def make_context(
+    client_id: int, settings: Mapping[str, Any] | None = None, node_id: int = FIRST_NODE_ID
+) -> Context:
+    """A context as a SuperNode makes it of a node that was started with these settings."""
+    config = {"partition-id": client_id, **(settings or {})}
+    return Context(run_id=1, node_id=node_id, node_config=config, state=RecordDict(), run_config={})
+
+
+def ask(message_type: str, content: RecordDict, context: Context) -> Mapping[str, Any]:
+    """The records of one node's answer."""
+    identify_task()
+    return app(Message(content, context.node_id, message_type), context).content
+
+
+def identify_task() -> None:
+    """Say who this process is, as Flower does before it calls an app."""
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 
 class LocalGrid:
@@ -49,7 +68,7 @@ class LocalGrid:
         spoil: Callable[[str, int, RecordDict], RecordDict] = lambda kind, client, content: content,
         node_config: dict[str, Any] | None = None,
     ) -> None:
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        identify_task()
         self.app: ClientApp = app
         self.vanishes = vanishes
         self.meddle = meddle
@@ -58,15 +77,9 @@ class LocalGrid:
         self.exchanges: list[set[str]] = []
         self.replies: list[RecordDict] = []
         self.arrived: dict[str, Message] = {}
+        told = {"num-partitions": num_nodes, **(node_config or {})}
         self.contexts = {
-            FIRST_NODE_ID + k: Context(
-                run_id=1,
-                node_id=FIRST_NODE_ID + k,
-                node_config={"partition-id": k, "num-partitions": num_nodes, **(node_config or {})},
-                state=RecordDict(),
-                run_config={},
-            )
-            for k in range(num_nodes)
+            FIRST_NODE_ID + k: make_context(k, told, FIRST_NODE_ID + k) for k in range(num_nodes)
         }
 
     def get_node_ids(self) -> Iterable[int]:

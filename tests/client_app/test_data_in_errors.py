@@ -11,8 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, REFUSAL, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.update import WORKS, encoded_anyway
 from secagg import Encoding, EncodingError
-from testing.local_grid import LocalGrid, refusals
-from testing.nodes import ask, make_context
+from testing.local_grid import IN_CLEAR, LocalGrid, ask, make_context, refusals
 from testing.small_runs import run
 from tests.client_app.test_plain import ORDER, THETA, parameters
 
@@ -40,7 +39,7 @@ def answer(clipping_norm: float) -> tuple[Any, np.ndarray]:
     record = ConfigRecord({DATA: numbers.to_bytes(), RUN: "run", ROUND: 0})
     order, theta = ConfigRecord(dict(ORDER.to_scalars())), ArrayRecord({THETA_RECORD: Array(THETA)})
     content = RecordDict({PLAIN: record, ORDER_RECORD: order, THETA_RECORD: theta})
-    answered = ask(f"train.{PLAIN}", content, make_context(3, **{"secagg-mode": "off"}))[PLAIN]
+    answered = ask(f"train.{PLAIN}", content, make_context(3, IN_CLEAR))[PLAIN]
     assert answered.keys() == {DATA}
     return answered[DATA], numbers.encoding(10).decode(np.frombuffer(answered[DATA], "<u4"))
 
@@ -94,6 +93,6 @@ def test_no_text_of_an_error_in_data_leaves_a_node(monkeypatch, error, caplog):
     order, theta = ConfigRecord(dict(ORDER.to_scalars())), ArrayRecord({THETA_RECORD: Array(THETA)})
     content = RecordDict({PLAIN: record, ORDER_RECORD: order, THETA_RECORD: theta})
     with caplog.at_level(logging.ERROR):
-        answered = ask(f"train.{PLAIN}", content, make_context(3, **{"secagg-mode": "off"}))[PLAIN]
+        answered = ask(f"train.{PLAIN}", content, make_context(3, IN_CLEAR))[PLAIN]
     assert dict(answered) == {REFUSAL: f"{error.__name__}, see the log of the client"}
     assert str(SECRET) in caplog.text

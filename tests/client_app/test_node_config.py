@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, RecordDict
 from client_app.node_config import LIMITS, NodeConfigError, check_settings
 from client_app.settings import policy_of, session_file_of
 from gdpfed.clients.messages import CLIENT_RECORD, DATA, JOIN, REFUSAL, ROUND, RUN
-from testing.nodes import ask, make_context
+from testing.local_grid import ask, make_context
 
 GOOD = {
     "partition-id": 3,
@@ -89,7 +89,7 @@ def test_a_value_that_a_setting_does_not_take_is_refused(key, value, wanted):
 def test_such_a_node_joins_nothing_and_answers_no_stage(tmp_path, setting):
     """Neither its ledger nor a session is touched."""
     own = {"epsilon": 3.0, "ledger": str(tmp_path / "ledger.json"), **setting}
-    context = make_context(0, **own)
+    context = make_context(0, own)
     (refusal,) = ask(f"query.{JOIN}", RecordDict({CLIENT_RECORD: ConfigRecord()}), context).values()
     assert str(refusal["reason"]).startswith(next(iter(setting)))
     stage = RecordDict({"advertise": ConfigRecord({DATA: b"", RUN: "run", ROUND: 0})})
@@ -118,19 +118,19 @@ def test_what_every_round_would_fail_of_is_found_when_the_node_joins(tmp_path, a
     # Labels of classes that nobody has are no reason: a server could ask for them one after the other.
     fitting: dict[str, Any] = {"x_train": np.zeros((4, 10)), "y_train": np.array([0, 1, 2, 10**6])}
     np.savez(data, **fitting)
-    (answer,) = ask(f"query.{JOIN}", question, make_context(0, **own)).values()
+    (answer,) = ask(f"query.{JOIN}", question, make_context(0, own)).values()
     assert answer["client_id"] == 0
     ledger.unlink()
     ledger.with_name(f"{ledger.name}.lock").unlink()
     np.savez(data, **fitting | arrays)
-    (refusal,) = ask(f"query.{JOIN}", question, make_context(0, **own | settings)).values()
+    (refusal,) = ask(f"query.{JOIN}", question, make_context(0, own | settings)).values()
     assert words in str(refusal["reason"])
     assert [path.name for path in tmp_path.iterdir()] == [data.name]
 
 
 def test_the_limits_of_the_operator_are_those_of_every_sum():
     limits = {key: GOOD[key] for key in LIMITS}
-    policy = policy_of(make_context(0, **limits))
+    policy = policy_of(make_context(0, limits))
     assert {key: getattr(policy, key.replace("-", "_")) for key in LIMITS} == limits
 
 
@@ -144,5 +144,5 @@ def test_the_limits_of_the_operator_are_those_of_every_sum():
     ],
 )
 def test_sessions_lie_beside_the_ledger_unless_a_file_is_named(settings, name):
-    path = session_file_of(make_context(0, **settings))
+    path = session_file_of(make_context(0, settings))
     assert (path and str(path)) == name

@@ -22,7 +22,7 @@ from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from secagg import SumParameters
-from testing.nodes import ask, make_context
+from testing.local_grid import ask, make_context
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
 ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")
@@ -53,7 +53,7 @@ def parameters(num_clients: int = 10, **changes: Any) -> SumParameters:
 
 
 def context(**settings: Any) -> Context:
-    return make_context(3, **{key.replace("_", "-"): value for key, value in settings.items()})
+    return make_context(3, {key.replace("_", "-"): value for key, value in settings.items()})
 
 
 def asked(numbers: SumParameters, **more: Any) -> RecordDict:

@@ -4,13 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from flwr.app import Context, RecordDict
 
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import RunError
 from gdpfed.privacy.accountants.composition import compose_runs
-from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
+from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, make_context, refusals
 from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, grid_of_owners, ledger_of, run
 
 # No dropout is tolerated: a round that asked somebody who is not there would fail.
@@ -103,9 +102,7 @@ def test_under_fixed_size_sampling_an_absent_client_is_charged_all_the_same(tmp_
 def move(grid, client):
     """A node starts anew: another node id, nothing remembered."""
     old = grid.contexts.pop(FIRST_NODE_ID + client)
-    grid.contexts[NEW_NODE_ID] = Context(
-        run_id=1, node_id=NEW_NODE_ID, node_config=old.node_config, state=RecordDict(), run_config={}
-    )
+    grid.contexts[NEW_NODE_ID] = make_context(client, old.node_config, NEW_NODE_ID)
 
 
 def moving(client, **options):
@@ -144,13 +141,7 @@ def test_in_active_mode_nobody_comes_under_another_key(tmp_path, caplog):
 def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, monkeypatch, partition, words):
     grid = LocalGrid(NUM_CLIENTS)
     everybody = grid.get_node_ids
-    grid.contexts[NEW_NODE_ID] = Context(
-        run_id=1,
-        node_id=NEW_NODE_ID,
-        node_config={"partition-id": partition},
-        state=RecordDict(),
-        run_config={},
-    )
+    grid.contexts[NEW_NODE_ID] = make_context(partition, node_id=NEW_NODE_ID)
     monkeypatch.setattr(
         grid, "get_node_ids", lambda: [n for n in everybody() if n != NEW_NODE_ID or vectors(grid)]
     )

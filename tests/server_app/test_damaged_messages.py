@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.app import app
 from gdpfed.clients.configured import order_of, task_of
@@ -24,7 +23,7 @@ from server_app.stage_records import answered_bytes
 from testing.charging import as_charged
 from testing.joined_sessions import Joined as JoinedSessions
 from testing.joined_sessions import make_parameters
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, identify_task
 from testing.small_runs import grid_of_owners, run, small_config
 from tests.server_app.test_fleet import request
 
@@ -154,7 +153,7 @@ def texts(content: RecordDict) -> Iterator[str]:
 
 def test_a_node_answers_every_message_and_tells_no_more_than_one_line(messages):
     """Whatever it is asked, in whatever state of its own: never an error, never a third session."""
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    identify_task()
     draw = random.Random(20261122)
     for _ in range(MESSAGES):
         kind, content, state, config = draw.choice(messages[0])
@@ -182,7 +181,7 @@ def sessions():
 
 def test_the_server_takes_or_loses_every_answer(messages, sessions):
     """Of a query or of a stage: one line about its sender, or an error that its caller expects."""
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    identify_task()
     draw = random.Random(20261123)
     question = Message(RecordDict(), FIRST_NODE_ID, "query.join")
     question.metadata.__dict__["_message_id"] = "1"

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord
 
 from client_app.identity import prove
 from client_app.settings import NodeConfigError
@@ -27,7 +27,7 @@ from testing.identities import (
     server_words,
     write_files,
 )
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, make_context, refusals
 from testing.small_runs import ACTIVE, FIRST_SEEN, run, small_config
 
 CLIENTS = 6
@@ -46,16 +46,6 @@ CHALLENGE = bytes(range(32))
 @pytest.fixture
 def folder(tmp_path):
     return write_files(tmp_path / "identities", keys_of(CLIENTS))
-
-
-def context_of(client, settings, node_id=FIRST_NODE_ID):
-    return Context(
-        run_id=1,
-        node_id=node_id,
-        node_config={"partition-id": client, **settings},
-        state=RecordDict(),
-        run_config={},
-    )
 
 
 def question(challenge=CHALLENGE, roster=b""):
@@ -134,7 +124,7 @@ CHEATS: tuple[tuple[Callable[..., dict[str, Any]], str], ...] = (
 def test_a_node_in_anothers_place_is_lost_and_not_the_run(tmp_path, folder, monkeypatch, caplog, mode):
     """Each answers before the client does, and the SuperLink knows it as it knows the others."""
     grid = grid_of_identities(folder, CLIENTS)
-    intruders = {INTRUDER + k: context_of(CLAIMED, {}, INTRUDER + k) for k in range(len(CHEATS))}
+    intruders = {INTRUDER + k: make_context(CLAIMED, node_id=INTRUDER + k) for k in range(len(CHEATS))}
     grid.contexts = {**intruders, **grid.contexts}
     cheat(monkeypatch, {INTRUDER + k: answer for k, (answer, _) in enumerate(CHEATS)})
     (record,) = run(tmp_path / "run", [*SIX, f"secagg.mode={mode}", *server_words(folder)], grid=grid)
@@ -161,8 +151,7 @@ def test_a_node_that_is_started_anew_goes_on_under_its_identity(tmp_path, folder
     def meddle(kind, client, content):
         if kind == "unmask" and client == CLIENTS - 1 and next(seen) == 0:
             old = grid.contexts.pop(FIRST_NODE_ID + 4)
-            settings = {key: old.node_config[key] for key in old.node_config if key != "partition-id"}
-            grid.contexts[INTRUDER] = context_of(4, settings, INTRUDER)
+            grid.contexts[INTRUDER] = make_context(4, old.node_config, INTRUDER)
         return content
 
     grid = grid_of_identities(folder, CLIENTS, meddle=meddle)
@@ -264,7 +253,7 @@ def test_settings_that_cannot_be_used_keep_a_node_out_whatever_is_asked(folder, 
     settings = change(folder, node_settings(folder, 0))
     for asked in (ConfigRecord({"mode": "curious"}), question()):
         with pytest.raises(NodeConfigError, match=words) as caught:
-            prove(context_of(0, settings), asked)
+            prove(make_context(0, settings), asked)
         assert "\n" not in str(caught.value)
 
 
@@ -288,12 +277,12 @@ def test_settings_that_cannot_be_used_keep_a_node_out_whatever_is_asked(folder, 
 )
 def test_a_node_without_an_identity_signs_nothing(settings, asked, words):
     with pytest.raises(NodeConfigError, match=words):
-        prove(context_of(0, settings), asked)
+        prove(make_context(0, settings), asked)
 
 
 def test_a_node_that_is_asked_for_nothing_says_nothing(folder):
     asked = ConfigRecord({"mode": "curious"})
-    assert prove(context_of(0, {}), asked) == prove(context_of(0, node_settings(folder, 0)), asked) == {}
+    assert prove(make_context(0), asked) == prove(make_context(0, node_settings(folder, 0)), asked) == {}
 
 
 def test_active_mode_ends_at_once_where_no_node_has_an_identity(tmp_path):
