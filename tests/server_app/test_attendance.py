@@ -19,11 +19,6 @@ LATE = range(20, NUM_CLIENTS)
 NEW_NODE_ID = 5000
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
-
-
 def vectors(grid):
     """How many rounds have been masked so far."""
     return sum("mask" in exchange for exchange in grid.exchanges)

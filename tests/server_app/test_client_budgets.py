@@ -19,11 +19,6 @@ EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1"]
 BEYOND = "^client {client} does not take part in this run: this run does not fit this client's own budget$"
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
-
-
 def plan_of(directory):
     return json.loads((directory / "plan.json").read_text())
 

@@ -31,11 +31,6 @@ QUESTIONS = Questions("curious", "test run", None)
 UGLY = "a\x1b[31mred\r\nWARNING forged line\u202e " + "x" * 5000
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
-
-
 def saying(**fields):
     return RecordDict({"client": ConfigRecord({"client_id": LIAR, **fields})})
 

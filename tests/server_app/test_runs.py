@@ -131,15 +131,13 @@ def test_a_node_refuses_what_its_own_limits_forbid(tmp_path):
     assert "50, this client's own limit" in refusals(grid)[-1]
 
 
-def test_too_few_nodes_name_the_flag(tmp_path, monkeypatch):
-    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
+def test_too_few_nodes_name_the_flag(tmp_path):
     with pytest.raises(RunError, match="23 SuperNodes for 24 clients.*num-supernodes=24"):
         run(tmp_path / "run", grid=LocalGrid(NUM_CLIENTS - 1))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_client_that_no_node_is_is_missed_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
+def test_a_client_that_no_node_is_is_missed_with_the_reason(tmp_path):
     grid = LocalGrid(NUM_CLIENTS)
     grid.contexts[FIRST_NODE_ID + 1].node_config["partition-id"] = 0
     with pytest.raises(RunError, match="says it is client 1 .*; two SuperNodes say they are client 0"):
