@@ -142,7 +142,7 @@ class ShareReply:
 
     Attributes:
         sealed: holder -> sealed shares.
-        commitments: holder -> what the dealer commits to each of them by, see `share_commitments`.
+        commitments: holder -> what the dealer commits to each of them by, see `share_commitment`.
         noise_commitment: of the noise seeds; empty without noise levels.
     """
 

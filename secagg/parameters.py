@@ -76,7 +76,7 @@ class SumParameters:
         graph_corrupt: how many corrupt members k and t of a sparse graph withstand, at least c; 0 for
             the complete graph.
         noise_levels: L, in how many steps noise beyond the plan's is taken out again; 0 for none.
-            With L > 0 a client's noise is exactly what `ClientSession.noise_steps` returns.
+            With L > 0 a client's noise is exactly what `ClientSession.mask` draws.
         modulus_bits: b, how many bits of a residue travel; see `modulus_bits_for`.
         mode: "curious", or "active" against a server that may lie: signed keys, signed survivors.
             A sum in clear has parameters too, for its encoding, and mode "off".

@@ -99,21 +99,13 @@ class ClientPolicy:
                 self.maximum_dropout_fraction * parameters.num_clients,
             ),
         }
-        return next(
-            (
-                f"{name} {value:g} is above {limit:g}"
-                for name, (value, limit) in most.items()
-                if value > limit
-            ),
-            next(
-                (
-                    f"{name} {value} is below {limit}"
-                    for name, (value, limit) in least.items()
-                    if value < limit
-                ),
-                "",
-            ),
-        )
+        for name, (value, limit) in most.items():
+            if value > limit:
+                return f"{name} {value:g} is above {limit:g}"
+        for name, (value, limit) in least.items():
+            if value < limit:
+                return f"{name} {value} is below {limit}"
+        return ""
 
     def _noise_broken(self, parameters: SumParameters) -> str:
         sigma = parameters.noise_multiplier

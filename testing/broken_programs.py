@@ -13,7 +13,7 @@ from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.plain import sum_noise_steps
 from secagg import Encoding, keystream
 
-_FLEET = "gdpfed.simulation.fleet"
+_NOISE = "gdpfed.simulation.fleet.sum_noise_steps"
 _sum_wave = WatchedFleet.sum_wave
 
 
@@ -27,11 +27,8 @@ def _sums_twice(self: WatchedFleet, sums: Any, upcoming: Any) -> dict[str, Clien
 
 
 FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "no noise": ("gdpfed.simulation.fleet.sum_noise_steps", lambda *asked: 0 * sum_noise_steps(*asked)),
-    "half the noise": (
-        "gdpfed.simulation.fleet.sum_noise_steps",
-        lambda *asked: sum_noise_steps(*asked) // 2,
-    ),
+    "no noise": (_NOISE, lambda *asked: 0 * sum_noise_steps(*asked)),
+    "half the noise": (_NOISE, lambda *asked: sum_noise_steps(*asked) // 2),
     "noise of one seed": ("gdpfed.rounds.plain.keystream", lambda key: keystream(bytes(32))),
     "no clipping": ("gdpfed.simulation.batched_encoding.clipped_steps", _rounded_only),
     "one cohort for all rounds": (

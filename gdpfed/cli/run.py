@@ -21,9 +21,8 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.methods import make_method
     from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
     from gdpfed.report.progress import RunProgress
-    from gdpfed.runs.formats import check_json_file
     from gdpfed.runs.paths import require_unused, with_saved_delta
-    from gdpfed.runs.records import PLAN_FILE, WEAK_DATA, read_rounds, run_path
+    from gdpfed.runs.records import WEAK_DATA, read_rounds, run_path
     from gdpfed.runs.resume import load_run
 
     config = load_run(options.overrides)
@@ -33,7 +32,6 @@ def _execute(options: argparse.Namespace) -> int:
     directory = run_path(chosen, config.dataset.name, config.method.name)
     if not resuming:
         require_unused(directory)
-    check_json_file(directory / PLAN_FILE)
     method = make_method(with_saved_delta(config))
     console = make_console()
     show_plan(console, config, method)

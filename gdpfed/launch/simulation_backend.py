@@ -24,7 +24,7 @@ from gdpfed.launch.flower_run import (
     write_connection,
 )
 from gdpfed.launch.home import PROJECT, FlowerHome, free_ports, last_line
-from gdpfed.runs.paths import require_unused
+from gdpfed.runs.records import user_path
 
 SUPERLINK_LOG = "superlink.log"
 START_SECONDS = 60.0
@@ -69,14 +69,10 @@ class Launch:
 
         Raises:
             LaunchError: this is no checkout of the project.
-            RunError: a new run cannot have this directory.
         """
-        if not resuming:
-            require_unused(directory)
         words = list(overrides)
         if dataset_path is not None:
-            absolute = Path(dataset_path).expanduser().absolute()
-            words.append(f"dataset.path={hydra_string(str(absolute))}")
+            words.append(f"dataset.path={hydra_string(str(user_path(dataset_path)))}")
         run_config = training_config(words, directory=directory, resuming=resuming)
         return cls(PROJECT, run_config, num_supernodes=num_clients, log_directory=directory)
 

@@ -11,7 +11,7 @@ from conf.load import from_yaml, given_value, load
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.runs.formats import check_json_file
-from gdpfed.runs.records import CONFIG_FILE, PLAN_FILE, run_path
+from gdpfed.runs.records import CONFIG_FILE, PLAN_FILE, run_path, user_path
 
 CARRYING_OUT = {
     "run": frozenset(
@@ -89,5 +89,5 @@ def _refuse_contradiction(path: Path, saved: Mapping[str, Any], config: Config) 
 
 def _same(key: str, saved: Any, given: Any) -> bool:
     if key == "dataset.path" and isinstance(saved, str) and isinstance(given, str):
-        return Path(saved).expanduser().absolute() == Path(given).expanduser().absolute()
+        return user_path(saved) == user_path(given)
     return bool(saved == given)
