@@ -110,10 +110,8 @@ def measured(
 
 def _claims(runs: Sequence[Seen], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
     charges = first_rounds(charges_of([charge.to_dict() for charge in plan.charges(group)]), rounds)
-    curve, stated = (
-        _curve(plan.delta, lambda delta: epsilon_after(charges, delta)),
-        epsilon_after(charges, plan.delta),
-    )
+    curve = _curve(plan.delta, lambda delta: epsilon_after(charges, delta))
+    stated = epsilon_after(charges, plan.delta)
     sums = [[attack(seen, rounds) for seen in runs] for attack in (likelihood_ratio, most_alike)]
     claims = [
         _Claim("sums", curve, stated, sums),
@@ -154,23 +152,19 @@ def _figure(
     independent: bool,
 ) -> Measured | None:
     """The best of all attacks and thresholds; None where no canary has a score."""
-    guesses, alarms, estimates, counted = [], [], [], 0
-    for scores_by_run in claim.attacks:
-        scores, present = _counted(runs, scores_by_run, group)
-        counted = max(counted, len(scores))
-        if not present.any() or present.all():
-            continue
-        guesses += guesses_of(scores, present)
-        alarms += alarms_of(scores, present, significance)
-        estimates.append(two_gaussians_epsilon(scores[present], scores[~present], plan.delta))
-    if not guesses:
+    counted = [_counted(runs, scores_by_run, group) for scores_by_run in claim.attacks]
+    telling = [(scores, present) for scores, present in counted if present.any() and not present.all()]
+    if not telling:
         return None
     if independent:
+        alarms = [each for found in telling for each in alarms_of(*found, significance)]
         scale = max(each.scale(claim.curve) for each in alarms)
         any_law = max(each.epsilon(plan.delta) for each in alarms)
     else:
+        guesses = [each for found in telling for each in guesses_of(*found)]
         scale = best_of(lambda each: refuted_scale(each, claim.curve, significance), guesses)
         any_law = best_of(lambda each: one_run_epsilon(each, plan.delta, significance), guesses)
+    scores, present = telling[0]
     return Measured(
         group=group,
         rounds=rounds,
@@ -180,8 +174,12 @@ def _figure(
         measured=claim.epsilon(scale, plan.delta),
         scale=scale,
         any_law=any_law,
-        estimate=None if claim.view == "sums" else estimates[0],
-        num_canaries=counted,
+        estimate=(
+            None
+            if claim.view == "sums"
+            else two_gaussians_epsilon(scores[present], scores[~present], plan.delta)
+        ),
+        num_canaries=max(len(scores) for scores, _ in counted),
     )
 
 

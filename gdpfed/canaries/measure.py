@@ -118,10 +118,10 @@ def measure(
             f"method={prepared.method.name} promises no privacy, so there is no epsilon to measure: choose a "
             "private method"
         )
-    runs = []
+    runs, start = [], flatten(prepared.task.build_model())
     with tempfile.TemporaryDirectory(prefix="gdpfed-canaries-") as folder:
         for number in range(settings.num_runs):
-            runs.append(_one_run(prepared, settings, Path(folder) / str(number), make_fleet))
+            runs.append(_one_run(prepared, settings, start, Path(folder) / str(number), make_fleet))
             announce(number + 1)
     num_rounds = plan.num_rounds
     marks = sorted({max(1, round(num_rounds * k / settings.marks)) for k in range(1, settings.marks + 1)})
@@ -138,7 +138,9 @@ def measure(
     )
 
 
-def _one_run(prepared: PreparedRun, settings: Settings, path: Path, make_fleet: MakeFleet) -> Seen:
+def _one_run(
+    prepared: PreparedRun, settings: Settings, start: Theta, path: Path, make_fleet: MakeFleet
+) -> Seen:
     """Run the whole plan once, in a directory of its own, with coins of the operating system."""
     config = prepared.config
     ours = replace(
@@ -151,10 +153,9 @@ def _one_run(prepared: PreparedRun, settings: Settings, path: Path, make_fleet: 
     others = None
     if settings.kind != "dirac":
         others, _ = choose_engine(config.simulation, prepared.task, config.run.device)
-    plan, theta = prepared.method.plan, _initial_model(prepared)
-    canaries = _canaries(prepared, settings, others)
+    canaries = _canaries(prepared, settings, start, others)
     engine = CanaryEngine(canaries, others, many_at_once=config.simulation.engine != "sequential")
-    seen = Seen(plan, canaries, theta)
+    seen = Seen(prepared.method.plan, canaries, start)
     with (
         make_fleet(config.secagg, f"canaries {ours.name}", engine, seen.add_sum) as fleet,
         ours.open(fleet, lambda run, announce: [SeenModels(seen)], lambda line: None) as run,
@@ -164,19 +165,19 @@ def _one_run(prepared: PreparedRun, settings: Settings, path: Path, make_fleet: 
     return seen
 
 
-def _canaries(prepared: PreparedRun, settings: Settings, others: Engine | None) -> Canaries:
+def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: Engine | None) -> Canaries:
     generator = np.random.default_rng(secrets.randbits(128))
-    plan, theta = prepared.method.plan, _initial_model(prepared)
+    plan, dimension = prepared.method.plan, len(start)
     if settings.kind == "dirac":
-        clients, groups = choose_clients(plan, len(theta), generator)
-        directions = dirac_directions(len(clients), len(theta), generator)
+        clients, groups = choose_clients(plan, dimension, generator)
+        directions = dirac_directions(len(clients), dimension, generator)
     else:
         most = min(MOST_DENSE_CANARIES, int(settings.share * plan.num_clients))
         clients, groups = choose_clients(plan, most, generator)
         avoid = None
         if settings.kind == "crafted" and others is not None:
-            avoid = _updates_of_others(prepared, others, clients)
-        directions = random_directions(len(clients), len(theta), generator, avoid)
+            avoid = _updates_of_others(prepared, start, others, clients)
+        directions = random_directions(len(clients), dimension, generator, avoid)
     if not len(clients):
         raise ConfigError(
             f"{plan.num_clients} clients in {len(plan.groups)} groups leave no canary: use more clients, or "
@@ -187,22 +188,18 @@ def _canaries(prepared: PreparedRun, settings: Settings, others: Engine | None) 
 
 
 def _updates_of_others(
-    prepared: PreparedRun, engine: Engine, canaries: npt.NDArray[np.int64]
+    prepared: PreparedRun, start: Theta, engine: Engine, canaries: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
     """The updates of some clients that are no canaries, from the initial model, shape (clients, d)."""
-    plan, theta = prepared.method.plan, _initial_model(prepared)
+    plan = prepared.method.plan
     clients = np.setdiff1d(np.arange(plan.num_clients), canaries)[:CRAFTED_AGAINST].tolist()
     if not clients:
-        return np.zeros((0, len(theta)))
+        return np.zeros((0, len(start)))
     encoding = Encoding.for_sum(
         num_contributors=len(clients),
-        dimension=len(theta),
+        dimension=len(start),
         clipping_norm=plan.clipping_norm,
         noise_multiplier=1.0,
     )
-    found = [steps for _, steps in engine.updates(prepared.order, theta, Cohort(clients, encoding))]
+    found = [steps for _, steps in engine.updates(prepared.order, start, Cohort(clients, encoding))]
     return np.concatenate(found).astype(np.float64)
-
-
-def _initial_model(prepared: PreparedRun) -> Theta:
-    return flatten(prepared.task.build_model())
