@@ -2,9 +2,11 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -17,6 +19,7 @@ from gdpfed.canaries.picture import epsilon_over_rounds
 from gdpfed.cli.audit import without_infinity
 from gdpfed.cli.command import make_console, user_path
 from gdpfed.errors import ReportError
+from gdpfed.report.console import Fitted
 from gdpfed.runs.paths import with_saved_delta
 from gdpfed.runs.resume import load_run
 
@@ -35,7 +38,10 @@ def measure_canaries(options: argparse.Namespace) -> int:
         marks=1 if options.output is None else MARKS_IN_PICTURE,
     )
     if options.output is not None:
-        _make_folder(options.output)
+        # Before the measurement, which takes minutes.
+        with _writing(options.output):
+            options.output.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=options.output).close()
     console = Console(stderr=True) if options.json else make_console()
     with Progress(
         TextColumn("simulated runs"),
@@ -50,8 +56,9 @@ def measure_canaries(options: argparse.Namespace) -> int:
         task = progress.add_task("", total=settings.num_runs)
         measurement = measure(config, settings, announce=lambda done: progress.update(task, completed=done))
     if options.output is not None:
-        (options.output / JSON_FILE).write_text(_as_json(measurement), encoding="utf-8")
-        epsilon_over_rounds(measurement, options.output / PICTURE_FILE)
+        with _writing(options.output):
+            (options.output / JSON_FILE).write_text(_as_json(measurement), encoding="utf-8")
+            epsilon_over_rounds(measurement, options.output / PICTURE_FILE)
     if options.json:
         print(_as_json(measurement))
     else:
@@ -67,12 +74,14 @@ def _configuration(words: Sequence[str]) -> Config:
     return replace(begun, run=replace(begun.run, resume=None))
 
 
-def _make_folder(folder: Path) -> None:
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Say in one line that the file system refuses."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise ReportError(
-            f"--output {folder} cannot be made ({error.strerror}): name another folder"
+            f"--output {folder} cannot be written ({error.strerror}): name another folder"
         ) from None
 
 
@@ -106,7 +115,7 @@ def _show(console: Console, measurement: Measurement, output: Path | None) -> No
             str(each.num_canaries),
             "yes" if each.held else "NO",
         )
-    console.print(table)
+    console.print(Fitted(table))
     console.print(
         f"measured: less is ruled out, with confidence {100 * settings.confidence:g} % of all figures. Far "
         "below what is stated it says that the test was weak (give more --runs), not that privacy is better. "

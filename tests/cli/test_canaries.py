@@ -57,6 +57,7 @@ def test_the_canaries_of_a_run_that_is_there(tmp_path, capsys):
         (["--canaries", "method=fedavg"], "promises no privacy"),
         (["--canaries", "--runs", "0"], "measure nothing"),
         (["--canaries", "--confidence", "2"], "between 0.5 and 1"),
+        (["--canaries", "--output", "/proc"], "--output /proc cannot be written"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(words, reason, capsys):
