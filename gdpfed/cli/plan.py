@@ -34,6 +34,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.methods import make_method
     from gdpfed.report.plan_table import comparison_table
     from gdpfed.report.record_plan_table import record_comparison as record_comparison_table
+    from gdpfed.runs.paths import with_saved_delta
     from gdpfed.runs.resume import load_run
 
     if options.compare:
@@ -46,7 +47,7 @@ def _execute(options: argparse.Namespace) -> int:
         return 0
     config = load_run(options.overrides)
     check_model(config, options.overrides)
-    method = make_method(config)
+    method = make_method(with_saved_delta(config))
     if options.json:
         _print_json(method.describe())
     else:

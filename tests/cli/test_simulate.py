@@ -82,13 +82,16 @@ def test_a_model_that_diverges_ends_the_run_in_one_line(tmp_path, capsys, monkey
     assert err.count("\n") == 1
 
 
-def test_a_run_goes_on_with_the_delta_that_it_was_planned_with(tmp_path, monkeypatch):
+def test_a_run_goes_on_with_the_delta_that_it_was_planned_with(tmp_path, capsys, monkeypatch):
     """The default was n**-1.1 for few clients, too."""
     overrides = [each for each in SMALL if "delta" not in each]
     with monkeypatch.context() as before:
         before.setattr(gdpfed.methods.rates, "default_delta", lambda num_clients: num_clients**-1.1)
         begun = [*overrides, f"run.directory={tmp_path}/run", "run.stop_after_round=1"]
         assert main(["simulate", *begun]) == 0
+    capsys.readouterr()
+    assert main(["plan", f"run.resume={tmp_path}/run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["delta"] == 24**-1.1
     assert main(["simulate", *overrides, f"run.resume={tmp_path}/run"]) == 0
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["delta"] == 24**-1.1
     card = (tmp_path / "run" / "model_card.md").read_text()
