@@ -42,7 +42,7 @@ from deploy.topology import (
     TLS_KEY_FILE,
     Service,
 )
-from gdpfed.identities import new_identity, public_key_of, read_identity, signed_roster
+from gdpfed.identities import create_file, new_identity, public_key_of, read_identity, signed_roster
 from gdpfed.runs.write_whole import write_whole
 
 AUTHORITY, CONSORTIUM, PUBLIC = "authority", "consortium", "public"
@@ -177,8 +177,8 @@ class Store:
             return Authority.from_pem(key.read_bytes(), certificate.read_bytes())
         authority = Authority.create(f"gdpfed authority {secrets.token_hex(4)}")
         directory.mkdir(mode=0o700, exist_ok=True)
-        write_new(certificate, authority.certificate_pem)
-        write_new(key, authority.key_pem)
+        create_file(certificate, authority.certificate_pem)
+        create_file(key, authority.key_pem)
         return authority
 
     def _secret(self, services: Iterable[Service], party: str) -> bytes:
@@ -251,7 +251,7 @@ class Store:
 
     def _write(self, path: Path, data: bytes, *, mode: int = 0o600) -> None:
         if not path.exists():
-            write_new(path, data, mode=mode)
+            create_file(path, data, mode)
             self._own(path)
 
     def _replace(self, path: Path, data: bytes, *, mode: int) -> None:
@@ -273,10 +273,3 @@ def identity_file(party: str) -> str:
 def client_of(party: str) -> int:
     """Return the number of the client that a node is, from its name."""
     return int(party.removeprefix("node-"))
-
-
-def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Write a new file, which has its mode from the first byte on."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)

@@ -104,16 +104,25 @@ def read_roster(path: Path, consortium_key: bytes) -> Roster:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that does not exist yet; it has its mode from the first byte on.
+    """Write a new file as `create_file` does.
 
     Raises:
         IdentityError: it exists, or cannot be written.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        create_file(path, data, mode)
     except FileExistsError:
         raise IdentityError(f"{path} exists and is kept: name a new file, or move it away first") from None
     except OSError as error:
         raise IdentityError(f"{path} cannot be written: {error.strerror}; name another file") from None
+
+
+def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
+    """Write a file that does not exist yet; it has its mode from the first byte on.
+
+    Raises:
+        OSError: it exists, or the file system refuses.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
