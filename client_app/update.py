@@ -15,8 +15,9 @@ from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, SumParameters
 
-# A larger order would keep this node busy for as long as the server likes.
-MOST_STEPS = 100_000
+# A larger order would keep this node busy for as long as the server likes. As `conf.limits` has them, so that
+# no run is begun of which every node refuses every round.
+MOST = {"local_steps": 100_000, "batch_size": 1_000_000}
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
@@ -43,10 +44,10 @@ def order_and_model(
             f"the model is {theta.dtype}{list(theta.shape)}, not float32[{parameters.dimension}]"
         )
     ordered = TrainingOrder.from_scalars(dict(order))
-    for name in ("local_steps", "batch_size"):
+    for name, most in MOST.items():
         value = getattr(ordered.training, name)
-        if type(value) is not int or not 1 <= value <= MOST_STEPS:
-            raise OrderError(f"the order's {name} is {value!r}: it must be from 1 to {MOST_STEPS}")
+        if type(value) is not int or not 1 <= value <= most:
+            raise OrderError(f"the order's {name} is {value!r}: it must be from 1 to {most}")
     return ordered, theta
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from client_app.update import order_and_model
+from client_app.update import MOST, order_and_model
+from conf.limits import LIMITS
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import noise_steps, update_steps
@@ -150,3 +151,7 @@ def test_an_order_to_train_without_end_is_refused(field, value):
     content = RecordDict({ORDER_RECORD: order, THETA_RECORD: ArrayRecord({THETA_RECORD: Array(THETA)})})
     with pytest.raises(OrderError, match=f"the order's {field} is {value!r}: it must be from 1 to"):
         order_and_model(content, parameters())
+
+
+def test_a_node_takes_the_largest_order_that_a_configuration_may_ask_for():
+    assert {name: (1, most) for name, most in MOST.items()} == {name: LIMITS[name] for name in MOST}
