@@ -50,6 +50,15 @@ def test_tests_that_the_documents_name_exist():
     assert [f"{path}::{name}" for path, name in named if f"def {name}(" not in text_of(path)] == []
 
 
+def test_lines_of_documents_have_up_to_120_characters():
+    lines = [
+        (path.name, line)
+        for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    assert [(name, line) for name, line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
 @pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(path):
     links = set(LINK.findall(path.read_text(encoding="utf-8")))
