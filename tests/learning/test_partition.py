@@ -61,12 +61,12 @@ def test_a_small_alpha_leaves_a_client_few_classes():
 
 def test_dirichlet_shares_have_the_distributions_mean_and_variance():
     """One class is cut by Dir(alpha) over n clients: mean 1/n, variance (n-1) / (n^2 (n alpha + 1))."""
-    n, alpha, repeats = 20, 0.5, 20
-    x = np.zeros((4000, 1), dtype=np.float32)
-    data = Dataset(Split(x, np.zeros(4000, dtype=np.int64)), Split(x[:1], np.zeros(1, dtype=np.int64)), 1)
+    n, alpha, repeats, count = 20, 0.5, 20, 1000
+    x = np.zeros((count, 1), dtype=np.float32)
+    data = Dataset(Split(x, np.zeros(count, dtype=np.int64)), Split(x[:1], np.zeros(1, dtype=np.int64)), 1)
     shares = [
         [
-            len(Partition("dirichlet", n, seed, alpha).indices(data, client_id)) / 4000
+            len(Partition("dirichlet", n, seed, alpha).indices(data, client_id)) / count
             for client_id in range(n)
         ]
         for seed in range(repeats)

@@ -101,6 +101,7 @@ def test_the_version_is_stated_once(installed, tmp_path):
 
 def test_the_wheel_plans_trains_and_audits_without_a_checkout(installed, tmp_path):
     small = ["method=gdpfed", "privacy.accountant=rdp", "run.num_rounds=2", "run.directory=trained"]
+    small += ["dataset.num_clients=60", "privacy.sampling_rate=0.5"]
     out, _ = call(installed, tmp_path, "plan", *small)
     assert "rdp, poisson sampling" in " ".join(out.split())
     call(installed, tmp_path, "simulate", *small, "simulation.workers=1")

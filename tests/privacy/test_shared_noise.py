@@ -64,7 +64,7 @@ def test_at_the_rates_one_noise_meets_every_budget(accountant):
 def test_a_group_that_is_always_protected_takes_part_always():
     groups = groups_from_shares(300, (1.0, 3.0, 25.0))
     found = shared_noise_sampling_rates(
-        make_accountant("pld"), groups, sampling="poisson", sampling_rate=0.6, **TERMS
+        make_accountant("rdp", "whole"), groups, sampling="poisson", sampling_rate=0.6, **TERMS
     )
     assert found[2] == 1.0
     assert sum(found) / 3 == pytest.approx(0.6, rel=1e-12)

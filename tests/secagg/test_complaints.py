@@ -145,8 +145,8 @@ def test_orphans_are_lost_members_only() -> None:
 
 
 def test_wrong_shares_are_the_holders_fault_and_cost_nothing() -> None:
-    """8 of 120 holders reveal garbage: the sum comes, and they are named; no dealer is."""
-    joined = Joined(make_parameters(120, threshold=80, dropout_tolerance=12, dimension=5))
+    """8 of 40 holders reveal garbage: the sum comes, and they are named; no dealer is."""
+    joined = Joined(make_parameters(40, threshold=27, dropout_tolerance=4, dimension=5))
     liars = set(sorted(joined.clients)[:8])
 
     def alter(client_id: int, data: bytes) -> bytes:
