@@ -148,11 +148,6 @@ class Control:
                 )
             time.sleep(POLL_SECONDS)
 
-    def online(self) -> int:
-        """Return how many nodes are online."""
-        nodes = self.nodes()
-        return len(nodes) - len(_names_away(nodes))
-
     def follow(self, command: Sequence[str]) -> None:
         """Submit a run, print its log, and ask the SuperLink how the run ended.
 

@@ -5,16 +5,12 @@ canary that says nothing to this observer. Any function of what is revealed give
 tight ones.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.canaries.bounds import Scores
 from gdpfed.canaries.seen import RevealedSum, Seen
 from gdpfed.privacy.plan import Stretch
-
-Score = Callable[[Seen, int], Scores]
 
 # Differences of sums are compared on so many canaries, to find the two that are most alike.
 MOST_COMPARED = 64

@@ -63,7 +63,8 @@ def test_a_node_that_nobody_registered_is_refused(running):
     for name, (_, answer) in answers.items():
         assert processes[name].wait(timeout=60) == 1
         assert answer in running.log(name)
-    assert running.control_client().online() == len(running.federation.nodes)
+    statuses = [node.status for node in running.control_client().nodes()]
+    assert statuses == ["online"] * len(running.federation.nodes)
 
 
 def test_nodes_are_listed_replaced_and_taken_away_by_name(running, tmp_path):

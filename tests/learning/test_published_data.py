@@ -30,32 +30,28 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
-def assert_holds(examples, x, y):
+def assert_holds(data, input_shape, train, test):
     """Pixels 0 to 255 become -1 to 1, in float32, channels first."""
-    taken = examples.take(np.arange(len(examples)))
-    assert taken.x.dtype == np.float32
-    np.testing.assert_allclose(taken.x, (x - 127.5) / 127.5, atol=1e-6)
-    np.testing.assert_array_equal(taken.y, y)
-    some = examples.take(np.array([3, 1]))
-    np.testing.assert_array_equal(some.x, taken.x[[3, 1]])
+    assert (data.input_shape, data.num_classes) == (input_shape, 10)
+    for examples, (x, y) in ((data.train, train), (data.test, test)):
+        taken = examples.take(np.arange(len(examples)))
+        assert taken.x.dtype == np.float32
+        np.testing.assert_allclose(taken.x, (x - 127.5) / 127.5, atol=1e-6)
+        np.testing.assert_array_equal(taken.y, y)
+        some = examples.take(np.array([3, 1]))
+        np.testing.assert_array_equal(some.x, taken.x[[3, 1]])
 
 
 def test_fmnist_from_the_publishers_archives(tmp_path, rng, monkeypatch, no_network):
     (train, test), resources = drawn_data.write_fmnist(tmp_path, rng)
     monkeypatch.setattr(published.FashionMNIST, "resources", resources)
-    data = load_dataset(DataSource("fmnist", str(tmp_path)))
-    assert (data.input_shape, data.num_classes) == ((1, 28, 28), 10)
-    assert_holds(data.train, *train)
-    assert_holds(data.test, *test)
+    assert_holds(load_dataset(DataSource("fmnist", str(tmp_path))), (1, 28, 28), train, test)
 
 
 def test_svhn_counts_the_digit_0_as_class_0(tmp_path, rng, monkeypatch, no_network):
     (train, test), table = drawn_data.write_svhn(tmp_path, rng)
     monkeypatch.setattr(published.SVHN, "split_list", table)
-    data = load_dataset(DataSource("svhn", str(tmp_path)))
-    assert (data.input_shape, data.num_classes) == ((3, 32, 32), 10)
-    assert_holds(data.train, *train)
-    assert_holds(data.test, *test)
+    assert_holds(load_dataset(DataSource("svhn", str(tmp_path))), (3, 32, 32), train, test)
 
 
 def test_cifar10_joins_its_five_batches(tmp_path, rng, monkeypatch, no_network):
@@ -65,9 +61,7 @@ def test_cifar10_joins_its_five_batches(tmp_path, rng, monkeypatch, no_network):
     monkeypatch.setattr(published.CIFAR10, "meta", published.CIFAR10.meta | {"md5": meta})
     data = load_dataset(DataSource("cifar10", str(tmp_path)))
     x, y = (np.concatenate(parts) for parts in zip(*pictures[:5], strict=True))
-    assert (data.input_shape, data.num_classes) == ((3, 32, 32), 10)
-    assert_holds(data.train, x, y)
-    assert_holds(data.test, *pictures[5])
+    assert_holds(data, (3, 32, 32), (x, y), pictures[5])
 
 
 @pytest.mark.parametrize("name", FIRST_FILE)

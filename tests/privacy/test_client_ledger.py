@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,14 @@ from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
 
-PLAN = make_plan(
-    groups=groups_from_shares(40, (1.0, 3.0)),
-    num_rounds=6,
-    sampling_rate=0.2,
-    clipping_norm=2.0,
-    accountant="rdp",
-)
+SETTINGS: dict[str, Any] = {
+    "groups": groups_from_shares(40, (1.0, 3.0)),
+    "num_rounds": 6,
+    "sampling_rate": 0.2,
+    "clipping_norm": 2.0,
+    "accountant": "rdp",
+}
+PLAN = make_plan(**SETTINGS)
 TERMS = terms_of(PLAN, 1, "one", dropout_tolerance=0.1, corrupt_tolerance=0.0)
 DELTA = PLAN.delta
 
@@ -120,14 +122,7 @@ def test_what_was_spent_under_an_earlier_version_stays_spent():
 
 
 def test_two_sums_a_round_are_two_updates_and_no_more():
-    plan = make_plan(
-        groups=groups_from_shares(40, (1.0, 3.0)),
-        num_rounds=6,
-        sampling_rate=0.2,
-        clipping_norm=2.0,
-        accountant="rdp",
-        sums_per_round=2,
-    )
+    plan = make_plan(**SETTINGS, sums_per_round=2)
     ledger = ClientLedger()
     terms = terms_of(plan, 1, "one", dropout_tolerance=0.0, corrupt_tolerance=0.0)
     ledger.begin(terms, epsilon=3.0, delta=DELTA)
