@@ -23,9 +23,9 @@ from client_app.node_config import (
 )
 from client_app.node_config import NodeConfigError as NodeConfigError
 from client_app.simulation_backend import in_flowers_simulation
-from gdpfed.clients.messages import CLIENTS, INPUT_DTYPE, INPUT_SHAPE
+from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets.own import INPUT_DTYPES, own_arrays, read_own
+from gdpfed.learning.datasets.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
 from secagg import ClientPolicy
 from secagg.parameters import CURIOUS, OFF
 
@@ -158,7 +158,8 @@ def check_limits(context: Context, question: ConfigRecord) -> None:
 def check_data(context: Context, question: ConfigRecord) -> None:
     """Refuse to join with examples that the run cannot be trained on; why is in the node's log alone.
 
-    The server says the shape and the kind of an input. It cannot ask which labels there are: by asking with
+    The server says the shape and the kind of an input, the kind of a label, and what names the declaration of
+    its table, which this node's own is compared with. It cannot ask which labels there are: by asking with
     one number of classes after another it would learn of the data.
 
     Raises:
@@ -170,7 +171,12 @@ def check_data(context: Context, question: ConfigRecord) -> None:
     shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
     try:
         if isinstance(shape, list) and dtype in INPUT_DTYPES:
-            own_arrays(path, [int(each) for each in shape], str(dtype))
+            label_dtype, columns = question.get(LABEL_DTYPE), question.get(COLUMNS)
+            if label_dtype not in LABEL_DTYPES:
+                label_dtype = LABEL_DTYPES[0]
+            own_arrays(
+                path, [int(each) for each in shape], str(dtype), str(label_dtype), str(columns or "") or None
+            )
         else:
             read_own(path)
     except LearningError as error:

@@ -35,12 +35,25 @@ from gdpfed.errors import ConfigError
 
 PATHS = (
     "dataset.path",
+    "dataset.columns",
+    "dataset.test_path",
     "run.directory",
     "run.resume",
     "secagg.roster_file",
     "secagg.consortium_key",
     "run.mlflow",
 )
+
+ADDED_LATER = (
+    "columns",
+    "test_path",
+    "complete_rows",
+    "features",
+    "loss",
+    "class_weights",
+    "metrics",
+)
+"""Settings of a data set that older code has not saved, and that were as their defaults are."""
 
 
 def _register_schema(methods: Mapping[str, type[MethodConfig]]) -> None:
@@ -304,7 +317,7 @@ def to_yaml(config: Config) -> str:
 def from_yaml(text: str) -> Any:
     """What :func:`to_yaml` wrote, as plain data; of a run that older code has saved as well.
 
-    Before there was the group training, clients trained with what stood with the data set.
+    Before there was the group training, clients trained with what stood with the data set, by cross-entropy.
 
     Raises:
         yaml.YAMLError: the text is no YAML.
@@ -313,4 +326,8 @@ def from_yaml(text: str) -> Any:
     if isinstance(settings, dict) and isinstance(settings.get("dataset"), dict):
         recommended = {key: settings["dataset"].get(key) for key in TrainingConfig.__dataclass_fields__}
         settings.setdefault("training", recommended)
+        defaults = {key: each.default for key, each in DatasetConfig.__dataclass_fields__.items()}
+        settings["dataset"] = {
+            key: value for key, value in defaults.items() if key in ADDED_LATER
+        } | settings["dataset"]
     return settings

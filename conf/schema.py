@@ -50,7 +50,7 @@ def _as_floats(value: Any) -> Any:
 class DatasetConfig:
     """One data set with the settings recommended for it, from which run, privacy and training start.
 
-    From ``image_size`` to ``test_stride``, what is null does not belong to the data set or has its default
+    From ``image_size`` to ``features``, what is null does not belong to the data set or has its default
     (:class:`gdpfed.learning.datasets.DataSource` says what each is).
     """
 
@@ -62,6 +62,13 @@ class DatasetConfig:
     sequence_length: int | None = None
     min_characters: int | None = None
     test_stride: int | None = None
+    columns: str | None = None
+    test_path: str | None = None
+    complete_rows: bool | None = None
+    features: str | None = None
+    loss: str = "cross_entropy"
+    class_weights: list[float] | None = None
+    metrics: list[str] | None = None
     model: str = MISSING
     model_options: Any = None
     partition: str = "iid"
@@ -88,6 +95,7 @@ class DatasetConfig:
         self._validate_partition()
         self._validate_source()
         self._validate_model_options()
+        self._validate_judgement()
 
     def _validate_partition(self) -> None:
         alpha = self.dirichlet_alpha
@@ -111,6 +119,18 @@ class DatasetConfig:
             options is None or numbers,
             f"dataset.model_options={options} must be numbers by name, as in "
             "'dataset.model_options={hidden_units:32}'",
+        )
+
+    def _validate_judgement(self) -> None:
+        weights = self.class_weights
+        require(
+            weights is None or all(0 < weight < float("inf") for weight in weights),
+            f"dataset.class_weights={weights} must be positive numbers, one a class, as in "
+            "'dataset.class_weights=[1,3]'",
+        )
+        require(
+            self.metrics is None or len(self.metrics) > 0,
+            f"dataset.metrics={self.metrics} names no metric: name one, or leave it out",
         )
 
     def _validate_source(self) -> None:

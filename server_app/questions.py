@@ -10,9 +10,11 @@ from gdpfed.clients.messages import (
     CHALLENGE,
     CLIENT_RECORD,
     CLIENTS,
+    COLUMNS,
     IDENTITY,
     INPUT_DTYPE,
     INPUT_SHAPE,
+    LABEL_DTYPE,
     MODE,
     ROSTER_DIGEST,
     SIGNATURE,
@@ -57,6 +59,7 @@ class Questions:
             question[CLIENTS] = self._task.num_clients
             form = ExampleForm.of(self._task.load())
             question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.input_shape), form.input_dtype
+            question[LABEL_DTYPE], question[COLUMNS] = form.label_dtype, form.columns or ""
         if self._signed:
             self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)
             question[CHALLENGE], question[ROSTER_DIGEST] = self._challenges[node_id], self._digest

@@ -23,6 +23,8 @@ def task_of(config: Config) -> Task:
         partition=data.partition,
         dirichlet_alpha=data.dirichlet_alpha,
         num_clients=data.num_clients,
+        loss=data.loss,
+        class_weights=tuple(data.class_weights or ()),
         seed=config.run.seed,
         record_shares=config.privacy.record_shares,
     )

@@ -23,6 +23,7 @@ DATA, RUN, ROUND, REFUSAL = "data", "run", "round", "refusal"
 MODE, CHALLENGE, ROSTER_DIGEST = "mode", "challenge", "roster"
 IDENTITY, SIGNATURE = "identity", "signature"
 CLIENTS, INPUT_SHAPE, INPUT_DTYPE = "clients", "input-shape", "input-dtype"
+LABEL_DTYPE, COLUMNS = "label-dtype", "columns"
 """Of the query ``join``: the fields of the question, and those by which a node proves its key."""
 
 CLIENT_RECORD = "client"

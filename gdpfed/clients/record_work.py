@@ -13,7 +13,6 @@ import torch
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.datasets import Split
 from gdpfed.learning.datasets.own import ExampleForm
-from gdpfed.learning.losses import LOSSES, Loss
 from gdpfed.learning.record_batches import PoissonBatches, RandomBytes
 from gdpfed.learning.record_coupling import refuse_coupled_records
 from gdpfed.learning.record_gradients import RecordGradients, record_gradients
@@ -46,7 +45,7 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     Raises:
         LearningError: the model or the loss couples the records of a batch.
     """
-    model, loss = task.build_model(), loss_of(task)
+    model, loss = task.build_model(), task.make_loss()
     form = task.form or ExampleForm.of(task.load())
     generator, shape = torch.Generator().manual_seed(0), (_TRIED_RECORDS, *form.input_shape)
     if np.dtype(form.input_dtype).kind == "f":
@@ -58,11 +57,6 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     y = torch.randint(form.num_classes, outputs.shape[:-1], generator=generator)
     refuse_coupled_records(model, loss, x, y)
     return record_gradients(model, loss, x[1:], y[1:], device=device)
-
-
-def loss_of(task: Task) -> Loss:
-    """The loss that a task's model is trained on."""
-    return LOSSES.get(getattr(task, "loss", "cross_entropy"))
 
 
 def holder_of(

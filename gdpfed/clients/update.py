@@ -75,8 +75,15 @@ def update_steps(
     if order.work in RECORD_WORKS:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
     else:
-        generator = batch_generator(order, client_id)
-        update = local_update(_model(order.task), theta, data, order.training, rng=generator, device=device)
+        update = local_update(
+            _model(order.task),
+            theta,
+            data,
+            order.training,
+            rng=batch_generator(order, client_id),
+            device=device,
+            loss=order.task.make_loss(),
+        )
     return contribution_steps(order, update, encoding)
 
 

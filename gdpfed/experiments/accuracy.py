@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from conf.experiment import Choice, Experiment
 from gdpfed.experiments.presentation import Footnotes
 from gdpfed.experiments.runs import Outcome
-from gdpfed.report.comparison import ABSENT
 from gdpfed.report.curves import draw_curves
 from gdpfed.report.dots import Dots, draw_dots, error_bars, height_inches
 from gdpfed.report.labels import dataset_label
+from gdpfed.report.shown import ABSENT
 from gdpfed.report.spread import Spread
 from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
@@ -84,7 +84,7 @@ def _table(
 
 def _best(outcomes: Sequence[Outcome]) -> str:
     """The largest mean of a row: chosen by looking at test accuracies, so it flatters every row alike."""
-    spreads = [outcome.line.final_accuracy for outcome in outcomes if outcome.line is not None]
+    spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
     return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
 
 
@@ -92,7 +92,7 @@ def _cell(outcome: Outcome, footnotes: Footnotes) -> str:
     if outcome.line is None:
         return footnotes.mark(outcome.reason or "")
     some = "" if len(outcome.finished) == len(outcome.runs) else f" [{len(outcome.finished)}]"
-    return outcome.line.final_accuracy.text() + some
+    return outcome.line.final_result.text() + some
 
 
 def _note(outcomes: Sequence[Outcome], footnotes: Footnotes) -> str:
@@ -110,7 +110,7 @@ def accuracy_figures(experiment: Experiment, outcomes: Sequence[Outcome]) -> Tab
 
 def _figures(experiment: Experiment, outcome: Outcome) -> list[str]:
     dataset, row, column = outcome.cell.place
-    spread = outcome.line.final_accuracy if outcome.line else None
+    spread = outcome.line.final_result if outcome.line else None
     published = published_accuracy(experiment, dataset, row, column)
     return [
         *(dataset, row, column),
@@ -201,7 +201,7 @@ def _curves(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -
     for style, (row, choice) in zip(styles, experiment.rows.items(), strict=True):
         line = outcomes[dataset, row, ""].line
         if line is not None:
-            curves.append((style, choice.label, line.accuracies()))
+            curves.append((style, choice.label, line.results()))
     draw_curves(axes, curves)
 
 
@@ -212,4 +212,4 @@ def _method(choice: Choice) -> str:
 
 
 def _accuracy(outcome: Outcome) -> Spread | None:
-    return outcome.line.final_accuracy if outcome.line else None
+    return outcome.line.final_result if outcome.line else None

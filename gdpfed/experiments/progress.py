@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from conf.experiment import Experiment
 from gdpfed.errors import GDPFedError, InputError
 from gdpfed.experiments.runs import CellRun
+from gdpfed.report.shown import shown_in
 from gdpfed.runs.records import RoundRecord, read_rounds
 
 
@@ -119,7 +120,7 @@ class ExperimentProgress:
         names = [run.cell.dataset, self.experiment.rows[run.cell.row].label]
         names += [*([column.label] if column else []), f"seed {run.seed}"]
         records = self._records[run]
-        return ", ".join(names) + (f", accuracy {100 * records[-1].accuracy:.1f} %" if records else "")
+        return ", ".join(names) + (f", {shown_in(records[-1])}" if records else "")
 
 
 def _clock(seconds: float) -> str:

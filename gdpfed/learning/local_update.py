@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from gdpfed.learning.datasets import Split
+from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.learning.models import assign
 
 
@@ -32,6 +32,7 @@ def local_update(
     *,
     rng: np.random.Generator,
     device: torch.device,
+    loss: Loss = cross_entropy,
 ) -> torch.Tensor:
     """Delta_i = theta_i - theta after tau local SGD steps (Algorithm 1 of the paper).
 
@@ -40,6 +41,7 @@ def local_update(
         theta: global parameters, shape (d,).
         data: the client's own examples; with none of them the update is zero.
         rng: chooses the batches.
+        loss: one figure a record; a step descends their mean.
 
     Returns:
         The update, shape (d,), float64, on ``device``; it may hold NaN where training diverged.
@@ -53,7 +55,7 @@ def local_update(
     parameters = list(model.parameters())
     velocities = [torch.zeros_like(parameter) for parameter in parameters]
     for batch in map(torch.from_numpy, draw_batches(len(data), training, rng)):
-        gradients = torch.autograd.grad(cross_entropy(model(x[batch]), y[batch]), parameters)
+        gradients = torch.autograd.grad(loss(model(x[batch]), y[batch]).mean(), parameters)
         _descend(parameters, velocities, gradients, training)
     end = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     return end.double() - start.double()

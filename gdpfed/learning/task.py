@@ -12,6 +12,7 @@ from torch import nn
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset, DataSource, Split, load_dataset
 from gdpfed.learning.datasets.own import ExampleForm
+from gdpfed.learning.losses import Loss, make_loss
 from gdpfed.learning.models import Options, build_model
 from gdpfed.learning.partition import Partition
 
@@ -21,6 +22,8 @@ class Task:
     """One learning task, the same for server and clients; ``seed`` fixes model and partition.
 
     Attributes:
+        loss: by name; what local training minimises.
+        class_weights: declared, one a class; empty where all weigh the same.
         form: what its examples look like; None where the data set has to be asked.
         record_shares: of the groups of records, where the data does not say the group of a record.
     """
@@ -32,6 +35,8 @@ class Task:
     seed: int
     dirichlet_alpha: float | None = None
     model_options: Options = ()
+    loss: str = "cross_entropy"
+    class_weights: tuple[float, ...] = ()
     form: ExampleForm | None = None
     record_shares: tuple[float, ...] = ()
 
@@ -49,11 +54,19 @@ class Task:
         settings = json.loads(text)
         source = DataSource(**settings.pop("source"))
         options = tuple((str(key), value) for key, value in settings.pop("model_options"))
+        weights = tuple(float(weight) for weight in settings.pop("class_weights"))
         form = settings.pop("form")
         if form is not None:
             form = ExampleForm(**form | {"input_shape": tuple(form["input_shape"])})
         shares = tuple(map(float, settings.pop("record_shares", ())))
-        return cls(source=source, model_options=options, form=form, record_shares=shares, **settings)
+        return cls(
+            source=source,
+            model_options=options,
+            class_weights=weights,
+            form=form,
+            record_shares=shares,
+            **settings,
+        )
 
     def described(self) -> Self:
         """The same task with the form of its examples, for those who have no part of the data set."""
@@ -74,6 +87,14 @@ class Task:
             input_dtype=np.dtype(form.input_dtype),
             options=self.model_options,
         )
+
+    def make_loss(self) -> Loss:
+        """The loss of a record, weighted by its class where weights are declared.
+
+        Raises:
+            LearningError: no loss of that name.
+        """
+        return make_loss(self.loss, self.class_weights)
 
     def client_data(self, client_id: int) -> Split:
         """The examples that one client holds; possibly none.

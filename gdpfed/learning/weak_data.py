@@ -21,6 +21,8 @@ def data_warnings(task: Task) -> Iterator[str]:
         )
     if isinstance(data.train, Windows):
         return  # Characters, of which a text need not have all.
+    if data.num_classes == 1:
+        return  # Numbers.
     missing = np.setdiff1d(np.unique(data.test.y), np.unique(data.train.y))
     if len(missing):
         named = ", ".join(map(str, missing[:MOST_NAMED].tolist())) + (

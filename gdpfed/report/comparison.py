@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Sequence
 
+from gdpfed.errors import ReportError
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
+from gdpfed.report.shown import ABSENT, Shown
 from gdpfed.report.spread import Spread
 from gdpfed.report.table import Table
 
-ABSENT = "–"
 KILO = 1000
 
 RESULT_HEADINGS = (
     "run",
     "seeds",
     "rounds",
-    "test accuracy (%)",
+    "{metric}",
     "Lambda",
     "up (kB)",
     "down (kB)",
@@ -27,6 +28,19 @@ def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spr
     """A measured figure over the runs that have it; None if none has."""
     values = [value for value in map(measure, line.runs) if value is not None]
     return Spread.of(values) if values else None
+
+
+def one_metric(lines: Sequence[Line]) -> str:
+    """The name of the metric that all lines show.
+
+    Raises:
+        ReportError: they show different ones.
+    """
+    by_name = {line.metric: line.label for line in reversed(lines)}
+    if len(by_name) > 1:
+        named = ", ".join(f"{label}: {name}" for name, label in by_name.items())
+        raise ReportError(f"the runs show different metrics ({named}): report on those of one metric")
+    return next(iter(by_name))
 
 
 def kilobytes_up(run: FinishedRun) -> float | None:
@@ -45,17 +59,22 @@ def noise_magnitude(run: FinishedRun) -> float:
 
 
 def results_table(lines: Sequence[Line]) -> Table:
-    """Accuracy and cost, one row a line."""
+    """The metric that is shown and cost, one row a line.
+
+    Raises:
+        ReportError: lines that show different metrics.
+    """
+    metric = Shown.of(one_metric(lines))
     seeds = max(len(line.runs) for line in lines)
     spread = "mean ± standard deviation over the seeds; " if seeds > 1 else ""
     return Table(
-        title="Accuracy and cost",
-        headings=RESULT_HEADINGS,
+        title=f"{metric.words[0].upper()}{metric.words[1:]} and cost",
+        headings=[heading.format(metric=metric.heading) for heading in RESULT_HEADINGS],
         rows=[_result_row(line) for line in lines],
         note=(
-            f"Test accuracy after the last round: {spread}Lambda: noise magnitude, the expected squared "
-            "noise a parameter. Up and down: masked update and model, in kB for a client in a round that "
-            f"it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
+            f"Test {metric.words} after the last round: {spread}Lambda: noise magnitude, the expected "
+            "squared noise a parameter. Up and down: masked update and model, in kB for a client in a round "
+            f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
         ),
     )
 
@@ -67,7 +86,7 @@ def _result_row(line: Line) -> list[str]:
         line.label,
         str(len(line.runs)),
         str(len(line.runs[0].records)),
-        line.final_accuracy.text(),
+        line.final_result.text(Shown.of(line.metric).form),
         *(_mean(figure_of(line, measure), form) for measure, form in measures),
         ABSENT if seconds is None else seconds.text(".2f"),
     ]

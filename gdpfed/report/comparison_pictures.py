@@ -8,11 +8,13 @@ from gdpfed.report.comparison import (
     kilobytes_down,
     kilobytes_up,
     noise_magnitude,
+    one_metric,
 )
-from gdpfed.report.curves import accuracy_range, draw_curves
+from gdpfed.report.curves import draw_curves
 from gdpfed.report.dots import Dots, draw_dots, height_inches
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
+from gdpfed.report.shown import Shown
 from gdpfed.report.spread import Spread
 from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
 
@@ -37,26 +39,27 @@ def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
 
 @styled
 def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
-    """Test accuracy after every round, mean and band over the seeds."""
+    """The metric that is shown after every round, mean and band over the seeds."""
     figure = new_figure(6.4, 3.8)
     (axes,) = new_panels(figure, 1, columns=1)
     styles = method_styles([line.runs[0].settings["method"]["name"] for line in lines])
-    curves = [(style, line.label, line.accuracies()) for style, line in zip(styles, lines, strict=True)]
-    draw_curves(axes, curves)
+    curves = [(style, line.label, line.results()) for style, line in zip(styles, lines, strict=True)]
+    draw_curves(axes, curves, one_metric(lines))
     shared_legend(figure, [axes])
     save(figure, path)
 
 
 @styled
 def final_picture(lines: Sequence[Line], path: Path) -> None:
-    """Test accuracy after the last round."""
+    """The metric that is shown after the last round."""
     figure = new_figure(6.4, height_inches(len(lines)))
     (axes,) = new_panels(figure, 1, columns=1)
-    values = [line.final_accuracy for line in lines]
+    values = [line.final_result for line in lines]
     bounds = [each.mean + sign * (each.stddev or 0.0) for each in values for sign in (-1, 1)]
-    low, high = accuracy_range(bounds)
-    unit = f"test accuracy after the last round (%), axis from {low} to {high}"
-    draw_dots(axes, _labels(lines), [Dots("accuracy", values)], unit)
+    shown = Shown.of(one_metric(lines))
+    low, high = shown.axis(bounds)
+    unit = f"{shown.heading} after the last round, axis from {low:.4g} to {high:.4g}"
+    draw_dots(axes, _labels(lines), [Dots(shown.words, values)], unit)
     axes.set_xlim(low, high)
     save(figure, path)
 

@@ -1,26 +1,28 @@
-"""Accuracy over the rounds of several lines, each with its band over the seeds."""
+"""A metric over the rounds of several lines, each with its band over the seeds."""
 
 from collections.abc import Mapping, Sequence
-from math import ceil, floor
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from gdpfed.learning.metrics import DEFAULT
+from gdpfed.report.shown import Shown
 from gdpfed.report.spread import Spread
 from gdpfed.report.style import BAND_OPACITY, markers_every
 
-STEP_PERCENT = 5
 
-
-def draw_curves(axes: Axes, curves: Sequence[tuple[Mapping[str, Any], str, Sequence[Spread]]]) -> None:
-    """Mean accuracy in percent after every round, and one standard deviation around it.
+def draw_curves(
+    axes: Axes, curves: Sequence[tuple[Mapping[str, Any], str, Sequence[Spread]]], metric: str = DEFAULT
+) -> None:
+    """Mean of a metric after every round, as it is shown, and one standard deviation around it.
 
     The axis goes from the lowest to the highest of all curves, and its label says so.
 
     Args:
         axes: where to draw.
         curves: style, label and one figure a round, of every curve.
+        metric: by name.
     """
     drawn: list[float] = []
     for style, label, spreads in curves:
@@ -32,18 +34,10 @@ def draw_curves(axes: Axes, curves: Sequence[tuple[Mapping[str, Any], str, Seque
         axes.fill_between(rounds, below, above, color=style["color"], alpha=BAND_OPACITY, linewidth=0)
         drawn += [*below, *above]
     number_rounds(axes)
-    low, high = accuracy_range(drawn)
+    shown = Shown.of(metric)
+    low, high = shown.axis(drawn)
     axes.set_ylim(low, high)
-    axes.set_ylabel(f"test accuracy (%), axis from {low} to {high}")
-
-
-def accuracy_range(percents: Sequence[float]) -> tuple[int, int]:
-    """The multiples of five around some accuracies in percent, within 0 and 100; all of it for none."""
-    if not percents:
-        return 0, 100
-    low = STEP_PERCENT * floor(max(0.0, min(percents)) / STEP_PERCENT)
-    high = STEP_PERCENT * ceil(min(100.0, max(percents)) / STEP_PERCENT)
-    return (low, high) if low < high else (max(0, low - STEP_PERCENT), min(100, high + STEP_PERCENT))
+    axes.set_ylabel(f"{shown.heading}, axis from {low:.4g} to {high:.4g}")
 
 
 def number_rounds(axes: Axes) -> None:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from conf.load import from_yaml
 from gdpfed.errors import ReportError
+from gdpfed.report.shown import Shown
 from gdpfed.runs.formats import check_json_file
 from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, read_rounds
 
@@ -44,9 +45,20 @@ class FinishedRun:
         return int(self.settings["run"]["seed"])
 
     @property
-    def final_accuracy(self) -> float:
-        """Test accuracy after the last round, in percent."""
-        return 100 * self.records[-1].accuracy
+    def metric(self) -> str:
+        """The name of the metric that is shown."""
+        return self.records[-1].shown[0]
+
+    @property
+    def results(self) -> list[float]:
+        """The metric after every round, on the scale that it is shown on."""
+        shown = Shown.of(self.metric)
+        return [shown.scaled(record.shown[1]) for record in self.records]
+
+    @property
+    def final_result(self) -> float:
+        """The metric after the last round, on the scale that it is shown on."""
+        return self.results[-1]
 
     @property
     def seconds_a_round(self) -> float | None:

@@ -3,13 +3,15 @@
 from pathlib import Path
 
 DATASETS = {
+    "breast_cancer": "Breast cancer",
     "cifar10": "CIFAR-10",
     "digits": "Digits",
     "fmnist": "FMNIST",
+    "heart_disease": "Heart disease",
     "shakespeare": "Shakespeare",
     "svhn": "SVHN",
 }
-OWN_DATA = {"image_folder": "pictures", "npz": "data"}
+OWN_DATA = {"csv": "table", "image_folder": "pictures", "npz": "data"}
 METHODS = {
     "fedavg": "FedAvg (no privacy)",
     "dp_fedavg": "DP-FedAvg",

@@ -22,14 +22,18 @@ class Line:
     runs: tuple[FinishedRun, ...]
 
     @property
-    def final_accuracy(self) -> Spread:
-        """Test accuracy after the last round over the seeds, in percent."""
-        return Spread.of([run.final_accuracy for run in self.runs])
+    def metric(self) -> str:
+        """The name of the metric that is shown, which all runs share."""
+        return self.runs[0].metric
 
-    def accuracies(self) -> list[Spread]:
-        """Test accuracy after every round over the seeds, in percent."""
-        rounds = zip(*(run.records for run in self.runs), strict=True)
-        return [Spread.of([100 * record.accuracy for record in records]) for records in rounds]
+    @property
+    def final_result(self) -> Spread:
+        """The metric after the last round over the seeds, on the scale that it is shown on."""
+        return Spread.of([run.final_result for run in self.runs])
+
+    def results(self) -> list[Spread]:
+        """The metric after every round over the seeds, on the scale that it is shown on."""
+        return [Spread.of(each) for each in zip(*(run.results for run in self.runs), strict=True)]
 
 
 def computed_settings(settings: Settings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gdpfed.learning.metrics import DEFAULT
 from gdpfed.runs.records import RoundRecord
 
 
@@ -13,7 +14,8 @@ def metrics_of(record: RoundRecord) -> dict[str, float]:
         "epsilon/group": record.spent_epsilon,
         "epsilon_against_server/group": record.epsilon_against_server,
     }
-    metrics = {"test/accuracy": record.accuracy, "test/loss": record.loss}
+    by_name: dict[str, float | None] = {DEFAULT: record.accuracy} | record.metrics | {"loss": record.loss}
+    metrics = {f"test/{name}": value for name, value in by_name.items() if value is not None}
     for name, values in by_group.items():
         metrics |= {f"{name}_{k}": float(v) for k, v in enumerate(values) if v is not None}
     return metrics | {f"seconds/{phase}": value for phase, value in record.seconds.items()}

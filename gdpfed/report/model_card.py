@@ -8,9 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from math import exp, isinf
 
 from conf.schema import FIRST_SEEN, Config
+from gdpfed.learning.metrics import DEFAULT
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
+from gdpfed.report.shown import Shown
 from gdpfed.runs.records import RoundRecord
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
@@ -27,7 +30,7 @@ TOLD_TO_MEMBERS = {
 NOT_COVERED = """\
 * who took part and when: connections, cohort sizes, dropouts and timing are visible to the server
 * what is true of the population as a whole, which a model may reveal whoever takes part
-* the test set of the server, on which the accuracy above was measured
+* the test set of the server, on which the results above were measured
 * other runs on the same clients: budgets of several runs add up
 * members of a cohort who collude with the server beyond `secagg.corrupt_tolerance`"""
 SERVER_MAY_SEE = (
@@ -52,6 +55,7 @@ class CardSubject:
         spent: epsilon of every group.
         against_server: epsilon against the server of every group, of the client that took part most often.
         against_members: the same against members of its sums.
+        parts: results by party and by budget; None where test examples have no owners.
     """
 
     config: Config
@@ -60,12 +64,12 @@ class CardSubject:
     spent: Sequence[float]
     against_server: Sequence[float]
     against_members: Sequence[float]
+    parts: Parts | None = None
 
 
 def model_card(subject: CardSubject) -> str:
     """The card as Markdown."""
     config, records = subject.config, subject.records
-    accuracy = f"{100 * records[-1].accuracy:.1f} %" if records else "not measured yet"
     return "\n".join(
         [
             f"# {config.dataset.model} on {config.dataset.name}, trained by {config.method.name}",
@@ -75,10 +79,11 @@ def model_card(subject: CardSubject) -> str:
             f"* model: {config.dataset.model}, {config.training.local_steps} local steps a round",
             f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",
             f"* rounds: {_rounds(subject)}",
-            f"* accuracy on the server's test set: {accuracy}",
+            *_results(records),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {_versions()}",
             "",
+            *_by_party(subject),
             "## What is promised",
             "",
             *_promise(subject),
@@ -89,6 +94,35 @@ def model_card(subject: CardSubject) -> str:
             "",
         ]
     )
+
+
+def _results(records: Sequence[RoundRecord]) -> list[str]:
+    if not records:
+        return ["* accuracy on the server's test set: not measured yet"]
+    found = records[-1].metrics or {DEFAULT: records[-1].accuracy}
+    shown = [(Shown.of(name), value) for name, value in found.items()]
+    return [f"* {each.words} on the server's test set: {each.text(value)}" for each, value in shown]
+
+
+def _by_party(subject: CardSubject) -> list[str]:
+    if subject.parts is None or not subject.records:
+        return []
+    names = list(subject.parts.all[0].metrics)
+    shown = [Shown.of(name) for name in names]
+    return [
+        "## Results by party and by budget",
+        "",
+        f"| test examples of | number | {' | '.join(each.words for each in shown)} |",
+        "|---|---:|" + "---:|" * len(names),
+        *(
+            f"| {part.name} | {part.examples} | "
+            f"{' | '.join(each.text(part.metrics[name]) for each, name in zip(shown, names, strict=True))} |"
+            for part in subject.parts.all
+        ),
+        "",
+        "These examples were not trained on, and the figures carry no noise: no budget covers them.",
+        "",
+    ]
 
 
 def _rounds(subject: CardSubject) -> str:

@@ -5,6 +5,7 @@ from gdpfed.report.event_files import EventFiles
 from gdpfed.report.labels import dataset_label, method_label
 from gdpfed.report.mlflow_run import MlflowRun
 from gdpfed.report.model_card import CardSubject, model_card
+from gdpfed.report.parts import Parts, PartsFile
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
@@ -17,13 +18,20 @@ from gdpfed.runs.write_whole import save_whole
 
 
 def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
-    """Status lines, TensorBoard's event files, MLflow where it is configured, pictures, model card.
+    """Status lines, event files, MLflow where it is configured, pictures, results by party, model card.
 
     Raises:
         TrackingError: MLflow is not installed, or its tracker cannot be reached.
     """
     trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
-    return [StatusLines(run, announce), EventFiles(), *trackers, Pictures(run), ModelCard(run)]
+    return [
+        StatusLines(run, announce),
+        EventFiles(),
+        *trackers,
+        Pictures(run),
+        PartsFile(run),
+        ModelCard(run),
+    ]
 
 
 class StatusLines(Observer):
@@ -77,6 +85,7 @@ class ModelCard(Observer):
             spent=run.spent,
             against_server=run.against_server,
             against_members=run.against_members,
+            parts=Parts.read(self._run.path),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
 

@@ -59,7 +59,8 @@ def holdings(task: Task) -> Holdings:
         LearningError: data that cannot be loaded, or a partition that does not fit it.
     """
     data = task.load()
-    labels = data.train.y
+    # Numbers have no classes: they are counted as one.
+    labels = data.train.y if data.num_classes > 1 else np.zeros(len(data.train), dtype=np.int64)
     parts = [task.client_indices(client_id) for client_id in range(task.num_clients)]
     counts = [np.bincount(labels[part], minlength=data.num_classes) for part in parts]
     text = data.train if isinstance(data.train, Windows) else None

@@ -1,4 +1,4 @@
-"""Pictures of one run: accuracy over the rounds, and the spent budget of every group."""
+"""Pictures of one run: its metric over the rounds, and the spent budget of every group."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from gdpfed.learning.metrics import DEFAULT
 from gdpfed.report.curves import draw_curves, number_rounds
+from gdpfed.report.shown import Shown
 from gdpfed.report.spread import Spread
 from gdpfed.report.style import (
     line_style,
@@ -33,10 +35,12 @@ def _new_axes(title: str) -> tuple[Figure, Axes]:
 
 @styled
 def accuracy_curve(records: Sequence[RoundRecord], method: str, title: str, path: Path) -> None:
-    """Write the test accuracy after every round as PNG, in the method's colour."""
+    """Write the metric that is shown after every round as PNG, in the method's colour."""
     figure, axes = _new_axes(title)
     (style,) = method_styles([method])
-    draw_curves(axes, [(style, method, [Spread.of([100 * record.accuracy]) for record in records])])
+    metric = records[-1].shown[0] if records else DEFAULT
+    scaled = Shown.of(metric).scaled
+    draw_curves(axes, [(style, method, [Spread.of([scaled(each.shown[1])]) for each in records])], metric)
     save(figure, path)
 
 

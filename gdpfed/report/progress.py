@@ -1,4 +1,4 @@
-"""A live line while a run trains: round, accuracy, and the spent budget of each group."""
+"""A live line while a run trains: round, metric, and the spent budget of each group."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -14,6 +14,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from gdpfed.report.shown import shown_in
 from gdpfed.runs.records import RoundRecord
 
 
@@ -66,11 +67,11 @@ class RunProgress:
             )
 
     def describe(self, record: RoundRecord) -> str:
-        """Accuracy and spent budgets in a few words."""
+        """The metric that is shown and spent budgets in a few words."""
         spent = [
             f"{epsilon:.2f}/{budget:g}"
             for epsilon, budget in zip(record.spent_epsilon, self.budgets, strict=True)
             if epsilon is not None and budget is not None
         ]
         budgets = f"  epsilon {' '.join(spent)}" if spent else ""
-        return f"accuracy {100 * record.accuracy:.1f} %{budgets}"
+        return f"{shown_in(record)}{budgets}"

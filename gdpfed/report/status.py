@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from math import isinf
 
+from gdpfed.report.shown import shown_in
 from gdpfed.runs.records import RoundRecord
 
 
 def status_line(record: RoundRecord, budgets: Sequence[float], num_rounds: int, seconds_left: float) -> str:
-    """Round, accuracy, cohort, survivors, epsilon spent and left of every group, time, failures."""
+    """Round, metric, cohort, survivors, epsilon spent and left of every group, time, failures."""
     failed = "".join(f"; {name}: {reason}" for name, reason in record.failures.items())
     return (
-        f"round {record.round}/{num_rounds}: accuracy {100 * record.accuracy:.1f} %, "
+        f"round {record.round}/{num_rounds}: {shown_in(record)}, "
         f"asked {_each(record.cohort_sizes)}, in the sums {_each(record.survivors)}, "
         f"{_budgets(record.spent_epsilon, budgets)}, "
         f"{record.seconds['total']:.1f} s, {_duration(seconds_left)} left{failed}"

@@ -46,7 +46,7 @@ class RoundLoop:
         learning_rate_decay: eta_t = eta * decay**t.
         state: where to begin.
         files: where to write.
-        evaluate_model: accuracy and loss of parameters on the test split.
+        evaluate_model: metrics and loss of parameters on the test split.
         observers: are told of every round, in their order.
         announce: is told in one line where the run begins and why it ends early.
     """
@@ -180,6 +180,7 @@ class RoundLoop:
             round=index + 1,
             accuracy=evaluation.accuracy,
             loss=evaluation.loss,
+            metrics={} if list(evaluation.metrics) == ["accuracy"] else dict(evaluation.metrics),
             cohort_sizes=outcome.cohort_sizes,
             reachable=outcome.reachable,
             survivors=[each.survivors for each in outcome.sums],

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
 
 from gdpfed.runs.formats import VERSION_KEY, check_version, versioned
@@ -15,6 +16,7 @@ LEDGER_FILE = "ledger.json"
 ASSIGNMENT_FILE = "assignment.json"
 MODEL_CARD_FILE = "model_card.md"
 MODEL_FILE = "model.safetensors"
+PARTS_FILE = "parts.json"
 ACCURACY_PICTURE = "accuracy.png"
 BUDGET_PICTURE = "budget.png"
 RUNS = "runs"
@@ -40,7 +42,10 @@ class RoundRecord:
     """The record of one round; ``round`` counts from 1.
 
     Attributes:
-        accuracy, loss: of the model after the round, on the test split (loss in nats).
+        accuracy: of the model after the round, on the test split; None where labels are numbers.
+        loss: the same model's mean of what training minimises; cross-entropy is in nats.
+        metrics: the metrics that were chosen, by name in their order, the one that is shown first; empty
+            where it is accuracy alone.
         cohort_sizes: sampled clients of every group.
         reachable: clients of every group that could be reached, of which the sample is drawn; empty where
             nobody knows any more, the round having been interrupted.
@@ -56,7 +61,7 @@ class RoundRecord:
     """
 
     round: int
-    accuracy: float
+    accuracy: float | None
     loss: float
     cohort_sizes: list[int]
     survivors: list[int]
@@ -68,6 +73,13 @@ class RoundRecord:
     groups_in_sums: list[list[int]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     reachable: list[int] = field(default_factory=list)
+    metrics: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> tuple[str, float]:
+        """Name and value of the metric that is shown: the first that was chosen, or accuracy."""
+        name, value = next(iter(self.metrics.items()), ("accuracy", self.accuracy))
+        return name, nan if value is None else value
 
     @property
     def summed(self) -> bool:
@@ -81,7 +93,10 @@ class RoundRecord:
 
     def to_json(self) -> str:
         """One line without a line break, the version of its format first."""
-        return json.dumps(versioned(asdict(self)), allow_nan=False)
+        values = asdict(self)
+        if not self.metrics:
+            del values["metrics"]
+        return json.dumps(versioned(values), allow_nan=False)
 
 
 def read_rounds(directory: Path) -> list[RoundRecord]:

@@ -42,7 +42,7 @@ class BatchedEngine(Engine):
         bits: BitsOf = secret_bits,
     ) -> None:
         self.device = device
-        self._training = BatchedTraining(task.build_model(), device, precision)
+        self._training = BatchedTraining(task.build_model(), device, precision, task.make_loss())
         self._examples = DeviceExamples(task, device)
         self._chunk_clients = chunk_clients
         self._at_once: dict[str, int] = {}

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 from torch.func import functional_call, vmap
-from torch.nn.functional import cross_entropy
 
 from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_operations import BatchedOperations
 from gdpfed.simulation.examples import Batches, DeviceExamples
@@ -21,11 +21,19 @@ class BatchedTraining:
         model: the architecture; written in operations that ``torch.func.vmap`` knows.
         device: where to train.
         precision: float32, tf32 or bf16, in products and convolutions.
+        loss: one figure a record.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, precision: str = "float32") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        precision: str = "float32",
+        loss: Loss = cross_entropy,
+    ) -> None:
         self.device = device
         self.precision = precision
+        self._loss = loss
         self._model = model.to(device).train()
         self._names, parameters = zip(*model.named_parameters(), strict=True)
         self._shapes = [parameter.shape for parameter in parameters]
@@ -49,12 +57,12 @@ class BatchedTraining:
     def gradients(
         self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor
     ) -> torch.Tensor:
-        """Every client's gradient of its weighted mean cross-entropy, shape (clients, d)."""
+        """Every client's gradient of its weighted mean loss, shape (clients, d)."""
         leaf = thetas.detach().requires_grad_()
         with self._products():
             with self._forward():
                 logits = self.logits(leaf, x)
-            losses = cross_entropy(logits.float().flatten(0, 1), y.flatten(), reduction="none")
+            losses = self._loss(logits.float().flatten(0, 1), y.flatten())
             (gradient,) = torch.autograd.grad((losses * weights.flatten()).sum(), leaf)
         return gradient
 

@@ -50,7 +50,7 @@ def test_every_method_learns_and_every_figure_is_its_runs_last(output):
     for cell in yaml.safe_load((output / "table2" / "cells.yaml").read_text()):
         (run,) = cell["runs"]
         finished = read_run((output / "table2" / run["config"]).parent)
-        assert finished.final_accuracy == pytest.approx(accuracies[cell["row"]], abs=1e-3)
+        assert finished.final_result == pytest.approx(accuracies[cell["row"]], abs=1e-3)
         assert len(finished.records) == ROUNDS
 
 

@@ -48,10 +48,10 @@ def test_runs_that_differ_in_the_seed_are_one_line(runs):
         ("gdpfed_plus", [0, 1, 2]),
     ]
     percent = [100 * final for final in FINAL]
-    final = lines[2].final_accuracy
+    final = lines[2].final_result
     assert [final.mean, final.stddev] == pytest.approx([mean(percent), stdev(percent)])
-    assert [spread.mean for spread in lines[2].accuracies()] == pytest.approx([10, 31, mean(percent)])
-    assert lines[0].final_accuracy.stddev is None
+    assert [spread.mean for spread in lines[2].results()] == pytest.approx([10, 31, mean(percent)])
+    assert lines[0].final_result.stddev is None
 
 
 def test_a_label_names_what_tells_lines_apart(tmp_path):

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from gdpfed.methods import METHODS
 from gdpfed.report import labels
-from gdpfed.report.curves import accuracy_range, draw_curves
+from gdpfed.report.curves import draw_curves
+from gdpfed.report.shown import Shown
 from gdpfed.report.spread import Spread
 from gdpfed.report.style import method_styles
 
@@ -65,7 +66,7 @@ def test_a_method_looks_the_same_whoever_stands_beside_it():
     ],
 )
 def test_the_axis_is_where_the_figures_are(percents, expected):
-    assert accuracy_range(percents) == expected
+    assert Shown.of("accuracy").axis(percents) == expected
 
 
 def test_several_curves_share_an_axis_that_says_its_range():

@@ -108,6 +108,6 @@ def test_examples_are_taken_as_they_are(tmp_path):
 
 
 def test_kinds_of_files_without_a_reader_are_named(tmp_path):
-    (tmp_path / "own.csv").write_text("1,2")
-    with pytest.raises(LearningError, match="no kind of file 'csv': choose one of npz"):
-        own_split(tmp_path / "own.csv", FORM)
+    (tmp_path / "own.txt").write_text("1,2")
+    with pytest.raises(LearningError, match="no kind of file 'txt': choose one of csv, npz, parquet"):
+        own_split(tmp_path / "own.txt", FORM)

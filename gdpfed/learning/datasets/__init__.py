@@ -4,17 +4,31 @@ A loader is a function ``DataSource -> Dataset``. Another package adds one as an
 ``gdpfed.datasets``, which every process sees, or for one process with :func:`register`.
 """
 
-from gdpfed.learning.datasets import cifar10, digits, fmnist, image_folder, npz, shakespeare, svhn
-from gdpfed.learning.datasets.dataset import Dataset, Examples, Pictures, Split
+from gdpfed.learning.datasets import (
+    breast_cancer,
+    cifar10,
+    digits,
+    fmnist,
+    heart_disease,
+    image_folder,
+    npz,
+    shakespeare,
+    svhn,
+    tabular,
+)
+from gdpfed.learning.datasets.dataset import Dataset, Examples, Labels, Pictures, Split
 from gdpfed.learning.datasets.loading import DATASETS, Loader, load_dataset
 from gdpfed.learning.datasets.source import DataSource
 from gdpfed.learning.datasets.text import Windows
 
 register = DATASETS.register
 
+register("breast_cancer", breast_cancer.load)
 register("cifar10", cifar10.load)
+register("csv", tabular.load)
 register("digits", digits.load)
 register("fmnist", fmnist.load)
+register("heart_disease", heart_disease.load)
 register("image_folder", image_folder.load)
 register("npz", npz.load)
 register("shakespeare", shakespeare.load)
@@ -25,6 +39,7 @@ __all__ = [
     "DataSource",
     "Dataset",
     "Examples",
+    "Labels",
     "Loader",
     "Pictures",
     "Split",

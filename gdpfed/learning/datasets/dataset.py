@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.int64]
+Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
 class Examples(Protocol):
     """Examples in whatever form takes little memory; :meth:`take` makes model inputs of some of them."""
 
     @property
-    def y(self) -> npt.NDArray[np.int64]:
+    def y(self) -> Labels:
         """Labels of all examples, shape (N,)."""
 
     def __len__(self) -> int: ...
@@ -28,18 +29,21 @@ class Split:
 
     Attributes:
         x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.
-        y: their labels of shape (N,), int64.
+        y: their labels of shape (N,): class numbers as int64, or numbers in [-1, 1] as float32.
+        groups: where records have budgets of their own, the number of each one's group; shape (N,), int64.
     """
 
     x: Inputs
-    y: npt.NDArray[np.int64]
+    y: Labels
+    groups: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, indices: npt.NDArray[np.int64]) -> "Split":
         """The examples at these positions."""
-        return Split(self.x[indices], self.y[indices])
+        groups = None if self.groups is None else self.groups[indices]
+        return Split(self.x[indices], self.y[indices], groups)
 
 
 @dataclass(frozen=True)
@@ -71,15 +75,25 @@ class Dataset:
     """A data set: clients train on one split, and the server evaluates on the other.
 
     Attributes:
+        num_classes: of labels that are class numbers; 1 where a label is a number.
         owners: where the data has clients of its own, which of them (0, 1, ...) holds each training
             example; shape (N,), int64. The numbers must say nothing about the clients, since groups of
             equal budget are ranges of them.
+        test_owners: which of them each test example comes from; shape (N,), int64. None where test examples
+            are nobody's.
+        owner_names: what each of them is called; empty where they have no names.
+        target_range: what -1 and 1 of a label that is a number stand for, in its own unit.
+        columns: what names the declaration that a table was read by.
     """
 
     train: Examples
     test: Examples
     num_classes: int
     owners: npt.NDArray[np.int64] | None = None
+    test_owners: npt.NDArray[np.int64] | None = None
+    owner_names: tuple[str, ...] = ()
+    target_range: tuple[float, float] | None = None
+    columns: str | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

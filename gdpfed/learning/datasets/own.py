@@ -3,21 +3,24 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.arrays import as_numbers, read_npz
-from gdpfed.learning.datasets.dataset import Dataset, Split
+from gdpfed.learning.datasets.dataset import Dataset, Labels, Split
+from gdpfed.learning.datasets.table import KINDS as TABLE_KINDS
+from gdpfed.learning.datasets.tabular import own_digest, own_table
 from gdpfed.registry import Registry
 
 OWN_KEYS = ("x_train", "y_train")
 INPUT_DTYPES = ("float32", "int64")
+LABEL_DTYPES = ("int64", "float32")
 
-Reader = Callable[[Path], tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]]
-"""From a path to inputs of shape (N, ...), scaled as the model takes them, and labels of shape (N,)."""
+Reader = Callable[[Path], tuple[npt.NDArray[np.generic], ...]]
+"""From a path to inputs of shape (N, ...), scaled as the model takes them, labels of shape (N,) and, where
+records have budgets of their own, the number of each one's group, shape (N,)."""
 
 READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=LearningError)
 
@@ -29,21 +32,28 @@ class ExampleForm:
     Attributes:
         input_shape: of one example.
         input_dtype: float32, or int64 for positions in a vocabulary.
-        num_classes: labels run from 0 to one less.
+        num_classes: labels run from 0 to one less; 1 where a label is a number in [-1, 1].
+        columns: what names the declaration of the run's table; None where it has no table.
     """
 
     input_shape: tuple[int, ...]
     input_dtype: str
     num_classes: int
+    columns: str | None = None
+
+    @property
+    def label_dtype(self) -> str:
+        """int64 where labels are class numbers, float32 where they are numbers."""
+        return "float32" if self.num_classes == 1 else "int64"
 
     @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
         """The form of a data set's examples."""
-        return cls(data.input_shape, str(data.input_dtype), data.num_classes)
+        return cls(data.input_shape, str(data.input_dtype), data.num_classes, data.columns)
 
 
-def read_own(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
-    """Inputs and labels as they lie in the client's file.
+def read_own(path: Path) -> tuple[npt.NDArray[np.generic], ...]:
+    """Inputs, labels and perhaps groups as they lie in the client's file.
 
     Raises:
         LearningError: no such file, of a kind without a reader, or one that cannot be read.
@@ -54,33 +64,46 @@ def read_own(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generi
 
 
 def own_arrays(
-    path: Path, input_shape: Sequence[int], input_dtype: str
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    path: Path,
+    input_shape: Sequence[int],
+    input_dtype: str,
+    label_dtype: str = "int64",
+    columns: str | None = None,
+) -> Split:
     """The client's own examples, if inputs and labels are of the kind that the model takes.
 
     Args:
         path: of the client's file.
         input_shape: of one example.
-        input_dtype: as in `ExampleForm`.
+        input_dtype, label_dtype, columns: as in `ExampleForm`.
 
     Returns:
-        Inputs of shape (N, ...) and labels of shape (N,), which may still be of no class.
+        The examples, whose labels may still be of no class.
 
     Raises:
         LearningError: as in `read_own`, and for arrays of another kind or shape.
     """
-    x, y = read_own(path)
+    if columns is not None and path.suffix in TABLE_KINDS and own_digest(path) != columns:
+        raise LearningError(
+            f"data={path}: the columns.yaml beside it declares other columns than this training's: take that"
+        )
+    x, y, *groups = read_own(path)
     if x.shape[1:] != tuple(input_shape) or y.shape != (len(x),):
         raise LearningError(
             f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; this training takes "
             f"(N, {', '.join(map(str, input_shape))}) and (N,)"
         )
-    if not np.issubdtype(y.dtype, np.integer):
+    if label_dtype == "float32":
+        labels: Labels = as_numbers(y, np.float32, f"data={path}: y_train").astype(np.float32)
+    elif np.issubdtype(y.dtype, np.integer):
+        labels = y.astype(np.int64)
+    else:
         raise LearningError(f"data={path}: y_train is {y.dtype}; it must hold class numbers, from 0")
     wanted = np.dtype(input_dtype)
     if x.dtype.kind not in ("iu" if wanted.kind == "i" else "biuf"):
         raise LearningError(f"data={path}: x_train is {x.dtype}; this training takes {wanted}")
-    return as_numbers(x, wanted, f"data={path}: x_train"), y.astype(np.int64)
+    inputs = as_numbers(x, wanted, f"data={path}: x_train")
+    return Split(inputs, labels, groups[0].astype(np.int64) if groups else None)
 
 
 def own_split(path: Path, form: ExampleForm) -> Split:
@@ -89,10 +112,12 @@ def own_split(path: Path, form: ExampleForm) -> Split:
     Raises:
         LearningError: as in `own_arrays`, and for labels that are none of the classes.
     """
-    x, y = own_arrays(path, form.input_shape, form.input_dtype)
-    if len(y) and not 0 <= y.min() <= y.max() < form.num_classes:
-        raise LearningError(f"data={path}: y_train must hold class numbers from 0 to {form.num_classes - 1}")
-    return Split(x, y)
+    own = own_arrays(path, form.input_shape, form.input_dtype, form.label_dtype, form.columns)
+    low, high = (-1, 1) if form.num_classes == 1 else (0, form.num_classes - 1)
+    if len(own) and not low <= own.y.min() <= own.y.max() <= high:
+        kind = "numbers" if form.num_classes == 1 else "class numbers"
+        raise LearningError(f"data={path}: y_train must hold {kind} from {low} to {high}")
+    return own
 
 
 def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
@@ -100,4 +125,6 @@ def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     return arrays["x_train"], arrays["y_train"]
 
 
+READERS.register("csv", own_table)
 READERS.register("npz", _npz)
+READERS.register("parquet", own_table)

@@ -18,6 +18,10 @@ class DataSource:
         sequence_length: characters that the next one is predicted from.
         min_characters: a role with fewer is left out.
         test_stride: characters from one test window to the next.
+        columns: file that declares the columns of a table.
+        test_path: file or folder of the test split of a table.
+        complete_rows: whether rows with a missing value are left out.
+        features: public transform that pictures go through, by name.
     """
 
     name: str
@@ -28,6 +32,10 @@ class DataSource:
     sequence_length: int | None = None
     min_characters: int | None = None
     test_stride: int | None = None
+    columns: str | None = None
+    test_path: str | None = None
+    complete_rows: bool | None = None
+    features: str | None = None
 
     def allow(self, *settings: str) -> None:
         """Refuse every setting that the loader has no use for.

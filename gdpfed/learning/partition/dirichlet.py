@@ -24,8 +24,13 @@ def dirichlet_indices(
     one client; how many a client gets is left to chance, and it can be none.
 
     Raises:
-        LearningError: more clients than examples.
+        LearningError: more clients than examples, or labels that are numbers.
     """
+    if data.num_classes == 1:
+        raise LearningError(
+            "dataset.partition=dirichlet shares out classes, and the labels of this data set are numbers: "
+            "use dataset.partition=iid"
+        )
     if num_clients > len(data.train):
         raise LearningError(
             f"dataset.num_clients={num_clients} is more than the {len(data.train)} examples that "

@@ -1,0 +1,151 @@
+"""The metrics of the released model on the test examples of each party, and of each budget."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isinf
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from gdpfed.errors import ReportError
+from gdpfed.learning.datasets import Split
+from gdpfed.learning.evaluate import central_evaluation
+from gdpfed.learning.partition.natural import client_of_owner
+from gdpfed.report.shown import Shown
+from gdpfed.report.table import Table
+from gdpfed.rounds.observers import Observer, RunConcluded
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.formats import VERSION_KEY, check_version, versioned
+from gdpfed.runs.records import PARTS_FILE
+from gdpfed.runs.write_whole import save_whole
+
+HEADINGS = ("run", "test examples of", "number")
+NOTE = (
+    "The released model on the test examples of each party, and of all parties whose budget is the same. "
+    "They are no part of the training, and these figures carry no noise."
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The metrics on some test examples.
+
+    Attributes:
+        name: whose examples they are.
+        examples: how many.
+        metrics: by name; None where one is not defined on them.
+    """
+
+    name: str
+    examples: int
+    metrics: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the released model reaches, by party and by budget; no budgets where parties are no clients."""
+
+    parties: Sequence[Part]
+    budgets: Sequence[Part]
+
+    @property
+    def all(self) -> list[Part]:
+        """The parties, then the budgets."""
+        return [*self.parties, *self.budgets]
+
+    def to_json(self) -> str:
+        """A text that :meth:`read` reads."""
+        return json.dumps(versioned(asdict(self)), allow_nan=False, indent=1)
+
+    @classmethod
+    def read(cls, directory: Path) -> Self | None:
+        """The file of a run; None where it has none.
+
+        Raises:
+            ReportError: it is damaged.
+            RunError: it is of another format.
+        """
+        path = directory / PARTS_FILE
+        if not path.is_file():
+            return None
+        try:
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            check_version(path, values.pop(VERSION_KEY, None))
+            return cls(**{name: [Part(**part) for part in parts] for name, parts in values.items()})
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise ReportError(f"{path} cannot be read as results by party: {error}") from None
+
+
+class PartsFile(Observer):
+    """Writes what the model reaches by party and by budget, where test examples have owners."""
+
+    def __init__(self, run: PreparedRun) -> None:
+        self._run = run
+
+    def concluded(self, run: RunConcluded) -> None:
+        parts = evaluate_parts(self._run, run)
+        if parts is not None:
+            save_whole(self._run.path / PARTS_FILE, parts.to_json().encode())
+
+
+def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
+    """Evaluate the released model by party and by budget; None where test examples have no owners."""
+    data = run.task.load()
+    owners = data.test_owners
+    if owners is None or data.owners is None:
+        return None
+    names = data.owner_names or tuple(f"party {owner}" for owner in range(int(data.owners.max()) + 1))
+    chosen = {name: np.flatnonzero(owners == owner) for owner, name in enumerate(names)}
+    budgets = _budget_parts(run)
+    evaluation = central_evaluation(run.task, run.config.run.device, run.config.dataset.metrics)
+    positions = [*chosen.values(), *budgets.values()]
+    metrics = evaluation.of_parts(concluded.released.astype(np.float32), positions)
+    found = [
+        Part(name, len(part), values)
+        for name, part, values in zip([*chosen, *budgets], positions, metrics, strict=True)
+    ]
+    return Parts(found[: len(chosen)], found[len(chosen) :])
+
+
+def _budget_parts(run: PreparedRun) -> dict[str, Any]:
+    """Positions of the test examples of every group of records, or else of clients, that has a budget."""
+    data, plan = run.task.load(), run.method.plan
+    groups = data.test.groups if isinstance(data.test, Split) else None
+    if groups is not None:
+        numbers = range(int(groups.max()) + 1)
+        return {f"records of group {number}": np.flatnonzero(groups == number) for number in numbers}
+    if run.task.partition != "natural" or data.test_owners is None or not plan.private:
+        return {}
+    clients = client_of_owner(data, run.task.num_clients)[data.test_owners]
+    return {
+        f"budget {group.epsilon:g} (group {index})": np.flatnonzero(np.isin(clients, list(group.clients)))
+        for index, group in enumerate(plan.groups)
+        if not isinf(group.epsilon)
+    }
+
+
+def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
+    """One row a part of every run.
+
+    Args:
+        found: label and parts of every run that has some.
+        metric: the one that is shown, by name.
+    """
+    shown = Shown.of(metric)
+    return Table(
+        title="By party and by budget",
+        headings=(*HEADINGS, shown.heading),
+        rows=[
+            [
+                label if index == 0 else "",
+                part.name,
+                str(part.examples),
+                shown.text(part.metrics.get(metric)).removesuffix(" %"),
+            ]
+            for label, parts in found
+            for index, part in enumerate(parts.all)
+        ],
+        note=NOTE,
+    )

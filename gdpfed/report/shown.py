@@ -1,0 +1,78 @@
+"""The metric of a run that is shown: its words, its figure in print, and the axis that it is drawn on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, isnan
+from typing import Self
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.metrics import METRICS
+from gdpfed.runs.records import RoundRecord
+
+STEP_PERCENT = 5
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a metric is shown; one of a package that is not installed by its name and as it is.
+
+    Attributes:
+        words: what it is called.
+        percent: whether its figure is shown in percent.
+    """
+
+    words: str
+    percent: bool
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """The form of the metric of that name."""
+        try:
+            metric = METRICS.get(name)
+        except LearningError:
+            return cls(name, percent=False)
+        return cls(metric.words, metric.percent)
+
+    @property
+    def heading(self) -> str:
+        """Its words as the heading of a column or the label of an axis."""
+        return f"test {self.words}{' (%)' if self.percent else ''}"
+
+    @property
+    def form(self) -> str:
+        """The format of a figure on the scale of :meth:`scaled`."""
+        return ".1f" if self.percent else ".4g"
+
+    def scaled(self, value: float) -> float:
+        """The figure on the scale that it is shown on."""
+        return 100 * value if self.percent else value
+
+    def text(self, value: float | None) -> str:
+        """The figure in print, with its unit."""
+        if value is None or isnan(value):
+            return ABSENT
+        return f"{self.scaled(value):{self.form}}{' %' if self.percent else ''}"
+
+    def axis(self, figures: Sequence[float]) -> tuple[float, float]:
+        """From where to where an axis goes that has these figures, which are scaled.
+
+        Of percents multiples of five within 0 and 100, all of it for no figures; else a margin around them.
+        """
+        finite = [figure for figure in figures if not isnan(figure)]
+        if not self.percent:
+            low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+            margin = 0.05 * (high - low) or 0.5
+            return low - margin, high + margin
+        if not finite:
+            return 0, 100
+        low = STEP_PERCENT * floor(max(0.0, min(finite)) / STEP_PERCENT)
+        high = STEP_PERCENT * ceil(min(100.0, max(finite)) / STEP_PERCENT)
+        return (low, high) if low < high else (max(0, low - STEP_PERCENT), min(100, high + STEP_PERCENT))
+
+
+def shown_in(record: RoundRecord) -> str:
+    """The metric of a round in words and figure, as in ``accuracy 86.9 %``."""
+    name, value = record.shown
+    shown = Shown.of(name)
+    return f"{shown.words} {shown.text(value)}"

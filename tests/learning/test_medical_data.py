@@ -1,0 +1,120 @@
+"""The tables of patients: breast cancer, which is bundled, and heart disease, whose files may be there."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from gdpfed.clients.configured import task_of
+from gdpfed.errors import LearningError
+from gdpfed.learning.datasets import DataSource, load_dataset
+from gdpfed.learning.datasets.breast_cancer import RANGES
+from gdpfed.learning.datasets.heart_disease import HOSPITALS
+from gdpfed.learning.evaluate import central_evaluation
+
+HEART_DISEASE = Path(__file__).parents[3] / "shared" / "data" / "heart-disease"
+FOUR = "63.0,1.0,1.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0\n32,1,4,?,0,?,0,127,0,.7,1,?,?,3\n" * 4
+
+
+def loaded(*words: Any, **settings: Any) -> Any:
+    return load_dataset(DataSource(*words, **settings))
+
+
+def test_ranges_are_those_that_the_documentation_publishes():
+    table = re.findall(r"^[a-z ()]+:\s+([\d.]+)\s+([\d.]+)$", load_breast_cancer().DESCR, re.MULTILINE)
+    assert [(float(low), float(high)) for low, high in table] == list(RANGES)
+
+
+def test_breast_cancer_has_six_parties_and_a_test_split_of_each():
+    data = loaded("breast_cancer")
+    values, labels = load_breast_cancer(return_X_y=True)
+    assert np.bincount(data.owners).tolist() == [76] * 5 + [75]
+    assert np.bincount(data.test_owners).tolist() == [19] * 6
+    low, high = np.array(RANGES).T
+    inputs, wanted = np.concatenate([data.train.x, data.test.x]), 2 * (values - low) / (high - low) - 1
+    nearest = np.array([np.abs(wanted - row).max(axis=1).argmin() for row in inputs])
+    # Every sample is there once; the published ranges are rounded, so some ends are cut by a little.
+    assert sorted(nearest) == list(range(569))
+    np.testing.assert_allclose(inputs, wanted[nearest], atol=0.06)
+    assert np.concatenate([data.train.y, data.test.y]).tolist() == labels[nearest].tolist()
+    assert np.abs(data.train.x).max() == 1
+
+
+def hospitals(folder, **texts):
+    for name in HOSPITALS:
+        (folder / f"processed.{name}.data").write_text(texts.get(name, FOUR))
+    return folder
+
+
+def test_a_patient_of_heart_disease_becomes_fifteen_numbers(tmp_path):
+    data = loaded("heart_disease", str(hospitals(tmp_path)), test_fraction=0.5)
+    assert (data.owner_names, len(data.train), len(data.test)) == (HOSPITALS, 16, 16)
+    first, second = (
+        (43 / 60, 1, 65 / 120, 133 / 500, 1, 0.6, 0, 5.3 / 10),
+        (12 / 60, 1, 40 / 120, 0, 0, 67 / 150, 0, 3.7 / 10),
+    )
+    expected = {
+        0: (*(2 * share - 1 for share in first), 1, 0, 0, 0, 0, 0, 1),
+        1: (*(2 * share - 1 for share in second), 0, 0, 0, 1, 1, 0, 0),
+    }
+    for inputs, label in zip(data.train.x, data.train.y, strict=True):
+        np.testing.assert_allclose(inputs, expected[int(label)], atol=1e-6)
+    whole = loaded("heart_disease", str(tmp_path), complete_rows=True)
+    assert set(whole.train.y.tolist()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ({"va": "1,2\n"}, r"processed.va.data: row 1 has 2 values; it must have 14"),
+        ({"va": ""}, r"processed.va.data has no rows with data"),
+        (
+            {"hungarian": FOUR.replace(",3\n", ",5\n")},
+            "column 'num' holds '5' in row 2, which is none of 0, 1, 2",
+        ),
+        ({"cleveland": FOUR.replace("63.0", "old")}, "column 'age' holds 'old' in row 1, which is no number"),
+    ],
+)
+def test_files_with_something_else_are_named(tmp_path, texts, words):
+    with pytest.raises(LearningError, match=words):
+        loaded("heart_disease", str(hospitals(tmp_path, **texts)))
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    hospitals(tmp_path)
+    (tmp_path / "processed.switzerland.data").unlink()
+    with pytest.raises(LearningError, match="lacks processed.switzerland.data: name the folder with UCI's"):
+        loaded("heart_disease", str(tmp_path))
+
+
+@pytest.mark.skipif(not HEART_DISEASE.is_dir(), reason=f"{HEART_DISEASE} is not there")
+def test_the_four_hospitals_have_as_many_patients_as_uci_says():
+    data = loaded("heart_disease", str(HEART_DISEASE))
+    held = np.bincount(data.owners) + np.bincount(data.test_owners)
+    assert held.tolist() == [303, 294, 123, 200]
+    labels = np.concatenate([data.train.y, data.test.y])
+    assert np.bincount(labels).tolist() == [164 + 188 + 8 + 51, 920 - 411]
+    # As many as FLamby has, who leaves out the same columns and incomplete rows.
+    complete = loaded("heart_disease", str(HEART_DISEASE), complete_rows=True)
+    held = np.bincount(complete.owners) + np.bincount(complete.test_owners)
+    assert held.tolist() == [303, 261, 46, 130]
+
+
+def test_each_party_is_judged_on_its_own_patients():
+    from conf.load import load
+
+    config = load(["dataset=breast_cancer"])
+    task = task_of(config)
+    evaluation = central_evaluation(task, "cpu", ["accuracy", "auc"])
+    theta = np.random.default_rng(0).normal(size=62).astype(np.float32)
+    data: Any = task.load()
+    parts = [np.flatnonzero(data.test_owners == party) for party in range(6)]
+    found = evaluation.of_parts(theta, [*parts, np.zeros(0, dtype=np.int64)])
+    weights, bias = theta[:60].reshape(2, 30), theta[60:]
+    right = (data.test.x @ weights.T + bias).argmax(axis=1) == data.test.y
+    assert [each["accuracy"] for each in found[:6]] == pytest.approx([right[part].mean() for part in parts])
+    assert found[6] == {"accuracy": None, "auc": None}
+    assert evaluation(theta).accuracy == pytest.approx(right.mean())

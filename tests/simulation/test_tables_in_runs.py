@@ -1,0 +1,191 @@
+"""Whole runs on tables: regression, class weights, several metrics, and results by party and by budget."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from gdpfed.cli import main
+from gdpfed.report.event_files import EVENTS_FOLDER
+from gdpfed.report.finished_run import read_run
+from gdpfed.report.parts import Parts
+from gdpfed.runs.records import read_rounds
+
+PLAIN = ("method=fedavg", "secagg=off", "simulation.workers=1", "run.num_rounds=3")
+DECLARATION = """\
+label: {column: days, range: [0, 20]}
+numeric: {age: [0, 100], score: [-1, 1]}
+party: {column: ward, values: [east, north, west]}
+"""
+
+
+@pytest.fixture(scope="module")
+def stays(tmp_path_factory):
+    """How long 90 patients stay, a third of them in each of three wards."""
+    folder = tmp_path_factory.mktemp("stays")
+    rng = np.random.default_rng(0)
+    age, score = rng.uniform(0, 100, 90), rng.uniform(-1, 1, 90)
+    days = 10 + 5 * score + 0.05 * (age - 50)
+    lines = [
+        f"{a},{s},{d},{('east', 'north', 'west')[row % 3]}"
+        for row, (a, s, d) in enumerate(zip(age, score, days, strict=True))
+    ]
+    (folder / "stays.csv").write_text("\n".join(["age,score,days,ward", *lines, ""]))
+    (folder / "columns.yaml").write_text(DECLARATION)
+    return folder / "stays.csv"
+
+
+def simulate(directory, *overrides):
+    assert main(["simulate", *PLAIN, *overrides, f"run.directory={directory}"]) == 0
+    return directory
+
+
+def regression(stays, directory, *overrides):
+    return simulate(directory, "dataset=csv", f"dataset.path={stays}", "dataset.num_clients=3", *overrides)
+
+
+def last_round(run: Path) -> Any:
+    return read_rounds(run)[-1]
+
+
+def parts_of(run: Path) -> Any:
+    found = Parts.read(run)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def learnt(stays, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("regression") / "run"
+    words = ("dataset.loss=squared_error", "dataset.metrics=[mean_absolute_error,r2]", "run.num_rounds=20")
+    return regression(stays, directory, *words)
+
+
+def test_numbers_are_learnt_and_shown_in_their_own_unit(learnt, capsys):
+    last = last_round(learnt)
+    assert last.accuracy is None
+    # Full lengths of stay go from about 3 to 17 days, and are a linear function of the inputs.
+    assert last.metrics["mean_absolute_error"] < 0.5
+    assert last.metrics["r2"] > 0.95
+    assert last.shown == ("mean_absolute_error", last.metrics["mean_absolute_error"])
+    card = (learnt / "model_card.md").read_text()
+    for words, name in (("mean absolute error", "mean_absolute_error"), ("R²", "r2")):
+        assert f"* {words} on the server's test set: {last.metrics[name]:.4g}\n" in card
+    parties = [(part.name, part.examples) for part in parts_of(learnt).parties]
+    assert parties == [("east", 6), ("north", 6), ("west", 6)]
+    assert main(["report", "--markdown", str(learnt)]) == 0
+    out = capsys.readouterr().out
+    assert "test mean absolute error" in out
+    assert "accuracy" not in out
+    assert (learnt / "accuracy.png").is_file()
+    assert any((learnt / EVENTS_FOLDER).iterdir())
+
+
+def test_the_error_by_party_is_the_whole_error(learnt):
+    parts, last = parts_of(learnt), last_round(learnt)
+    errors = [part.metrics["mean_absolute_error"] for part in parts.parties]
+    assert np.mean(errors) == pytest.approx(last.metrics["mean_absolute_error"], rel=1e-6)
+    assert parts.budgets == []
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+def test_both_engines_descend_the_loss_alike(stays, tmp_path, loss):
+    models = [
+        load_file(
+            regression(stays, tmp_path / engine, f"dataset.loss={loss}", f"simulation.engine={engine}")
+            / "model.safetensors"
+        )
+        for engine in ("batched", "sequential")
+    ]
+    for name, values in models[0].items():
+        np.testing.assert_allclose(values, models[1][name], atol=1e-6)
+
+
+def test_both_engines_weigh_classes_alike(tmp_path):
+    weights = "dataset.class_weights=[0.5,3]"
+    runs = {
+        name: simulate(tmp_path / name, "dataset=breast_cancer", *words)
+        for name, words in {
+            "batched": (weights, "simulation.engine=batched"),
+            "sequential": (weights, "simulation.engine=sequential"),
+            "alike": (),
+        }.items()
+    }
+    models = {name: load_file(run / "model.safetensors") for name, run in runs.items()}
+    for name, values in models["batched"].items():
+        np.testing.assert_allclose(values, models["sequential"][name], atol=1e-6)
+        assert np.abs(values - models["alike"][name]).max() > 0.01
+    # Class 1 counts six times as much as class 0, so the model leans to it.
+    assert (models["batched"]["1.bias"] - models["alike"]["1.bias"])[1] > 0
+
+
+def test_parties_with_a_budget_are_judged_by_it(tmp_path, capsys):
+    words = ("dataset=breast_cancer", "method=dp_fedavg", "privacy.accountant=rdp")
+    run = simulate(tmp_path / "run", *words)
+    parts = parts_of(run)
+    assert [part.name for part in parts.parties] == [f"party {number}" for number in range(6)]
+    (budget,) = parts.budgets
+    assert (budget.name, budget.examples) == ("budget 3 (group 0)", 114)
+    last = last_round(run)
+    assert budget.metrics == pytest.approx(last.metrics)
+    assert list(last.metrics) == ["accuracy", "macro_f1", "auc"]
+    card = (run / "model_card.md").read_text()
+    assert f"| party 0 | 19 | {100 * parts.parties[0].metrics['accuracy']:.1f} % |" in card
+    assert "the figures carry no noise: no budget covers them" in card
+    assert main(["report", "--output", str(tmp_path / "out"), str(run)]) == 0
+    assert (tmp_path / "out" / "parts.csv").read_text().count("\n") == 8
+    assert "By party and by budget" in capsys.readouterr().out
+    assert read_run(run).results[-1] == pytest.approx(100 * last.accuracy)
+
+
+def test_the_first_metric_is_the_one_that_is_shown(tmp_path, capsys):
+    run = simulate(tmp_path / "run", "dataset=breast_cancer", "dataset.metrics=[auc,accuracy]")
+    last = last_round(run)
+    assert f"round 3/3  AUC {100 * last.metrics['auc']:.1f} %" in capsys.readouterr().out
+    assert last.accuracy == last.metrics["accuracy"]
+    other = simulate(tmp_path / "other", "dataset=breast_cancer")
+    assert main(["report", str(run), str(other)]) == 2
+    assert "the runs show different metrics (fedavg" in capsys.readouterr().err
+
+
+def test_a_run_that_shows_accuracy_has_the_files_that_it_had(tmp_path):
+    run = simulate(tmp_path / "run", "dataset.num_clients=12", "privacy.sampling_rate=1")
+    line = json.loads((run / "rounds.jsonl").read_text().splitlines()[0])
+    assert "metrics" not in line
+    assert not (run / "parts.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["dataset.loss=squared_error"], "dataset.loss=squared_error does not fit labels that are 2 classes"),
+        (["dataset.class_weights=[1,2,3]"], "class_weights has 3 numbers: give 2, one a class"),
+        (["dataset.class_weights=[1,-2]"], "class_weights=[1.0, -2.0] must be positive numbers, one a class"),
+        (["dataset.metrics=[r2]"], "dataset.metrics=r2 does not fit labels that are classes"),
+        (["dataset.metrics=[]"], "dataset.metrics=[] names no metric"),
+        (["dataset.num_clients=7"], "dataset.num_clients=7 is more than the 6 clients that the data has"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_nothing_is_written(tmp_path, capsys, overrides, words):
+    directory = tmp_path / "run"
+    given = ["dataset=breast_cancer", *overrides, f"run.directory={directory}"]
+    assert main(["simulate", *PLAIN, *given]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert not directory.exists()
+
+
+def test_a_table_that_does_not_fit_is_one_line_and_nothing_is_written(stays, tmp_path, capsys):
+    table = tmp_path / "stays.csv"
+    table.write_text(stays.read_text().replace("east", "eest", 1))
+    (tmp_path / "columns.yaml").write_text(DECLARATION)
+    words = ["dataset=csv", f"dataset.path={table}", "dataset.num_clients=3", "dataset.loss=squared_error"]
+    assert main(["simulate", *PLAIN, *words, f"run.directory={tmp_path / 'run'}"]) == 2
+    error = capsys.readouterr().err
+    assert "column 'ward' holds 'eest' in row 1, which is none of east, north, west" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
