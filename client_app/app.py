@@ -17,9 +17,9 @@ from flwr.common.logger import log
 
 from client_app import budget
 from client_app.identity import prove
-from client_app.node_config import NodeConfigError, check_settings
+from client_app.node_config import MODE_KEY, NodeConfigError, check_settings
 from client_app.session import MASKED_SLOT, erase_session
-from client_app.settings import budget_of, check_data, check_limits, client_id_of
+from client_app.settings import budgets_of, check_limits, client_id_of, mode_of, own_records, unit_in
 from client_app.stages import answer_stage
 from gdpfed.clients.messages import (
     BEGIN,
@@ -28,6 +28,7 @@ from gdpfed.clients.messages import (
     DATA,
     JOIN,
     OFFER,
+    RECORDS,
     REFUSAL,
     REFUSAL_RECORD,
     STAGES,
@@ -35,7 +36,9 @@ from gdpfed.clients.messages import (
     one_line,
 )
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
+from secagg.parameters import OFF
 
 app = ClientApp()
 
@@ -77,28 +80,46 @@ def _refused(what: str, error: Exception) -> str:
 def join(message: Message, context: Context) -> RecordDict:
     """Say which client this node is, what budget it has of its own and, if asked, prove its key.
 
-    Limits, data and ledger are checked first: a node that could send nothing is not to charge a run.
+    Limits, data and ledger are checked first: a node that could send nothing is not to charge a run. Where
+    the run protects records, it says how many it brings.
     """
     answer = ConfigRecord({"client_id": client_id_of(context)})
     said = message.content.get(CLIENT_RECORD)
     question = said if isinstance(said, ConfigRecord) else ConfigRecord()
     check_limits(context, question)
-    check_data(context, question)
-    own = budget_of(context)
-    if own is not None:
-        budget.check_ledger(own)
-        answer["epsilon"], answer["delta"] = own.epsilon, own.delta
+    unit, records = unit_in(question), own_records(context, question)
+    if records is not None and unit == "record":
+        answer[RECORDS] = records
+    own = budgets_of(context)
+    if own:
+        asked = budget.of_unit(own, unit)
+        budget.check_ledger(asked)
+        answer["epsilon"], answer["delta"] = asked.epsilon, asked.delta
     answer.update(prove(context, question))
     return RecordDict({CLIENT_RECORD: answer})
+
+
+def _terms(message: Message, context: Context) -> Terms:
+    """The terms that a message offers, if the node may send at all what they ask for.
+
+    Raises:
+        NodeConfigError: updates are to leave in clear, and the node was not started for that.
+    """
+    terms = budget.terms_in(message.content)
+    if terms.unit == "record" and not terms.sums_hidden and mode_of(context) != OFF:
+        raise NodeConfigError(
+            f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
+        )
+    return terms
 
 
 @app.query(OFFER)
 @answering
 def offer(message: Message, context: Context) -> RecordDict:
     """Say whether a run fits this client's own budget."""
-    own = budget_of(context)
-    if own is not None:
-        budget.consider(own, budget.terms_in(message.content))
+    own = budgets_of(context)
+    if own:
+        budget.consider(own, _terms(message, context))
     return RecordDict()
 
 
@@ -106,9 +127,9 @@ def offer(message: Message, context: Context) -> RecordDict:
 @answering
 def begin(message: Message, context: Context) -> RecordDict:
     """Charge a run to this client's own budget."""
-    own = budget_of(context)
-    if own is not None:
-        budget.begin(own, budget.terms_in(message.content))
+    own = budgets_of(context)
+    if own:
+        budget.begin(own, _terms(message, context))
     return RecordDict()
 
 

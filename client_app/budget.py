@@ -3,10 +3,14 @@
 The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
 once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,
 its round is written down. So a crash anywhere leaves more charged than was sent, never less.
+
+A budget is for a client or for each of its records, and a run counts against the one of its own unit.
 """
 
+from collections.abc import Sequence
 from logging import ERROR
 from math import ceil, isinf
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, RecordDict
@@ -14,15 +18,17 @@ from flwr.common.logger import log
 
 from client_app.ledger_file import locked_ledger
 from client_app.request import RoundOfRun
-from client_app.settings import Budget
+from client_app.settings import SETTING_OF, Budget, Budgets
 from gdpfed.clients.messages import TERMS_RECORD
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
-from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.ledgers.terms import RecordTerms, Terms
 from secagg import SumParameters
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
+    from gdpfed.record_steps import RecordSteps
 
 VISIBLE_UPDATES = (
     "the server would see single updates (secagg=off), against which no budget holds: use secagg=pairwise"
@@ -49,39 +55,64 @@ def terms_in(content: RecordDict) -> Terms:
     return Terms.from_scalars(dict(record))
 
 
+def of_unit(budgets: Budgets, unit: Unit) -> Budget:
+    """The budget for runs that protect this unit.
+
+    Raises:
+        BudgetRefusedError: the node gave one for the other unit only; the two never stand for each other.
+    """
+    if unit not in budgets:
+        raise BudgetRefusedError(
+            f"this run protects a {unit}, and this node has a budget for a {next(iter(budgets))} only: give "
+            f'it one for both, as in --node-config "{SETTING_OF[unit]}=2.0 ..."'
+        )
+    return budgets[unit]
+
+
 def check_ledger(budget: Budget) -> None:
     """Refuse to join with a ledger that cannot be relied on."""
     with locked_ledger(budget.ledger):
         pass
 
 
-def consider(budget: Budget, terms: Terms) -> None:
+def consider(budgets: Budgets, terms: Terms) -> None:
     """Say whether a run under these terms fits the budget; changes nothing.
 
     Raises:
         BudgetRefusedError: it does not.
         LedgerError: the ledger cannot be relied on.
     """
+    budget = of_unit(budgets, terms.unit)
     with locked_ledger(budget.ledger) as file:
         _check_terms(budget, file.ledger, terms)
 
 
-def begin(budget: Budget, terms: Terms) -> None:
+def begin(budgets: Budgets, terms: Terms) -> None:
     """Charge a run in full, on the disk before this returns; one that has begun is not charged again."""
+    budget = of_unit(budgets, terms.unit)
     with locked_ledger(budget.ledger) as file:
         _check_terms(budget, file.ledger, terms)
-        file.ledger.begin(terms, epsilon=budget.epsilon, delta=budget.delta)
+        file.ledger.begin(terms, epsilons=budget.epsilons, delta=budget.delta)
         file.save()
 
 
-def check_sum(budget: Budget, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
+def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
     """Refuse a sum that breaks the terms of its run or this client's limit against the server."""
-    with locked_ledger(budget.ledger) as file:
-        _check_sum(budget, file.ledger, round_of_run, parameters)
+    with locked_ledger(_ledger_of(budgets)) as file:
+        _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=1)
+
+
+def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
+    """Refuse to let an update leave in clear, unless it is private by itself by the terms of its run."""
+    if "record" not in budgets:
+        raise BudgetRefusedError(VISIBLE_UPDATES)
+    with locked_ledger(_ledger_of(budgets)) as file:
+        if not _is_private_by_itself(file.ledger.terms(round_of_run.run)):
+            raise BudgetRefusedError(VISIBLE_UPDATES)
 
 
 def charge(
-    budget: Budget, round_of_run: RoundOfRun, parameters: SumParameters, order: "TrainingOrder"
+    budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, order: "TrainingOrder"
 ) -> None:
     """Write down that an update is about to be sent, on the disk before this returns.
 
@@ -89,28 +120,87 @@ def charge(
         BudgetRefusedError, PrivacyError: it must not be.
         LedgerError: the ledger cannot be relied on or written.
     """
-    with locked_ledger(budget.ledger) as file:
-        terms = _check_sum(budget, file.ledger, round_of_run, parameters)
-        event = terms.event(round_of_run.index)
-        norm = min(order.clipping_norm, parameters.clipping_norm)
-        if norm > event.clipping_norm * (1 + ROUNDING):
-            raise BudgetRefusedError(
-                f"clipping norm {norm:.6g} is above the {event.clipping_norm:.6g} of the terms"
-            )
-        if order.noise != event.noise:
-            raise BudgetRefusedError(f"{order.noise} noise was ordered where the terms say {event.noise}")
-        if order.work != "update":
-            raise BudgetRefusedError(f"{order.work} was ordered, which the terms do not charge")
-        file.ledger.charge(round_of_run.run, round_of_run.index)
+    steps = order.records
+    num_steps = 0 if steps is None else steps.num_steps
+    with locked_ledger(_ledger_of(budgets)) as file:
+        terms = _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=num_steps)
+        if terms.records is None:
+            broken = _broken_update(terms, round_of_run.index, parameters, order)
+        else:
+            broken = _broken_steps(terms, terms.records, order, steps)
+        if broken:
+            raise BudgetRefusedError(broken)
+        file.ledger.charge(round_of_run.run, round_of_run.index, num_steps)
         file.save()
 
 
-def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
-    if terms.unit != "client":
-        raise BudgetRefusedError(
-            f"the terms are about a {terms.unit}, and this node has a budget for a client only"
+def _ledger_of(budgets: Budgets) -> Path:
+    """The one ledger of all the node's budgets."""
+    return next(iter(budgets.values())).ledger
+
+
+def _broken_update(terms: Terms, round_index: int, parameters: SumParameters, order: "TrainingOrder") -> str:
+    """Say how an order breaks terms about a client; an empty string if it keeps them."""
+    event = terms.event(round_index)
+    norm = min(order.clipping_norm, parameters.clipping_norm)
+    if norm > event.clipping_norm * (1 + ROUNDING):
+        return f"clipping norm {norm:.6g} is above the {event.clipping_norm:.6g} of the terms"
+    if order.noise != event.noise:
+        return f"{order.noise} noise was ordered where the terms say {event.noise}"
+    if order.work != "update":
+        return f"{order.work} was ordered, which the terms do not charge"
+    return ""
+
+
+def _broken_steps(
+    terms: Terms, records: RecordTerms, order: "TrainingOrder", steps: "RecordSteps | None"
+) -> str:
+    """Say how an order breaks terms about records; an empty string if it keeps them.
+
+    How many steps there are, the ledger compares with what is left. In a sum of gradients one record moves
+    what this client contributes by its weight times C.
+    """
+    if order.work != records.work or steps is None:
+        return f"{order.work} was ordered where the terms say {records.work}"
+    rates = steps.batch_rates
+    if len(rates) != len(records.batch_rates) or any(
+        rate > most * (1 + ROUNDING) for rate, most in zip(rates, records.batch_rates, strict=True)
+    ):
+        return f"batch rates {_listed(rates)} are not within the {_listed(records.batch_rates)} of the terms"
+    if len(rates) > 1 and (order.task.record_shares, order.task.seed) != (records.shares, records.seed):
+        return "the records are dealt out to other groups than under the terms"
+    if records.work == "dp_sgd":
+        if steps.noise_multiplier < terms.step_noise * (1 - ROUNDING):
+            return (
+                f"noise multiplier {steps.noise_multiplier:.6g} of a step is below the "
+                f"{terms.step_noise:.6g} of the terms"
+            )
+        return ""
+    if steps.num_steps != 1:
+        return f"a sum of gradients over {steps.num_steps} steps was ordered, and its noise is for one"
+    if order.noise != "gaussian":
+        return f"{order.noise} noise was ordered where the terms say gaussian"
+    moved = order.weight * steps.clipping_norm
+    # Not the other way round: a NaN is within no bound.
+    if not 0 < moved <= records.clipping_norm * (1 + ROUNDING):
+        return (
+            f"a record could move the sum by {moved:.6g}, above the clipping norm "
+            f"{records.clipping_norm:.6g} of the terms"
         )
-    if not terms.sums_hidden:
+    return ""
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:.6g}" for number in numbers)
+
+
+def _is_private_by_itself(terms: Terms) -> bool:
+    """Whether an update is private before it leaves: then it may be seen by anybody."""
+    return terms.records is not None and terms.records.work == "dp_sgd"
+
+
+def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
+    if not terms.sums_hidden and not _is_private_by_itself(terms):
         raise BudgetRefusedError(VISIBLE_UPDATES)
     reason = _beyond_budget(budget, ledger, terms)
     if reason:
@@ -120,22 +210,46 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
     """Say with its figures why a run does not fit the budget; an empty string if it does."""
-    try:
-        alone = ledger.epsilon(budget.delta)
-        epsilon = ledger.epsilon(budget.delta, also=terms)
-    except PrivacyError as error:
-        return f"{_in_words(terms)} cannot be added to this ledger: {error}"
-    if epsilon <= budget.epsilon:
-        return ""
-    return (
-        f"{_in_words(terms)} would take this client from epsilon {alone:.4g} to "
-        f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {budget.epsilon:g} "
-        f"(the plan's delta is {terms.delta:.3g})"
-    )
+    for group, limit in enumerate(_limits(budget, terms)):
+        try:
+            alone = ledger.epsilon(budget.delta, unit=terms.unit)
+            epsilon = ledger.epsilon(budget.delta, unit=terms.unit, also=terms, record_group=group)
+        except PrivacyError as error:
+            return f"{_in_words(terms)} cannot be added to this ledger: {error}"
+        if not epsilon <= limit:
+            subject = "this client" if terms.unit == "client" else f"group {group} of this client's records"
+            return (
+                f"{_in_words(terms)} would take {subject} from epsilon {alone:.4g} to "
+                f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {limit:g} "
+                f"(the plan's delta is {terms.delta:.3g})"
+            )
+    return ""
+
+
+def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
+    """The budget of every group of records of a run, or of the client; one number is for all of them.
+
+    Raises:
+        BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
+    """
+    groups = 1 if terms.records is None else len(terms.records.batch_rates)
+    if groups == len(budget.epsilons):
+        return budget.epsilons
+    if groups > 1 and len(budget.epsilons) > 1:
+        raise BudgetRefusedError(
+            f"this run makes {groups} groups of a client's records, and this node's {SETTING_OF['record']} "
+            f"has {len(budget.epsilons)} budgets: give one each, or one number for all"
+        )
+    return (budget.epsilon,) * groups
 
 
 def _in_words(terms: Terms) -> str:
     """Describe in words what the terms charge."""
+    if terms.records is not None:
+        return (
+            f"{terms.num_steps} steps at batch rate {_listed(terms.records.batch_rates)} with noise "
+            f"multiplier {terms.step_noise:.4g}"
+        )
     event = terms.event(terms.first_round)
     return (
         f"{terms.num_rounds - terms.first_round} rounds at rate {event.sampling_rate:.4g} with noise "
@@ -144,15 +258,26 @@ def _in_words(terms: Terms) -> str:
 
 
 def _check_sum(
-    budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun, parameters: SumParameters
+    budgets: Budgets,
+    ledger: ClientLedger,
+    round_of_run: RoundOfRun,
+    parameters: SumParameters,
+    *,
+    num_steps: int,
 ) -> Terms:
     terms = ledger.check_round(round_of_run.run, round_of_run.index)
+    budget = of_unit(budgets, terms.unit)
     broken = _broken_term(terms, round_of_run.index, parameters)
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
     if isinf(budget.max_epsilon_against_server):
         return terms
-    figure = ledger.epsilon_against_server(budget.delta, one_more_in=(round_of_run.run, round_of_run.index))
+    figure = ledger.epsilon_against_server(
+        budget.delta,
+        unit=terms.unit,
+        one_more_in=(round_of_run.run, round_of_run.index),
+        more_steps=num_steps,
+    )
     if figure > budget.max_epsilon_against_server:
         log(
             ERROR,
@@ -165,9 +290,14 @@ def _check_sum(
 
 
 def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> str:
-    """Say how a sum breaks the terms; an empty string if it keeps them."""
+    """Say how a sum breaks the terms; an empty string if it keeps them.
+
+    A sum of updates that are private by themselves owes no noise.
+    """
+    if _is_private_by_itself(terms):
+        return ""
     stddev = parameters.noise_multiplier * parameters.clipping_norm
-    least = terms.event(round_index).noise_stddev
+    least = _noise_of_sum(terms, round_index)
     dropouts = ceil(terms.dropout_tolerance * parameters.num_clients)
     corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
     if stddev < least * (1 - ROUNDING):
@@ -177,3 +307,10 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
     if parameters.corrupt_tolerance < corrupt:
         return f"a tolerance of {parameters.corrupt_tolerance} corrupt members is below {corrupt}"
     return ""
+
+
+def _noise_of_sum(terms: Terms, round_index: int) -> float:
+    """The standard deviation of the noise that a sum owes: sigma C."""
+    if terms.records is not None:
+        return terms.step_noise * terms.records.clipping_norm
+    return terms.event(round_index).noise_stddev

@@ -6,6 +6,7 @@ A setting that nobody knows is refused, as one with a wrong value is: a limit th
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 from math import inf, isfinite
 from typing import Any
 
@@ -15,6 +16,7 @@ from secagg.parameters import MODES
 CLIENT_ID_KEY = "partition-id"
 NUM_CLIENTS_KEY = "num-partitions"
 EPSILON_KEY, DELTA_KEY = "epsilon", "delta"
+RECORD_EPSILON_KEY, RECORD_DELTA_KEY = "epsilon-record", "delta-record"
 LEDGER_KEY = "ledger"
 CAP_KEY = "max-epsilon-against-server"
 DATA_KEY = "data"
@@ -63,6 +65,16 @@ def amount() -> Kind:
     return Kind("a finite number, 0 or more", lambda v: _is_number(v) and v >= 0 and isfinite(v))
 
 
+def ascending() -> Kind:
+    """A number above 0, or several in a text, each above the one before."""
+    return Kind('a number above 0, or several in ascending order as in "0.1,1,5"', _is_ascending)
+
+
+def numbers_in(value: float | str) -> tuple[float, ...]:
+    """The numbers of a setting of kind `ascending`."""
+    return tuple(float(each) for each in str(value).split(","))
+
+
 def path() -> Kind:
     """Paths of files and folders."""
     return Kind("a path in quotes", lambda v: isinstance(v, str) and v != "")
@@ -81,6 +93,16 @@ def one_of(*words: str) -> Kind:
 def _is_number(value: Any) -> bool:
     """A real number, or a whole one that fits 64 bits; true and false are none."""
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+def _is_ascending(value: Any) -> bool:
+    if not _is_number(value) and not isinstance(value, str):
+        return False
+    try:
+        numbers = (0.0, *numbers_in(value))
+    except ValueError:
+        return False
+    return all(low < high < inf for low, high in pairwise(numbers))
 
 
 LIMITS: Mapping[str, Kind] = {
@@ -102,6 +124,8 @@ SETTINGS: Mapping[str, Kind] = {
     NUM_CLIENTS_KEY: whole(1, 2**63 - 1),
     EPSILON_KEY: positive(),
     DELTA_KEY: positive(1.0),
+    RECORD_EPSILON_KEY: ascending(),
+    RECORD_DELTA_KEY: positive(1.0),
     LEDGER_KEY: path(),
     CAP_KEY: positive(),
     DATA_KEY: path(),

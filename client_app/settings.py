@@ -1,6 +1,7 @@
 """The settings of a node, given at its start by ``--node-config`` or by the simulation."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
@@ -18,14 +19,18 @@ from client_app.node_config import (
     LEDGER_KEY,
     LIMITS,
     MODE_KEY,
+    RECORD_DELTA_KEY,
+    RECORD_EPSILON_KEY,
     SESSION_FILE_KEY,
     SESSION_SECONDS_KEY,
+    numbers_in,
 )
 from client_app.node_config import NodeConfigError as NodeConfigError
 from client_app.simulation_backend import in_flowers_simulation
-from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE
+from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
+from gdpfed.privacy.events import Unit
 from secagg import ClientPolicy
 from secagg.parameters import CURIOUS, OFF
 
@@ -37,18 +42,31 @@ SESSIONS_SUFFIX = ".sessions"
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of this client for all runs together.
+    """The budget of this client, or of each of its records, for all runs together that protect that.
 
     Attributes:
-        epsilon, delta: against everybody who does not know in which rounds it took part.
+        epsilons, delta: against everybody who does not know in which rounds it took part: one number, or
+            one for every group of its records.
         ledger: where it keeps what it has agreed to.
         max_epsilon_against_server: against the server, which asks it and so knows; inf for no limit.
     """
 
-    epsilon: float
+    epsilons: tuple[float, ...]
     delta: float
     ledger: Path
     max_epsilon_against_server: float = math.inf
+
+    @property
+    def epsilon(self) -> float:
+        """The least of the budgets."""
+        return min(self.epsilons)
+
+
+Budgets = Mapping[Unit, Budget]
+"""What a node has of its own; in one ledger, and never added up."""
+
+SETTING_OF: Mapping[Unit, str] = {"client": EPSILON_KEY, "record": RECORD_EPSILON_KEY}
+"""By which setting a node gives the budget of each unit."""
 
 
 def client_id_of(context: Context) -> int:
@@ -108,32 +126,44 @@ def session_seconds_of(context: Context) -> float:
     return float(context.node_config.get(SESSION_SECONDS_KEY, DEFAULT_SESSION_SECONDS))
 
 
-def budget_of(context: Context) -> Budget | None:
-    """The node's own budget; None for a node that leaves it to the server's configuration.
+def budgets_of(context: Context) -> Budgets:
+    """The node's own budgets by unit; none for a node that leaves them to the server's configuration.
 
-    The keys are ``epsilon`` and ``ledger``, which belong together, and with them ``delta`` and
-    ``max-epsilon-against-server``.
+    The keys are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``, which
+    belong together, and with them ``delta``, ``delta-record`` and ``max-epsilon-against-server``.
 
     Raises:
         NodeConfigError: keys without those they need.
     """
     config = context.node_config
-    given = [key for key in (EPSILON_KEY, LEDGER_KEY, DELTA_KEY, CAP_KEY) if key in config]
+    keys = (EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY, CAP_KEY)
+    given = [key for key in keys if key in config]
     if not given:
-        return None
-    for key in (EPSILON_KEY, LEDGER_KEY):
-        if key not in config:
+        return {}
+    epsilons = [key for key in SETTING_OF.values() if key in config]
+    for key, missing in ((EPSILON_KEY, not epsilons), (LEDGER_KEY, LEDGER_KEY not in config)):
+        if missing:
             raise NodeConfigError(
-                f"{given[0]} is given without {key}: a budget of the node's own needs {EPSILON_KEY} and, to "
-                f"remember what is spent, {LEDGER_KEY}, as in "
+                f"{given[0]} is given without {key}: a budget of the node's own needs {EPSILON_KEY} or "
+                f"{RECORD_EPSILON_KEY} and, to remember what is spent, {LEDGER_KEY}, as in "
                 f"--node-config \"{EPSILON_KEY}=3.0 {LEDGER_KEY}='/state/ledger.json'\""
             )
-    return Budget(
-        epsilon=float(config[EPSILON_KEY]),
-        delta=float(config.get(DELTA_KEY, DEFAULT_DELTA)),
-        ledger=Path(str(config[LEDGER_KEY])).expanduser(),
-        max_epsilon_against_server=float(config.get(CAP_KEY, math.inf)),
-    )
+    if RECORD_DELTA_KEY in config and RECORD_EPSILON_KEY not in config:
+        raise NodeConfigError(
+            f"{RECORD_DELTA_KEY} is given without {RECORD_EPSILON_KEY}, the budget that it belongs to"
+        )
+    delta = float(config.get(DELTA_KEY, DEFAULT_DELTA))
+    deltas: Mapping[Unit, float] = {"client": delta, "record": float(config.get(RECORD_DELTA_KEY, delta))}
+    return {
+        unit: Budget(
+            epsilons=numbers_in(config[key]),
+            delta=deltas[unit],
+            ledger=Path(str(config[LEDGER_KEY])).expanduser(),
+            max_epsilon_against_server=float(config.get(CAP_KEY, math.inf)),
+        )
+        for unit, key in SETTING_OF.items()
+        if key in config
+    }
 
 
 def data_of(context: Context) -> Path | None:
@@ -155,30 +185,42 @@ def check_limits(context: Context, question: ConfigRecord) -> None:
         )
 
 
-def check_data(context: Context, question: ConfigRecord) -> None:
-    """Refuse to join with examples that the run cannot be trained on; why is in the node's log alone.
+def unit_in(question: ConfigRecord) -> Unit:
+    """Whose presence the run protects that a node is asked to join."""
+    return "record" if question.get(UNIT) == "record" else "client"
+
+
+def own_records(context: Context, question: ConfigRecord) -> int | None:
+    """Return how many examples the node brings itself; None where the data set's partition names them.
+
+    It refuses to join with examples that the run cannot be trained on; why is in the node's log alone.
 
     The server says the shape and the kind of an input, the kind of a label, and what names the declaration of
     its table, which this node's own is compared with. It cannot ask which labels there are: by asking with
     one number of classes after another it would learn of the data.
 
     Raises:
-        NodeConfigError: without anything that might tell of the data.
+        NodeConfigError: without anything that might tell of the data, or that there is none for a run that
+            protects records, whose number is public.
     """
     path = data_of(context)
     if path is None:
-        return
+        return None
     shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
     try:
         if isinstance(shape, list) and dtype in INPUT_DTYPES:
             label_dtype, columns = question.get(LABEL_DTYPE), question.get(COLUMNS)
             if label_dtype not in LABEL_DTYPES:
                 label_dtype = LABEL_DTYPES[0]
-            own_arrays(
-                path, [int(each) for each in shape], str(dtype), str(label_dtype), str(columns or "") or None
-            )
+            kinds = str(dtype), str(label_dtype), str(columns or "") or None
+            records = len(own_arrays(path, [int(each) for each in shape], *kinds))
         else:
-            read_own(path)
+            records = len(read_own(path)[1])
     except LearningError as error:
         log(ERROR, "%s", error)
         raise NodeConfigError(f"{DATA_KEY} cannot be used, see the log of this client") from None
+    if not records and unit_in(question) == "record":
+        raise NodeConfigError(
+            f"{DATA_KEY} is without records, and this run protects records: bring at least one, or stay away"
+        )
+    return records

@@ -9,7 +9,7 @@ from client_app.identity import accept_roster
 from client_app.node_config import MODE_KEY, check_settings
 from client_app.request import StageRequest
 from client_app.session import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
-from client_app.settings import budget_of, client_id_of, data_of, mode_of, policy_of
+from client_app.settings import budgets_of, client_id_of, data_of, mode_of, policy_of
 from client_app.update import masked_update, order_and_model, update_in_clear
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK
 from secagg import RemoteProtocolError, SumParameters
@@ -24,8 +24,8 @@ def advertise(request: StageRequest, context: Context) -> bytes:
     accept_roster(context, request.content)
     session = open_session(context, client_id_of(context))
     answer = session.advertise(request.data)
-    own = budget_of(context)
-    if own is not None:
+    own = budgets_of(context)
+    if own:
         budget.check_sum(own, request.round_of_run, session.parameters)
     keep_session(context, AGREEING, session, request.round_of_run)
     return answer
@@ -43,8 +43,8 @@ def mask(request: StageRequest, context: Context) -> bytes:
         num_contributors = session.accept_shares(request.data)
         order, theta = order_and_model(request.content, session.parameters)
         order.check_part(session.parameters)
-        own = budget_of(context)
-        if own is not None:
+        own = budgets_of(context)
+        if own:
             budget.charge(own, request.round_of_run, session.parameters, order)
         return masked_update(order, theta, session, num_contributors, client_id_of(context), data_of(context))
 
@@ -66,13 +66,16 @@ def plain(request: StageRequest, context: Context) -> bytes:
 
     The operator of this node trusts the server with the update itself, so its own noise would protect
     nothing: a server that is not trusted could ask for a sum of so many members that a share of the noise
-    is next to none.
+    is next to none. Steps of DP-SGD, which are private before they leave, are within a budget all the same.
     """
-    if budget_of(context) is not None:
-        raise budget.BudgetRefusedError(budget.VISIBLE_UPDATES)
+    own = budgets_of(context)
+    if own:
+        budget.check_in_clear(own, request.round_of_run)
     parameters = SumParameters.from_bytes(request.data)
     policy_of(context).check(parameters)
     order, theta = order_and_model(request.content, parameters)
+    if own:
+        budget.charge(own, request.round_of_run, parameters, order)
     return update_in_clear(order, theta, parameters, client_id_of(context), data_of(context)).tobytes()
 
 

@@ -44,8 +44,12 @@ def order_and_model(
             f"the model is {theta.dtype}{list(theta.shape)}, not float32[{parameters.dimension}]"
         )
     ordered = TrainingOrder.from_scalars(dict(order))
-    for name, most in MOST.items():
-        value = getattr(ordered.training, name)
+    asked = {name: (getattr(ordered.training, name), most) for name, most in MOST.items()}
+    records = ordered.records
+    if records is not None:
+        asked["steps on records"] = (records.num_steps, MOST["local_steps"])
+        asked["batch rates"] = (len(records.batch_rates), MOST["local_steps"])
+    for name, (value, most) in asked.items():
         if type(value) is not int or not 1 <= value <= most:
             raise OrderError(f"the order's {name} is {value!r}: it must be from 1 to {most}")
     return ordered, theta

@@ -1,4 +1,4 @@
-"""Budgets of the clients' own: the plan is made of them, and the clients agree to its terms."""
+"""Budgets and records of the clients' own: the plan is made of them, and the clients agree to its terms."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +9,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
+from gdpfed.clients.configured import task_of
 from gdpfed.clients.messages import BEGIN, OFFER, TERMS_RECORD
 from gdpfed.errors import RunError
 from gdpfed.methods.rates import configured_delta
@@ -18,13 +19,39 @@ from server_app.exchange import failure_of
 from server_app.join import Joined
 from server_app.replies import send_and_receive
 
-NODE_CONFIG = "--node-config \"epsilon=... ledger='...'\""
+NODE_CONFIG = {
+    "client": "--node-config \"epsilon=... ledger='...'\"",
+    "record": "--node-config \"epsilon-record=... ledger='...'\"",
+}
 
 
 def plan_waits_for_clients(config: Config) -> bool:
-    """Whether the nodes are asked for their budgets before the plan is made, or made again to resume."""
+    """Whether the nodes are asked for their budgets, or their records, before the plan is made.
+
+    The budgets are asked for again to resume; how many records there are, the plan then knows.
+    """
     known = config.privacy.client_budgets is not None and config.run.resume is None
-    return config.privacy.budgets == CLIENTS and not known
+    return (config.privacy.budgets == CLIENTS and not known) or _records_are_asked(config)
+
+
+def _records_are_asked(config: Config) -> bool:
+    privacy = config.privacy
+    return privacy.unit == "record" and privacy.client_records is None and config.run.resume is None
+
+
+def with_said_records(config: Config, joined: Joined) -> Config:
+    """The configuration with the number of every client's records, where nodes bring their own.
+
+    A client whose node brings none has the part of the data set that the partition gives it.
+    """
+    if not (_records_are_asked(config) and joined.records):
+        return config
+    task = task_of(config)
+    counts = [
+        joined.records[client] if client in joined.records else len(task.client_indices(client))
+        for client in range(config.dataset.num_clients)
+    ]
+    return replace(config, privacy=replace(config.privacy, client_records=counts))
 
 
 def with_said_budgets(config: Config, joined: Joined) -> Config:
@@ -45,7 +72,8 @@ def with_said_budgets(config: Config, joined: Joined) -> Config:
     if silent:
         raise RunError(
             f"privacy.budgets={CLIENTS}, but client {silent[0]} ({len(silent)} of {num_clients}) says "
-            f"no budget of its own: start its node with {NODE_CONFIG}, or set privacy.budgets=[...] for all"
+            f"no budget of its own: start its node with {NODE_CONFIG[privacy.unit]}, or set "
+            "privacy.budgets=[...] for all"
         )
     if privacy.client_budgets is not None:
         return config
@@ -69,6 +97,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
             first_round=first_round,
             dropout_tolerance=secagg.dropout_tolerance,
             corrupt_tolerance=secagg.corrupt_tolerance,
+            seed=run.config.run.seed,
         )
         terms |= dict.fromkeys(joined.budgets.keys() & set(group.clients), own)
     return terms

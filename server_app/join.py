@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.clients.messages import CLIENT_RECORD, JOIN, one_line
+from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, one_line
 from gdpfed.errors import RunError
 from server_app.exchange import failure_of
 from server_app.questions import NodeRefusedError, Questions
@@ -23,6 +23,7 @@ POLL_SECONDS = 0.2
 # Beyond these no plan can be made, and one such budget would keep everybody's run from beginning.
 LEAST_EPSILON, MOST_EPSILON = 1e-3, 1e6
 LEAST_DELTA = 1e-12
+MOST_RECORDS = 2**40
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,15 @@ class NodeAnswer:
         node_id: of the node.
         client_id: which client it is.
         identity: the key that it has proven, where it was asked for one.
-        budget: of its own, if it has one.
+        budget: of its own, if it has one, in the run's unit.
+        records: how many it brings itself to a run that protects records; None where it brings none.
     """
 
     node_id: int
     client_id: int
     identity: bytes | None
     budget: OwnBudget | None
+    records: int | None = None
 
     @classmethod
     def of(cls, node_id: int, reply: Message, num_clients: int, questions: Questions) -> "NodeAnswer":
@@ -69,7 +72,8 @@ class NodeAnswer:
                 f"0 to {num_clients - 1}"
             )
         identity = questions.proven_key(node_id, client_id, record)
-        return cls(node_id, client_id, identity, _budget(client_id, record))
+        records = _records(client_id, record) if questions.unit == "record" else None
+        return cls(node_id, client_id, identity, _budget(client_id, record), records)
 
 
 @dataclass
@@ -80,12 +84,14 @@ class Joined:
         nodes: the node id of every client.
         roster: the key that every client has proven, empty where none is asked for.
         budgets: the budgets of clients that have one of their own.
+        records: how many records each client brings that brings its own, where these are protected.
         refused: why each node that was asked takes no part, by its id.
     """
 
     nodes: dict[int, int] = field(default_factory=dict)
     roster: dict[int, bytes] = field(default_factory=dict)
     budgets: dict[int, OwnBudget] = field(default_factory=dict)
+    records: dict[int, int] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
 
     def add(self, answer: NodeAnswer) -> None:
@@ -110,12 +116,15 @@ class Joined:
             self.roster[client_id] = answer.identity
         if answer.budget is not None:
             self.budgets[client_id] = answer.budget
+        if answer.records is not None:
+            self.records[client_id] = answer.records
 
     def remove(self, client_id: int, reason: str) -> None:
         """Go on without a node that had joined."""
         self.refused[self.nodes.pop(client_id)] = reason
         self.roster.pop(client_id, None)
         self.budgets.pop(client_id, None)
+        self.records.pop(client_id, None)
 
     def take(self, replies: Mapping[int, Message], num_clients: int, questions: Questions) -> None:
         """Take in what nodes answer, by node id; one that cannot take part is named in the log."""
@@ -204,6 +213,18 @@ def _budget(client_id: int, record: ConfigRecord) -> OwnBudget | None:
             f"{LEAST_DELTA:g} to below 1"
         )
     return OwnBudget(epsilon, delta)
+
+
+def _records(client_id: int, record: ConfigRecord) -> int | None:
+    records = record.get(RECORDS)
+    if records is None:
+        return None
+    if type(records) is not int or not 1 <= records <= MOST_RECORDS:
+        raise NodeRefusedError(
+            f"client {client_id} says that it has {one_line(records)} records: it must have at least one to "
+            "take part in a run that protects records"
+        )
+    return records
 
 
 def _settled_nodes(grid: Grid, asked: Collection[int], wanted: int, deadline: float) -> set[int]:

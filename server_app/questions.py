@@ -18,11 +18,13 @@ from gdpfed.clients.messages import (
     MODE,
     ROSTER_DIGEST,
     SIGNATURE,
+    UNIT,
 )
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.learning.datasets.own import ExampleForm
 from gdpfed.learning.task import Task
+from gdpfed.privacy.events import Unit
 from secagg import Roster
 from secagg.identity import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
 
@@ -41,10 +43,14 @@ class Questions:
         run: Flower's id of the run, which the nodes know, too.
         roster: the consortium's; None where the nodes' own words are believed.
         task: of the run, by which nodes see whether they fit; None leaves them to find out when they train.
+        unit: whose presence the run protects; where it is a record, nodes say how many they bring.
     """
 
-    def __init__(self, mode: str, run: str, roster: Roster | None, task: Task | None = None) -> None:
+    def __init__(
+        self, mode: str, run: str, roster: Roster | None, task: Task | None = None, unit: Unit = "client"
+    ) -> None:
         self.roster = roster
+        self.unit = unit
         self._task = task
         self._mode = mode
         self._run = run
@@ -54,7 +60,7 @@ class Questions:
 
     def to(self, node_id: int) -> RecordDict:
         """The question to a node, with a fresh challenge."""
-        question = ConfigRecord({MODE: self._mode})
+        question = ConfigRecord({MODE: self._mode, UNIT: self.unit})
         if self._task is not None:
             question[CLIENTS] = self._task.num_clients
             form = ExampleForm.of(self._task.load())

@@ -6,9 +6,10 @@ from logging import INFO
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from conf.schema import Config
+from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
+from gdpfed.privacy.events import Unit
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.run import PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
@@ -20,6 +21,7 @@ from server_app.budgets import (
     plan_waits_for_clients,
     terms_of_clients,
     with_said_budgets,
+    with_said_records,
 )
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
@@ -40,11 +42,15 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     waits, num_clients = config.run.timeout_seconds, config.dataset.num_clients
     roster = consortium_roster(config)
     identities = keys_of_clients(roster, num_clients)
-    questions = Questions(config.secagg.mode, run_label, roster, task_of(config))
+    unit: Unit = "record" if config.privacy.unit == "record" else "client"
+    questions = Questions(config.secagg.mode, run_label, roster, task_of(config), unit)
     join = partial(join_clients, grid, num_clients, questions, waits, config.run.minimum_nodes)
     if plan_waits_for_clients(config):
         joined = join()
-        prepared = PreparedRun.of(with_said_budgets(config, joined), identities)
+        config = with_said_records(config, joined)
+        if config.privacy.budgets == CLIENTS:
+            config = with_said_budgets(config, joined)
+        prepared = PreparedRun.of(config, identities)
     else:
         prepared = PreparedRun.of(config, identities)
         joined = join()

@@ -99,14 +99,14 @@ def _steps(event: Mapping[str, Any]) -> int:
     return int(event.get("num_steps", 1))
 
 
-def first_rounds(charges: Charges, rounds: int) -> list[tuple[SampledSums, int]]:
-    """What the first rounds cost."""
+def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
+    """What the first rounds of the charges of a file cost."""
     kept, left = [], rounds
-    for sums, count in charges:
+    for charge in saved:
         if left > 0:
-            kept.append((sums, min(count, left)))
-        left -= count
-    return kept
+            kept.append({**charge, "count": min(charge["count"], left)})
+        left -= charge["count"]
+    return charges_of(kept)
 
 
 def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> float:

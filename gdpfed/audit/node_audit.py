@@ -1,4 +1,7 @@
-"""A client's own ledger, read by somebody else: did every run that it agreed to fit its budget?"""
+"""A client's own ledger, read by somebody else: did every run that it agreed to fit its budget?
+
+Runs about the client and runs about its records are accounted apart, each against a budget of its own unit.
+"""
 
 import hashlib
 import json
@@ -6,30 +9,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gdpfed.audit.accounting import SampledSums, charges_of, composed_epsilon, epsilon_against_server
+from gdpfed.audit.accounting import (
+    Charges,
+    SampledSums,
+    charges_of,
+    composed_epsilon,
+    epsilon_against_server,
+    first_rounds,
+)
 from gdpfed.errors import AuditError
 
 
 @dataclass(frozen=True)
 class NodeRunAudit:
-    """One run in a client's ledger, with all that were begun before it.
+    """One run in a client's ledger, with all of its unit that were begun before it.
 
     Attributes:
         name: of the run.
+        unit: whose presence it protects.
         budget, delta: the client's own when the run began.
         epsilon: of this run and all before it, at delta.
         num_rounds: that the client may be sampled in.
         sent: updates that left the client in this run.
         against_server: epsilon at delta of the updates of this run and all before it.
+        record_group: which of the client's records the figures are about; None where they are about it.
+        steps: that these records have paid for, and `num_steps` that they may; 0 of a client.
     """
 
     name: str
+    unit: str
     budget: float
     delta: float
     epsilon: float
     num_rounds: int
     sent: int
     against_server: float
+    record_group: int | None = None
+    steps: int = 0
+    num_steps: int = 0
 
     @property
     def within_budget(self) -> bool:
@@ -67,7 +84,7 @@ def audit_node_ledger(path: Path) -> NodeAudit:
         canonical = json.dumps(body, sort_keys=True).encode()
         intact = data["sha256"] == hashlib.sha256(canonical).hexdigest()
         entries = body["runs"]
-        runs = tuple(_run(entries[: end + 1]) for end in range(len(entries)))
+        runs = tuple(run for end in range(len(entries)) for run in _runs(entries[: end + 1]))
         findings = [] if intact else [f"{path} was changed: its checksum is another one"]
         for entry in entries:
             findings += _check_entry(entry)
@@ -78,16 +95,34 @@ def audit_node_ledger(path: Path) -> NodeAudit:
     return NodeAudit(runs, tuple(findings))
 
 
-def _run(entries: list[dict[str, Any]]) -> NodeRunAudit:
-    """The last of these entries, accounted with those before it."""
+def _runs(entries: list[dict[str, Any]]) -> list[NodeRunAudit]:
+    """The last of these entries, accounted with those of its unit before it, for each group of records."""
     last = entries[-1]
-    units = {charge["unit"] for entry in entries for charge in _saved_charges(entry["terms"])}
+    unit = _unit(last["terms"])
+    alike = [entry for entry in entries if _unit(entry["terms"]) == unit]
+    if unit == "client":
+        return [_of_client(alike)]
+    return [_of_records(alike, group) for group in range(len(_records(last["terms"])["batch_rates"]))]
+
+
+def _unit(terms: dict[str, Any]) -> str:
+    units = {charge["unit"] for charge in _saved_charges(terms)}
     if len(units) > 1:
-        raise ValueError(f"runs charged per {' and per '.join(sorted(units))} cannot be added up")
+        raise ValueError(f"a run charged per {' and per '.join(sorted(units))} cannot be added up")
+    unit = str(*units)
+    if (unit == "record") != ("records" in terms):
+        raise ValueError(f"a run charged per {unit} that {'lacks' if unit == 'record' else 'has'} records")
+    return unit
+
+
+def _of_client(entries: list[dict[str, Any]]) -> NodeRunAudit:
+    """A run about the client, which is the last of these."""
+    last = entries[-1]
     runs = [_charges(entry["terms"]) for entry in entries]
     sent = [release for entry in entries for release in _sent(entry)]
     return NodeRunAudit(
         name=last["terms"]["run"],
+        unit="client",
         budget=last["epsilon"],
         delta=last["delta"],
         epsilon=composed_epsilon(runs, last["delta"], at_most=last["epsilon"]),
@@ -95,6 +130,52 @@ def _run(entries: list[dict[str, Any]]) -> NodeRunAudit:
         sent=len(last["rounds"]),
         against_server=epsilon_against_server(sent, last["delta"]),
     )
+
+
+def _of_records(entries: list[dict[str, Any]], group: int) -> NodeRunAudit:
+    """A run about records, which is the last of these, for the records of one group in it."""
+    last = entries[-1]
+    terms, budgets = last["terms"], last["epsilons"]
+    groups = len(_records(terms)["batch_rates"])
+    runs = [_steps(entry, terms, group, _most_steps(entry["terms"])) for entry in entries]
+    taken = [_steps(entry, terms, group, sum(entry["steps"])) for entry in entries if entry["steps"]]
+    return NodeRunAudit(
+        name=terms["run"],
+        unit="record",
+        # One number is for all groups; records that are all alike keep the least.
+        budget=budgets[group] if len(budgets) == groups else min(budgets),
+        delta=last["delta"],
+        epsilon=composed_epsilon(runs, last["delta"], at_most=min(budgets)),
+        num_rounds=len(_rounds(terms)),
+        sent=len(last["rounds"]),
+        against_server=composed_epsilon(taken, last["delta"], at_most=0.0),
+        record_group=group,
+        steps=sum(last["steps"]),
+        num_steps=_most_steps(terms),
+    )
+
+
+def _records(terms: dict[str, Any]) -> dict[str, Any]:
+    """What terms say of records."""
+    records: dict[str, Any] = json.loads(terms["records"])
+    return records
+
+
+def _most_steps(terms: dict[str, Any]) -> int:
+    """The steps that the records may pay for in the rounds that are left when the client comes."""
+    return sum(count for _, count in first_rounds(_saved_charges(terms), len(_rounds(terms))))
+
+
+def _steps(entry: dict[str, Any], terms: dict[str, Any], group: int, steps: int) -> Charges:
+    """What so many steps of a run cost the records of a group of other terms.
+
+    Where it makes other groups, they may have been those that are drawn most often.
+    """
+    own, others = _records(entry["terms"]), _records(terms)
+    alike = (own["shares"], own["seed"]) == (others["shares"], others["seed"])
+    rate = own["batch_rates"][group] if alike else max(own["batch_rates"])
+    (event, *_) = (charge["event"] for charge in _saved_charges(entry["terms"]))
+    return charges_of([{"event": {**event, "batch_rate": rate, "num_steps": steps}, "count": 1}])
 
 
 def _saved_charges(terms: dict[str, Any]) -> list[dict[str, Any]]:
@@ -108,6 +189,8 @@ def _saved_charges(terms: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _rounds(terms: dict[str, Any]) -> range:
     """The rounds that a client may be sampled in; all of a run where it does not say when it came."""
+    if "records" in terms:
+        return range(terms["first_round"], _records(terms)["num_rounds"])
     num_rounds = sum(charge["count"] for charge in _saved_charges(terms))
     return range(terms.get("first_round", 0), num_rounds)
 
@@ -147,6 +230,28 @@ def _check_entry(entry: dict[str, Any]) -> list[str]:
         findings.append(f"run {name} sent more updates in one round than it was charged for")
     if any(index not in charged for index in rounds):
         findings.append(f"run {name} sent an update in a round that it was not charged for")
-    if not entry["terms"]["sums_hidden"]:
+    about_records = _unit(entry["terms"]) == "record"
+    if not entry["terms"]["sums_hidden"] and not (
+        about_records and _records(entry["terms"])["work"] == "dp_sgd"
+    ):
         findings.append(f"run {name} showed single updates to the server")
+    if about_records:
+        findings += _check_steps(entry)
+    return findings
+
+
+def _check_steps(entry: dict[str, Any]) -> list[str]:
+    """The steps of a run about records: some in every round with an update, and no more than were charged."""
+    name, steps, most = entry["terms"]["run"], entry["steps"], _most_steps(entry["terms"])
+    findings = []
+    events = [charge["event"] for charge in _saved_charges(entry["terms"])]
+    records = _records(entry["terms"])
+    if len({(each["batch_rate"], each["noise_multiplier"]) for each in events}) > 1 or (
+        events[0]["batch_rate"] != records["batch_rates"][0]
+    ):
+        findings.append(f"the charges of run {name} are not those of one noise and its batch rates")
+    if len(steps) != len(entry["rounds"]) or any(type(each) is not int or each < 1 for each in steps):
+        findings.append(f"run {name} has steps {steps} for {len(entry['rounds'])} rounds with an update")
+    if sum(steps) > most:
+        findings.append(f"run {name} took {sum(steps)} steps, and {most} were charged")
     return findings

@@ -4,17 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gdpfed.audit.accounting import SampledSums, charges_of, first_rounds
+from gdpfed.audit.accounting import charges_of, first_rounds
+from gdpfed.audit.record_checks import check_record_plan
 from gdpfed.audit.run_files import RunFiles
 
 # Settings that a plan takes over from the configuration as they are.
 COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
 ROUNDING = 1e-9
-
-
-def charges_of_group(files: RunFiles, group: int) -> list[tuple[SampledSums, int]]:
-    """What all rounds of a group cost, as its plan states it."""
-    return charges_of(files.plan["groups"][group]["charges"])
 
 
 def check_plan(files: RunFiles) -> Iterator[str]:
@@ -27,6 +23,8 @@ def check_plan(files: RunFiles) -> Iterator[str]:
     if files.plan["private"]:
         yield from _check_settings(files)
     yield from _check_charges(files)
+    if files.plan["unit"] == "record":
+        yield from check_record_plan(files)
     yield from _check_assignment(files)
     yield from _check_budgets(files)
 
@@ -35,6 +33,8 @@ def _check_settings(files: RunFiles) -> Iterator[str]:
     privacy, plan = files.config["privacy"], files.plan
     asked = {key: privacy[key] for key in COPIED} | {"num_rounds": files.config["run"]["num_rounds"]}
     asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
+    # Older runs, which were all about clients, have no such setting.
+    asked["unit"] = privacy.get("unit", "client")
     if privacy["delta"] is not None:
         asked["delta"] = privacy["delta"]
     for key, value in asked.items():
@@ -51,18 +51,20 @@ def _check_charges(files: RunFiles) -> Iterator[str]:
     plan, charged = files.plan, files.ledger["charged_rounds"]
     for index, group in enumerate(plan["groups"]):
         charges = group["charges"]
+        for name in sorted({charge["unit"] for charge in charges} - {plan["unit"]}):
+            yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
+        if charges_of(files.ledger["charges"][index]) != first_rounds(charges, charged):
+            yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
+        if plan["unit"] == "record":
+            continue
         rounds = sum(charge["count"] for charge in charges)
         if rounds != plan["num_rounds"]:
             yield f"the charges of group {index} are for {rounds} rounds, the plan has {plan['num_rounds']}"
-        for name in sorted({charge["unit"] for charge in charges} - {plan["unit"]}):
-            yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
         (first, _), *_ = charges_of(charges)
         stated = group["noise_multiplier"] / plan["sums_per_round"] ** 0.5
         odd = abs(first.noise_multiplier - stated) > ROUNDING * max(stated, 1.0)
         if odd or first.sampling_rate != group["sampling_rate"] or first.group_size != group["clients"]:
             yield f"the charges of group {index} are not those of its rate, size and noise in plan.json"
-        if charges_of(files.ledger["charges"][index]) != first_rounds(charges_of(charges), charged):
-            yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
 
 
 def _check_assignment(files: RunFiles) -> Iterator[str]:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from gdpfed.audit.plan_checks import ROUNDING
+from gdpfed.audit.record_checks import noise_of_sum
 from gdpfed.audit.run_files import RunFiles
 
 Counts = npt.NDArray[np.int64]
@@ -50,6 +51,14 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
         population, there = group["clients"], _reachable(files, index)
         if np.any(there > population):
             yield f"rounds.jsonl has {there.max()} clients in reach, group {index} has {population}"
+        if files.plan["unit"] == "record":
+            # Who is drawn hides no record, and clients stop: any cohort will do that is no larger than this.
+            for at in np.flatnonzero(drawn & (sizes[:, index] > there))[:1]:
+                yield (
+                    f"round {at + 1} has a cohort of {sizes[at, index]} in group {index}, of {there[at]} "
+                    "clients in reach"
+                )
+            continue
         rates = np.asarray([_event(group, number)["sampling_rate"] for number in range(1, len(sizes) + 1)])
         for rate in np.unique(rates):
             yield from _check_rate(files, index, float(rate), rates == rate, sizes, drawn, there)
@@ -106,6 +115,14 @@ def _check_participations(files: RunFiles) -> Iterator[str]:
             if not 1 <= count <= charged:
                 yield f"the ledger counts client {client} in {count} of {charged} charged rounds"
                 break
+        records = files.plan["groups"][index].get("records")
+        for client, count in counts.items():
+            if records is not None and count > records["most_rounds"]:
+                yield (
+                    f"the ledger counts client {client} in {count} rounds, and its records pay for "
+                    f"{records['most_rounds']}"
+                )
+                break
         asked = sum(record["cohort_sizes"][index] for record in files.rounds)
         total = sum(counts.values())
         # The cohort of a round that was charged and has not ended is in the ledger alone.
@@ -125,7 +142,7 @@ def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
         yield f"round {record['round']} has sums over {answered} clients, of {asked} that were asked"
     if not plan["private"]:
         return
-    planned = [_event(group, record["round"])["noise_stddev"] for group in plan["groups"]]
+    planned = [_noise(plan, group, record["round"]) for group in plan["groups"]]
     sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
     for number, (carried, groups) in enumerate(sums):
         # A sum over several groups owes each of them its noise.
@@ -135,6 +152,13 @@ def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
                 f"round {record['round']} asked sum {number} for noise of standard deviation {carried:.6g}, "
                 f"below the plan's {need:.6g}"
             )
+
+
+def _noise(plan: dict[str, Any], group: dict[str, Any], round_number: int) -> float:
+    """The standard deviation of the noise that a sum with clients of a group owes in a round."""
+    if plan["unit"] == "record":
+        return noise_of_sum(plan, group)
+    return float(_event(group, round_number)["noise_stddev"])
 
 
 def _event(group: dict[str, Any], round_number: int) -> dict[str, Any]:

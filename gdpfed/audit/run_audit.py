@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, first_rounds
-from gdpfed.audit.plan_checks import charges_of_group, check_plan
+from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_rounds
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
@@ -16,18 +16,40 @@ AGREES_WITHIN = 0.02
 
 
 @dataclass(frozen=True)
-class GroupAudit:
-    """One group; infinite figures mean that nothing is promised.
+class RecordAudit:
+    """Records of one budget within the clients of a group.
 
     Attributes:
+        number: of this group of records.
+        share: the part of every client's records.
+        batch_rate: the chance that a step draws one.
+        steps: that one pays for at most, as far as its client took part.
+        steps_allowed: the most that the plan says are within all budgets of these clients.
+    """
+
+    number: int
+    share: float
+    batch_rate: float
+    steps: int
+    steps_allowed: int
+
+
+@dataclass(frozen=True)
+class GroupAudit:
+    """One group, or records of one budget in it; infinite figures mean that nothing is promised.
+
+    Attributes:
+        group: its index.
         budget: epsilon that it may cost.
         planned: epsilon of all rounds of the plan, computed here.
         spent: epsilon of the charged rounds, computed here.
         recorded: what the run itself has recorded of them; None before its first round.
         against_server: of the client that took part most often, in `most_rounds` rounds.
         against_members: the same against members of its sums, who never see single updates.
+        records: which of the clients' records the figures are about; None where they are about clients.
     """
 
+    group: int
     clients: int
     budget: float
     planned: float
@@ -36,6 +58,7 @@ class GroupAudit:
     against_server: float
     against_members: float
     most_rounds: int
+    records: RecordAudit | None = None
 
     @property
     def within_budget(self) -> bool:
@@ -73,7 +96,7 @@ def audit_run(directory: Path) -> RunAudit:
     """
     files = RunFiles.read(directory)
     try:
-        groups = tuple(_group(files, index) for index in range(len(files.plan["groups"])))
+        groups = tuple(_groups(files))
         findings = [*check_plan(files), *check_rounds(files), *_check_figures(files, groups)]
         return RunAudit(
             private=files.plan["private"],
@@ -88,8 +111,16 @@ def audit_run(directory: Path) -> RunAudit:
         raise AuditError(f"the files of {directory} lack or have odd entries ({reason})") from None
 
 
+def _groups(files: RunFiles) -> Iterator[GroupAudit]:
+    for index, group in enumerate(files.plan["groups"]):
+        if files.plan["unit"] == "client":
+            yield _group(files, index)
+        else:
+            yield from (_records(files, index, number) for number in range(len(group["records"]["groups"])))
+
+
 def _group(files: RunFiles, index: int) -> GroupAudit:
-    plan, charges = files.plan, charges_of_group(files, index)
+    plan, charges = files.plan, charges_of(files.plan["groups"][index]["charges"])
     budget = _or_infinite(plan["groups"][index]["epsilon"])
     most = max(files.ledger["participations"][index].values(), default=0)
     hidden = plan["sums_hidden"]
@@ -97,6 +128,7 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
     least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
     against = epsilon_against_server([(least, most)], plan["delta"])
     return GroupAudit(
+        group=index,
         clients=plan["groups"][index]["clients"],
         budget=budget,
         planned=epsilon_after(charges, plan["delta"], at_most=budget),
@@ -108,24 +140,55 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
     )
 
 
+def _records(files: RunFiles, index: int, number: int) -> GroupAudit:
+    """What records of one budget pay, whose batches are as secret from the server as from everybody else."""
+    plan, group = files.plan, files.plan["groups"][index]
+    own = group["records"]["groups"][number]
+    saved, budget, delta = own["charges"], _or_infinite(own["epsilon"]), plan["delta"]
+    most = max(files.ledger["participations"][index].values(), default=0)
+    cost = epsilon_after(first_rounds(saved, most), delta)
+    in_clear = plan["works"] != ["dp_sgd"] and not plan["sums_hidden"]
+    is_recorded = number == 0 and bool(files.rounds)
+    return GroupAudit(
+        group=index,
+        clients=group["clients"],
+        budget=budget,
+        planned=epsilon_after(charges_of(saved), delta, at_most=budget),
+        spent=epsilon_after(first_rounds(saved, files.ledger["charged_rounds"]), delta, at_most=budget),
+        recorded=_or_infinite(files.rounds[-1]["spent_epsilon"][index]) if is_recorded else None,
+        against_server=math.inf if in_clear and most else cost,
+        against_members=cost,
+        most_rounds=most,
+        records=RecordAudit(
+            number=number,
+            share=own["share"],
+            batch_rate=own["batch_rate"],
+            steps=sum(count for _, count in first_rounds(saved, most)),
+            steps_allowed=group["records"]["steps_allowed"],
+        ),
+    )
+
+
 def _check_figures(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
     """What the run recorded against what is computed here."""
-    for index, group in enumerate(groups):
+    for group in groups:
         if not group.within_budget:
+            whose = "" if group.records is None else f", records {group.records.number},"
             yield (
-                f"group {index} was planned for a budget of {group.budget:g}, but its "
+                f"group {group.group}{whose} was planned for a budget of {group.budget:g}, but its "
                 f"{files.plan['num_rounds']} rounds cost {group.planned:.4g}"
             )
     if not files.plan["private"]:
         return
-    for index, group in enumerate(groups):
-        yield from _check_recorded(files, index, group)
+    for group in groups:
+        if group.records is None or group.records.number == 0:
+            yield from _check_recorded(files, group.group, group)
 
 
 def _check_recorded(files: RunFiles, index: int, group: GroupAudit) -> Iterator[str]:
     """Every round's figure: not below what it costs and, with losses accounted, not far above."""
     tight = files.plan["accountant"] == "pld"
-    charges, delta = charges_of_group(files, index), files.plan["delta"]
+    charges, delta = files.plan["groups"][index]["charges"], files.plan["delta"]
     for record in files.rounds:
         recorded = _or_infinite(record["spent_epsilon"][index])
         computed = epsilon_after(first_rounds(charges, record["round"]), delta)

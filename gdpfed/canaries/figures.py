@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, first_rounds
+from gdpfed.audit.accounting import epsilon_after, epsilon_against_server, first_rounds
 from gdpfed.canaries.bounds import (
     NUM_ALARMS,
     NUM_SHARES,
@@ -109,7 +109,7 @@ def measured(
 
 
 def _claims(runs: Sequence[Seen], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    charges = first_rounds(charges_of([charge.to_dict() for charge in plan.charges(group)]), rounds)
+    charges = first_rounds([charge.to_dict() for charge in plan.charges(group)], rounds)
     curve = _curve(plan.delta, lambda delta: epsilon_after(charges, delta))
     stated = epsilon_after(charges, plan.delta)
     sums = [[attack(seen, rounds) for seen in runs] for attack in (likelihood_ratio, most_alike)]

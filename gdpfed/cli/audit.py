@@ -31,6 +31,18 @@ RUN_HEADINGS = (
     "vs members",
     "held",
 )
+RECORD_HEADINGS = (
+    "group",
+    "clients",
+    "records",
+    "budget",
+    "epsilon",
+    "recorded",
+    "whole plan",
+    "vs server",
+    "steps",
+    "held",
+)
 NODE_HEADINGS = ("run", "budget", "delta", "epsilon", "vs server", "updates", "held")
 
 
@@ -106,12 +118,13 @@ def _verdict(audit: "RunAudit | NodeAudit") -> str:
 
 
 def _run_table(audit: "RunAudit") -> "Table":
-    table = _table(
-        f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}", RUN_HEADINGS
-    )
-    for index, (group, held) in enumerate(zip(audit.groups, audit.held, strict=True)):
+    title = f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}"
+    if any(group.records is not None for group in audit.groups):
+        return _record_table(audit, title)
+    table = _table(title, RUN_HEADINGS)
+    for group, held in zip(audit.groups, audit.held, strict=True):
         table.add_row(
-            str(index),
+            str(group.group),
             str(group.clients),
             _figure(group.budget),
             _figure(group.spent),
@@ -124,17 +137,47 @@ def _run_table(audit: "RunAudit") -> "Table":
     return table
 
 
+def _record_table(audit: "RunAudit", title: str) -> "Table":
+    table = _table(title, RECORD_HEADINGS)
+    table.caption = "what is protected is one record; steps: the most that one paid for, of those admitted"
+    for group, held in zip(audit.groups, audit.held, strict=True):
+        if group.records is None:
+            continue
+        table.add_row(
+            str(group.group),
+            str(group.clients),
+            f"{100 * group.records.share:.3g} %",
+            _figure(group.budget),
+            _figure(group.spent),
+            "" if group.recorded is None else _figure(group.recorded),
+            _figure(group.planned),
+            _figure(group.against_server),
+            f"{group.records.steps}/{group.records.steps_allowed}",
+            _held(held, group.within_budget),
+        )
+    return table
+
+
 def _node_table(audit: "NodeAudit") -> "Table":
-    table = _table("runs that this client has begun; each figure counts those above it", NODE_HEADINGS)
+    about_records = any(run.unit == "record" for run in audit.runs)
+    headings = ("run", "protects", *NODE_HEADINGS[1:-1], "steps", "held") if about_records else NODE_HEADINGS
+    table = _table("runs that this client has begun; each figure counts those above it", headings)
     table.caption = "vs server: against members of the same sums, too"
+    if about_records:
+        table.title = "runs that this client has begun; each figure counts those above it in its unit"
     for run, held in zip(audit.runs, audit.held, strict=True):
+        group = "" if run.record_group is None else f" {run.record_group}"
+        unit = "client" if run.unit == "client" else f"records{group}"
+        steps = f"{run.steps}/{run.num_steps}" if run.unit == "record" else ""
         table.add_row(
             run.name[:12],
+            *([unit] if about_records else []),
             _figure(run.budget),
             f"{run.delta:.3g}",
             _figure(run.epsilon),
             _figure(run.against_server),
             f"{run.sent}/{run.num_rounds}",
+            *([steps] if about_records else []),
             _held(held, run.within_budget),
         )
     return table

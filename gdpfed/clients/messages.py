@@ -1,7 +1,9 @@
 """Message types and record names, which the server and the clients both read from here.
 
 Everything is either public (parameters, keys, the model), sealed for another client, or masked. Nothing that
-a client computes from its data leaves it in clear: no loss, no example count, no data-dependent field.
+a client computes from its data leaves it in clear: no loss, no data-dependent field. The number of its
+records does only in a run that protects records, in which it is public; and steps of DP-SGD, which are
+private by themselves, may.
 """
 
 JOIN, OFFER, BEGIN = "join", "offer", "begin"
@@ -24,7 +26,9 @@ MODE, CHALLENGE, ROSTER_DIGEST = "mode", "challenge", "roster"
 IDENTITY, SIGNATURE = "identity", "signature"
 CLIENTS, INPUT_SHAPE, INPUT_DTYPE = "clients", "input-shape", "input-dtype"
 LABEL_DTYPE, COLUMNS = "label-dtype", "columns"
-"""Of the query ``join``: the fields of the question, and those by which a node proves its key."""
+UNIT, RECORDS = "unit", "records"
+"""Of the query ``join``: the fields of the question, those by which a node proves its key, and how many
+records it has, which it says where the unit is one."""
 
 CLIENT_RECORD = "client"
 ORDER_RECORD = "order"

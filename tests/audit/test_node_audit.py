@@ -9,7 +9,7 @@ import pytest
 from client_app.budget import begin
 from client_app.ledger_file import locked_ledger
 from client_app.request import RoundOfRun
-from client_app.settings import Budget
+from client_app.settings import Budget, Budgets
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main
 from gdpfed.errors import AuditError
@@ -26,7 +26,7 @@ TERMS = terms_of(PLAN, 0, "one", dropout_tolerance=0.1, corrupt_tolerance=0.0)
 @pytest.fixture
 def ledger(tmp_path):
     path = tmp_path / "ledger.json"
-    budget = Budget(epsilon=2.0, delta=1e-3, ledger=path)
+    budget: Budgets = {"client": Budget(epsilons=(2.0,), delta=1e-3, ledger=path)}
     begin(budget, TERMS)
     with locked_ledger(path) as file:
         for sent in (RoundOfRun("one", 0), RoundOfRun("one", 3)):
@@ -113,9 +113,9 @@ def test_what_broke_the_budget_is_found(ledger, change, words, capsys):
     assert "yes" not in shown or words == "NO"
 
 
-def test_runs_of_two_units_are_not_added_up(ledger):
+def test_a_run_in_the_words_of_another_unit_is_no_ledger(ledger):
     rewritten(ledger, another_unit)
-    with pytest.raises(AuditError, match="charged per client and per record cannot be added up"):
+    with pytest.raises(AuditError, match="a run charged per record that lacks records"):
         audit_node_ledger(ledger)
 
 

@@ -36,7 +36,7 @@ TERMS = Terms(
 
 def begin(path):
     with locked_ledger(path) as file:
-        file.ledger.begin(TERMS, epsilon=9.0, delta=1e-5)
+        file.ledger.begin(TERMS, epsilons=[9.0], delta=1e-5)
         file.save()
 
 

@@ -28,7 +28,7 @@ DELTA = PLAN.delta
 def ledger_with(*runs, rounds=()):
     ledger = ClientLedger()
     for run in runs:
-        ledger.begin(replace(TERMS, run=run), epsilon=9.0, delta=DELTA)
+        ledger.begin(replace(TERMS, run=run), epsilons=[9.0], delta=DELTA)
     for index in rounds:
         ledger.charge(runs[0], index)
     return ledger
@@ -79,9 +79,9 @@ def test_a_run_is_charged_whole_when_it_begins_and_once():
     ledger = ClientLedger()
     assert ledger.epsilon(DELTA) == 0.0
     offered = ledger.epsilon(DELTA, also=TERMS)
-    ledger.begin(TERMS, epsilon=3.0, delta=DELTA)
+    ledger.begin(TERMS, epsilons=[3.0], delta=DELTA)
     assert ledger.epsilon(DELTA) == ledger.epsilon(DELTA, also=TERMS) == offered
-    ledger.begin(TERMS, epsilon=3.0, delta=DELTA)
+    ledger.begin(TERMS, epsilons=[3.0], delta=DELTA)
     assert len(ledger.runs) == 1
     assert ledger.epsilon(DELTA, also=replace(TERMS, run="two")) > offered
 
@@ -89,13 +89,13 @@ def test_a_run_is_charged_whole_when_it_begins_and_once():
 def test_a_client_that_comes_late_is_charged_for_the_rounds_from_then_on():
     late = replace(TERMS, first_round=4)
     ledger = ClientLedger()
-    ledger.begin(late, epsilon=3.0, delta=DELTA)
+    ledger.begin(late, epsilons=[3.0], delta=DELTA)
     assert ledger.epsilon(DELTA) == compose_runs([PLAN.charges(1, 2)], DELTA).epsilon
     with pytest.raises(PrivacyError, match="round 3 of run one lies before round 4, from which on"):
         ledger.charge("one", 3)
     ledger.charge("one", 4)
     for again in (TERMS, replace(TERMS, first_round=5)):
-        ledger.begin(again, epsilon=3.0, delta=DELTA)
+        ledger.begin(again, epsilons=[3.0], delta=DELTA)
     assert [each.terms for each in ledger.runs] == [late]
 
 
@@ -125,7 +125,7 @@ def test_two_sums_a_round_are_two_updates_and_no_more():
     plan = make_plan(**SETTINGS, sums_per_round=2)
     ledger = ClientLedger()
     terms = terms_of(plan, 1, "one", dropout_tolerance=0.0, corrupt_tolerance=0.0)
-    ledger.begin(terms, epsilon=3.0, delta=DELTA)
+    ledger.begin(terms, epsilons=[3.0], delta=DELTA)
     ledger.charge("one", 0)
     one = ledger.epsilon_against_server(DELTA)
     ledger.charge("one", 0)
@@ -137,7 +137,7 @@ def test_two_sums_a_round_are_two_updates_and_no_more():
 def test_the_same_run_under_other_terms_is_refused():
     ledger = ledger_with("one")
     with pytest.raises(PrivacyError, match="run one has begun under other terms"):
-        ledger.begin(replace(TERMS, charges=PLAN.charges(0)), epsilon=9.0, delta=DELTA)
+        ledger.begin(replace(TERMS, charges=PLAN.charges(0)), epsilons=[9.0], delta=DELTA)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def damaged(**changes):
     ("data", "words"),
     [
         ([], "no mapping of version and runs"),
-        ({"version": 3, "runs": []}, "version 3; this program reads 1 and 2"),
+        ({"version": 4, "runs": []}, "version 4; this program reads 1, 2 and 3"),
         ({"version": 2, "runs": {}}, "its runs are no list"),
         ({"version": 2, "runs": [{}]}, "its run 0 is no mapping"),
         (damaged(terms=3), "its run 0 has no terms"),

@@ -2,31 +2,46 @@
 
 A run is charged in full when it begins, from the round on in which the client came: sampling hides a
 client only if the rounds that it is not drawn in count as well, and those it never hears of. Against the
-server, which knows whom it asked, only the updates that were really sent count.
+server, which knows whom it asked, only the updates that were really sent count. Where a run protects
+records, all the steps that they may pay for are charged when it begins, and those that were taken are
+written down round by round. A client and its records have figures of their own, which never add up.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
-from gdpfed.privacy.events import Charge
-from gdpfed.privacy.ledgers.terms import Terms, upgraded_scalars
+from gdpfed.privacy.events import Charge, Unit
+from gdpfed.privacy.ledgers.terms import RecordTerms, Terms, upgraded_scalars
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+"""Of a ledger with a run about records; without one it is written as version 2, which it then is."""
+VERSION_OF_CLIENTS = 2
 
 
 @dataclass
 class ChargedRun:
-    """One run: its terms, the client's budget when it began, and the rounds with an update, in order."""
+    """One run: its terms, the client's budget when it began, and the rounds with an update, in order.
+
+    Attributes:
+        epsilons: one budget, or one for each group of the client's records.
+        steps: of every round in `rounds`, where records are protected; empty otherwise.
+    """
 
     terms: Terms
-    epsilon: float
+    epsilons: tuple[float, ...]
     delta: float
     rounds: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    @property
+    def steps_left(self) -> int:
+        """How many steps its records may still pay for."""
+        return self.terms.num_steps - sum(self.steps)
 
     def sent(self, more_in: int | None = None) -> list[Charge]:
         """The sums that the server knows this client to be part of, and one more in a round."""
@@ -35,6 +50,15 @@ class ChargedRun:
             Charge(event=replace(self.terms.event(index), num_sums=1), count=count, unit=self.terms.unit)
             for index, count in Counter(rounds).items()
         ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form of an entry."""
+        terms = self.terms.to_scalars()
+        if self.terms.unit == "client":
+            (epsilon,) = self.epsilons
+            return {"terms": terms, "epsilon": epsilon, "delta": self.delta, "rounds": self.rounds}
+        budget = {"epsilons": list(self.epsilons), "delta": self.delta}
+        return {"terms": terms, **budget, "rounds": self.rounds, "steps": self.steps}
 
 
 class ClientLedger:
@@ -49,44 +73,85 @@ class ClientLedger:
         """Every run that was begun."""
         return tuple(self._runs.values())
 
+    def run(self, name: str) -> ChargedRun:
+        """A run that was begun; PrivacyError where it was not."""
+        if name not in self._runs:
+            raise PrivacyError(f"run {name} was never begun with this client")
+        return self._runs[name]
+
     def terms(self, run: str) -> Terms:
         """The terms that a run was begun under; PrivacyError where it was not begun."""
-        return self._begun(run).terms
+        return self.run(run).terms
 
-    def epsilon(self, delta: float, also: Terms | None = None) -> float:
-        """Epsilon at delta of all runs, and of `also` unless it has begun.
+    def epsilon(
+        self,
+        delta: float,
+        *,
+        unit: Unit = "client",
+        also: Terms | None = None,
+        record_group: int | None = None,
+    ) -> float:
+        """Epsilon at delta of all runs that protect a unit, and of `also` unless it has begun.
 
-        Raises PrivacyError where they have no common accounting or are of different units, and for a run
+        Of records it is what one pays that is in this group in `also`; without one what the record pays
+        that is drawn most often in every run.
+
+        Raises PrivacyError where they have no common accounting, for `also` of another unit, and for a run
         that began under other terms.
         """
-        runs = [run.terms.own_charges for run in self._runs.values()]
+        if also is not None and also.unit != unit:
+            raise PrivacyError(
+                f"a {also.unit}'s charges cannot be added to a {unit}'s; account each by itself"
+            )
+        charged = [run.terms for run in self._of(unit)]
         if also is not None and not self._has_begun(also):
-            runs.append(also.own_charges)
-        return compose_runs(runs, delta).epsilon
+            charged.append(also)
+        groups = None if also is None or record_group is None else also.records
+        runs = [_charges_in(each, groups, record_group) for each in charged]
+        return _epsilon_of(runs, delta)
 
-    def epsilon_against_server(self, delta: float, one_more_in: tuple[str, int] | None = None) -> float:
-        """Epsilon at delta of the updates sent, and of one more in the run of that name and its round."""
+    def epsilon_against_server(
+        self,
+        delta: float,
+        *,
+        unit: Unit = "client",
+        one_more_in: tuple[str, int] | None = None,
+        more_steps: int = 0,
+    ) -> float:
+        """Epsilon at delta of the updates sent, and of one more in the run of that name and its round.
+
+        Batches of records are drawn on the client, so their sampling counts against the server as well: it
+        is what the steps cost that were taken, and `more_steps` in the run of that name.
+        """
         more_run, more_round = one_more_in or (None, None)
+        if unit == "record":
+            taken = {name: sum(run.steps) for name, run in self._runs.items() if run.terms.unit == "record"}
+            if more_run is not None:
+                taken[more_run] += more_steps
+            runs = [self._runs[name].terms.step_charges(steps) for name, steps in taken.items()]
+            return _epsilon_of(runs, delta)
         sent = [
             charge
-            for name, run in self._runs.items()
-            for charge in run.sent(more_in=more_round if name == more_run else None)
+            for run in self._of(unit)
+            for charge in run.sent(more_in=more_round if run.terms.run == more_run else None)
         ]
         return compose_against_server(sent, delta)
 
-    def begin(self, terms: Terms, *, epsilon: float, delta: float) -> None:
+    def begin(self, terms: Terms, *, epsilons: Sequence[float], delta: float) -> None:
         """Charge a run in full, under a budget; the same terms again, from any round, charge nothing."""
         if not self._has_begun(terms):
-            budget = require_positive("a run's epsilon", epsilon), require_delta(delta)
-            self._runs[terms.run] = ChargedRun(terms, *budget)
+            budgets = tuple(require_positive("a run's epsilon", epsilon) for epsilon in epsilons)
+            if not budgets or (terms.unit == "client" and len(budgets) > 1):
+                raise PrivacyError(f"a run about a {terms.unit} cannot have {len(budgets)} budgets")
+            self._runs[terms.run] = ChargedRun(terms, budgets, require_delta(delta))
 
     def check_round(self, run: str, round_index: int) -> Terms:
         """The terms under which this client may send an update in a round.
 
-        Raises PrivacyError for a run that was not begun, a round outside its terms, and one in which an
-        update was sent.
+        Raises PrivacyError for a run that was not begun, a round outside its terms, one in which an
+        update was sent, and where its records have paid for all their steps.
         """
-        begun = self._begun(run)
+        begun = self.run(run)
         require_count("the round", round_index, at_least=0)
         if round_index >= begun.terms.num_rounds:
             raise PrivacyError(
@@ -97,28 +162,45 @@ class ClientLedger:
                 f"round {round_index} of run {run} lies before round {begun.terms.first_round}, from which "
                 "on this client was charged"
             )
-        if begun.rounds.count(round_index) >= begun.terms.event(round_index).num_sums:
+        updates = 1 if begun.terms.unit == "record" else begun.terms.event(round_index).num_sums
+        if begun.rounds.count(round_index) >= updates:
             raise PrivacyError(f"round {round_index} of run {run} has had its update already")
+        if begun.terms.unit == "record" and not begun.steps_left:
+            raise PrivacyError(
+                f"the records of this client have paid for all {begun.terms.num_steps} steps of run {run}"
+            )
         return begun.terms
 
-    def charge(self, run: str, round_index: int) -> None:
-        """Write down the update that is about to be sent; refused as in `check_round`."""
-        self.check_round(run, round_index)
-        self._runs[run].rounds.append(round_index)
+    def charge(self, run: str, round_index: int, num_steps: int = 0) -> None:
+        """Write down the update that is about to be sent, and its steps where records are protected.
+
+        Refused as in `check_round`, and where there are more steps than are left, or none.
+        """
+        terms, begun = self.check_round(run, round_index), self.run(run)
+        if terms.unit == "record":
+            require_count(f"the steps of round {round_index} of run {run}", num_steps)
+            if num_steps > begun.steps_left:
+                raise PrivacyError(
+                    f"round {round_index} of run {run} would take {num_steps} steps, and {begun.steps_left} "
+                    f"of the {terms.num_steps} of its terms are left"
+                )
+            begun.steps.append(num_steps)
+        begun.rounds.append(round_index)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads."""
-        runs = [vars(run) | {"terms": run.terms.to_scalars()} for run in self._runs.values()]
-        return {"version": FORMAT_VERSION, "runs": runs}
+        version = FORMAT_VERSION if self._of("record") else VERSION_OF_CLIENTS
+        return {"version": version, "runs": [run.to_dict() for run in self._runs.values()]}
 
     @classmethod
     def from_dict(cls, data: object) -> "ClientLedger":
         """Return the ledger that `to_dict` saved; PrivacyError for data that is incomplete or wrong."""
         if not isinstance(data, Mapping) or set(data) != {"version", "runs"}:
             raise PrivacyError("it is no mapping of version and runs")
-        if data["version"] not in (1, FORMAT_VERSION):
+        if data["version"] not in (1, VERSION_OF_CLIENTS, FORMAT_VERSION):
             raise PrivacyError(
-                f"it has version {data['version']!r}; this program reads 1 and {FORMAT_VERSION}"
+                f"it has version {data['version']!r}; this program reads 1, {VERSION_OF_CLIENTS} and "
+                f"{FORMAT_VERSION}"
             )
         if not isinstance(data["runs"], list):
             raise PrivacyError("its runs are no list")
@@ -128,25 +210,53 @@ class ClientLedger:
         return ledger
 
     def _restore(self, number: int, entry: object, version: int) -> None:
-        if not isinstance(entry, Mapping) or set(entry) != {field.name for field in fields(ChargedRun)}:
+        if not isinstance(entry, Mapping) or not set(entry) >= _ENTRY:
             raise PrivacyError(f"its run {number} is no mapping of terms, budget and rounds")
         if not isinstance(entry["terms"], Mapping) or not isinstance(entry["rounds"], list):
             raise PrivacyError(f"its run {number} has no terms or no list of rounds")
         # What was spent under an earlier version stays spent.
         terms = Terms.from_scalars(upgraded_scalars(entry["terms"]) if version == 1 else entry["terms"])
+        more = {"epsilons", "steps"} if terms.unit == "record" else {"epsilon"}
+        if set(entry) != _ENTRY | more:
+            raise PrivacyError(f"its run {number} lacks or has odd entries beside {', '.join(sorted(more))}")
         if terms.run in self._runs:
             raise PrivacyError(f"it holds run {terms.run} twice")
-        self.begin(terms, epsilon=entry["epsilon"], delta=entry["delta"])
-        for round_index in entry["rounds"]:
-            self.charge(terms.run, round_index)
+        steps: list[int] = [0] * len(entry["rounds"])
+        epsilons: list[Any] = [entry.get("epsilon")]
+        if terms.unit == "record":
+            steps, epsilons = entry["steps"], entry["epsilons"]
+            lists = isinstance(steps, list) and isinstance(epsilons, list)
+            if not lists or len(steps) != len(entry["rounds"]):
+                raise PrivacyError(f"its run {number} has no budgets or not the steps of every round")
+        self.begin(terms, epsilons=epsilons, delta=entry["delta"])
+        for round_index, num_steps in zip(entry["rounds"], steps, strict=True):
+            self.charge(terms.run, round_index, num_steps)
 
-    def _begun(self, run: str) -> ChargedRun:
-        if run not in self._runs:
-            raise PrivacyError(f"run {run} was never begun with this client")
-        return self._runs[run]
+    def _of(self, unit: Unit) -> list[ChargedRun]:
+        """The runs that protect a unit."""
+        return [run for run in self._runs.values() if run.terms.unit == unit]
 
     def _has_begun(self, terms: Terms) -> bool:
         begun = self._runs.get(terms.run)
         if begun is not None and begun.terms != replace(terms, first_round=begun.terms.first_round):
             raise PrivacyError(f"run {terms.run} has begun under other terms")
         return begun is not None
+
+
+_ENTRY = {"terms", "delta", "rounds"}
+
+
+def _charges_in(terms: Terms, groups: RecordTerms | None, record_group: int | None) -> tuple[Charge, ...]:
+    """What a run costs; of records one that is in a group of others' terms.
+
+    A run that makes other groups may have the record in any, and so counts at its largest batch rate.
+    """
+    if terms.records is None:
+        return terms.own_charges
+    alike = groups is not None and terms.records.groups_as(groups)
+    return terms.step_charges(terms.num_steps, record_group if alike else None)
+
+
+def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
+    """What runs cost together; those without a charge are none."""
+    return compose_runs([run for run in runs if run], delta).epsilon

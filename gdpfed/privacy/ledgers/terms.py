@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import (
     Adjacency,
     Charge,
+    DPSGDSteps,
     NoiseLaw,
     SampledGaussian,
     Sampling,
@@ -17,13 +18,65 @@ from gdpfed.privacy.events import (
     event_of_round,
     first_charges,
 )
-from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.validation import require_count, require_delta, require_number
+from gdpfed.privacy.plan import PrivacyPlan, Work
+from gdpfed.privacy.validation import (
+    require_choice,
+    require_count,
+    require_delta,
+    require_number,
+    require_positive,
+    require_rate,
+)
 
 Scalar = str | int | float
 
 MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
+MOST_RECORD_GROUPS = 100
+RECORD_WORKS = ("dp_sgd", "gradient_sum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordTerms:
+    """What terms that protect records say besides.
+
+    Attributes:
+        num_rounds: T of the run; in how many of them a client pays for steps, the charges say.
+        work: dp_sgd, whose noise the client adds to every step, or gradient_sum, whose noise is in the sum.
+        clipping_norm: C, the bound on the gradient of one record.
+        batch_rates: q of every group of the client's records, the smallest budget first.
+        shares: the part of its records that is in each group.
+        seed: of the run; it deals out the records to the groups where the data does not say theirs.
+    """
+
+    num_rounds: int
+    work: Work
+    clipping_norm: float
+    batch_rates: tuple[float, ...]
+    shares: tuple[float, ...]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_count("the terms' num_rounds", self.num_rounds)
+        require_count("the terms' seed", self.seed, at_least=0)
+        require_choice("the terms' work", self.work, RECORD_WORKS)
+        require_positive("the terms' clipping_norm of a record", self.clipping_norm)
+        for name in ("batch_rates", "shares"):
+            values = getattr(self, name)
+            if not isinstance(values, list | tuple) or not 0 < len(values) <= MOST_RECORD_GROUPS:
+                raise PrivacyError(f"the terms' {name} are {values!r}; give from 1 to {MOST_RECORD_GROUPS}")
+            object.__setattr__(self, name, tuple(values))
+            for value in values:
+                require_rate(f"one of the terms' {name}", value)
+        if len(self.batch_rates) != len(self.shares):
+            raise PrivacyError(
+                f"the terms have {len(self.batch_rates)} batch_rates and {len(self.shares)} shares; give one "
+                "of each for every group of records"
+            )
+
+    def groups_as(self, other: "RecordTerms") -> bool:
+        """Whether every record is in the same group as under other terms."""
+        return (self.shares, self.seed) == (other.shares, other.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +87,14 @@ class Terms:
         run: names the run, the same when it is resumed.
         group: index of the client's group in the plan.
         epsilon: what the plan promises the group at `delta`, by its own `accountant`.
-        charges: what all rounds of the run cost, in order; the group is sampled in no more rounds.
+        charges: what all rounds of the run cost, in order; the group is sampled in no more rounds. Where
+            records are protected: what one of the first group of records pays for at most, the dearest
+            rounds first.
         first_round: the round, from 0, from which on this client is among those sampled from.
         sums_hidden: whether the server sees sums alone.
         dropout_tolerance: largest fraction of a cohort that may vanish from a sum.
         corrupt_tolerance: fraction of a cohort whose noise is not relied on.
+        records: says more where records are protected; None where clients are.
     """
 
     run: str
@@ -51,6 +107,7 @@ class Terms:
     first_round: int = 0
     dropout_tolerance: float = 0.0
     corrupt_tolerance: float = 0.0
+    records: RecordTerms | None = None
 
     def __post_init__(self) -> None:
         for name in ("run", "accountant"):
@@ -67,6 +124,7 @@ class Terms:
             )
         if len({charge.unit for charge in self.charges}) > 1:
             raise PrivacyError("the terms' charges are of several units; a run has one")
+        self._check_records()
         if require_count("the terms' first_round", self.first_round, at_least=0) >= self.num_rounds:
             raise PrivacyError(
                 f"the terms' first_round is {self.first_round}; it must be below their {self.num_rounds} "
@@ -80,9 +138,29 @@ class Terms:
             if not 0.0 <= require_number(f"the terms' {name}", getattr(self, name)) < 1.0:
                 raise PrivacyError(f"the terms' {name} is {getattr(self, name)}; it must lie in [0, 1)")
 
+    def _check_records(self) -> None:
+        """Refuse terms about records that do not say which steps these pay for."""
+        if (self.records is not None) != (self.unit == "record"):
+            raise PrivacyError(
+                f"the terms charge a {self.unit} and {'have' if self.records else 'lack'} the entry records; "
+                "terms about records have it, and no others"
+            )
+        if self.records is None:
+            return
+        steps = {(each.batch_rate, each.noise_multiplier) for each in self._steps_charged}
+        if len(self._steps_charged) != len(self.charges) or len(steps) != 1:
+            raise PrivacyError(
+                "the terms charge a record for something else than steps of DP-SGD with one batch rate and "
+                "one noise"
+            )
+        if self.records.batch_rates[0] != self._steps_charged[0].batch_rate:
+            raise PrivacyError("the terms' charges are not those of the first of their batch_rates")
+
     @property
     def num_rounds(self) -> int:
         """T; the group is sampled in no more rounds."""
+        if self.records is not None:
+            return self.records.num_rounds
         return sum(charge.count for charge in self.charges)
 
     @property
@@ -92,8 +170,38 @@ class Terms:
 
     @property
     def own_charges(self) -> tuple[Charge, ...]:
-        """What the rounds cost that this client may be sampled in."""
+        """What the rounds cost that this client may be sampled in; the record that pays most, of records."""
+        if self.records is not None:
+            return self.step_charges(self.num_steps)
         return first_charges(self.charges, self.num_rounds, skipped=self.first_round)
+
+    @property
+    def num_steps(self) -> int:
+        """The most steps that this client's records may pay for: those of the rounds that are left for it."""
+        left = first_charges(self.charges, self.num_rounds - self.first_round)
+        return sum(each.count * each.event.num_steps for each in left if isinstance(each.event, DPSGDSteps))
+
+    @property
+    def step_noise(self) -> float:
+        """sigma, the noise multiplier that every step on records is accounted with."""
+        return self._steps_charged[0].noise_multiplier
+
+    def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
+        """What so many steps cost a record of one group; None for the group that is drawn most often.
+
+        Every step has the same noise and, for one record, the same rate: so it does not matter in which
+        rounds they are taken.
+        """
+        if self.records is None or num_steps == 0:
+            return ()
+        rates = self.records.batch_rates
+        rate = max(rates) if record_group is None else rates[record_group]
+        event = DPSGDSteps(batch_rate=rate, noise_multiplier=self.step_noise, num_steps=num_steps)
+        return (Charge(event=event, count=1, unit="record"),)
+
+    @property
+    def _steps_charged(self) -> tuple[DPSGDSteps, ...]:
+        return tuple(each.event for each in self.charges if isinstance(each.event, DPSGDSteps))
 
     def event(self, round_index: int) -> SampledGaussian:
         """What one round of the group releases; PrivacyError for another kind of event or no such round."""
@@ -107,7 +215,9 @@ class Terms:
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping, for a message or a file; the charges, which are nested, are JSON."""
         scalars = {field.name: getattr(self, field.name) for field in fields(self)}
-        return scalars | {"charges": json.dumps([charge.to_dict() for charge in self.charges])}
+        scalars["charges"] = json.dumps([charge.to_dict() for charge in self.charges])
+        records = scalars.pop("records")
+        return scalars if records is None else scalars | {"records": json.dumps(asdict(records))}
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> Self:
@@ -115,11 +225,14 @@ class Terms:
 
         Raises PrivacyError for entries that are missing, unknown or out of range.
         """
-        names = {field.name for field in fields(cls)}
-        odd = ", ".join(sorted(names ^ set(scalars)))
+        names = {field.name for field in fields(cls)} - {"records"}
+        odd = ", ".join(sorted(names ^ (set(scalars) - {"records"})))
         if odd:
             raise PrivacyError(f"the terms lack or have unknown entries: {odd}")
-        return cls(**{**scalars, "charges": _charges_from(scalars["charges"])})
+        read: dict[str, Any] = {**scalars, "charges": _charges_from(scalars["charges"])}
+        if "records" in scalars:
+            read["records"] = _record_terms_from(scalars["records"])
+        return cls(**read)
 
 
 def _charges_from(text: object) -> tuple[Charge, ...]:
@@ -130,6 +243,17 @@ def _charges_from(text: object) -> tuple[Charge, ...]:
     if not isinstance(entries, list):
         raise PrivacyError("the terms' charges are no JSON list; nothing is agreed to without one")
     return tuple(charge_from_dict(entry) for entry in entries)
+
+
+def _record_terms_from(text: object) -> RecordTerms:
+    try:
+        values = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        values = None
+    names = {field.name for field in fields(RecordTerms)}
+    if not isinstance(values, dict) or set(values) != names:
+        raise PrivacyError(f"the terms' records are no JSON mapping of {', '.join(sorted(names))}")
+    return RecordTerms(**values)
 
 
 def upgraded_scalars(scalars: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,8 +289,10 @@ def terms_of(
     first_round: int = 0,
     dropout_tolerance: float,
     corrupt_tolerance: float,
+    seed: int = 0,
 ) -> Terms:
-    """The terms of one group of a plan from a round on, with the tolerances of its sums."""
+    """The terms of one group of a plan from a round on; tolerances are of its sums, the seed is the run's."""
+    records = plan.groups[group_index].records
     return Terms(
         run=run,
         group=group_index,
@@ -178,4 +304,14 @@ def terms_of(
         sums_hidden=plan.sums_hidden,
         dropout_tolerance=dropout_tolerance,
         corrupt_tolerance=corrupt_tolerance,
+        records=None
+        if records is None
+        else RecordTerms(
+            num_rounds=plan.num_rounds,
+            work=plan.works[0],
+            clipping_norm=records.clipping_norm,
+            batch_rates=records.batch_rates,
+            shares=tuple(group.share for group in records.groups),
+            seed=seed,
+        ),
     )

@@ -1,0 +1,348 @@
+"""A node's budget for its records: apart from the one for itself, and kept in every order."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+
+from client_app import budget
+from client_app.ledger_file import locked_ledger
+from client_app.node_config import NodeConfigError, check_settings
+from client_app.request import RoundOfRun
+from client_app.settings import budgets_of
+from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, TERMS_RECORD, UNIT
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.record_steps import RecordSteps
+from secagg import SumParameters
+from testing.local_grid import ask, make_context
+
+ONE = groups_from_shares(4, (2.0,))
+OWN_NOISE = RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(5, 5, 5), noise_multiplier=2.0)
+ONE_NOISE = RecordTraining(
+    batch_rate=0.05, clipping_norm=1.0, schedule=(1, 1, 1), noise_multiplier=2.0, work="gradient_sum"
+)
+SHARED_OUT = RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(5, 5, 5))
+NO_TOLERANCE: Any = {"dropout_tolerance": 0.0, "corrupt_tolerance": 0.0}
+DP_SGD = terms_of(record_plan(groups=ONE, num_rounds=3, training=OWN_NOISE), 0, "run", **NO_TOLERANCE)
+IN_CLEAR = terms_of(
+    record_plan(groups=ONE, num_rounds=3, training=OWN_NOISE, sums_hidden=False), 0, "run", **NO_TOLERANCE
+)
+DP_SUM = terms_of(
+    record_plan(groups=ONE, num_rounds=3, training=ONE_NOISE, most_records=100), 0, "run", **NO_TOLERANCE
+)
+GROUPED = terms_of(
+    record_plan(
+        groups=ONE,
+        num_rounds=3,
+        training=SHARED_OUT,
+        record_budgets=[(0.5, 0.7), (1.0, 0.2), (2.0, 0.1)],
+    ),
+    0,
+    "run",
+    **NO_TOLERANCE,
+)
+OF_CLIENTS = terms_of(
+    make_plan(groups=ONE, num_rounds=2, sampling_rate=1.0, clipping_norm=1.0, delta=1e-5),
+    0,
+    "of clients",
+    **NO_TOLERANCE,
+)
+FIRST = RoundOfRun("run", 0)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """The budgets of a node with these settings, in one ledger."""
+
+    def make(**settings):
+        told = {name.replace("_", "-"): value for name, value in settings.items()}
+        return budgets_of(make_context(0, ledger=str(tmp_path / "ledger.json"), **told))
+
+    return make
+
+
+def parameters(**changes: Any) -> SumParameters:
+    values: dict[str, Any] = {
+        "label": "test",
+        "num_clients": 6,
+        "threshold": 3,
+        "dropout_tolerance": 0,
+        "dimension": 10,
+        "clipping_norm": float("inf"),
+        "noise_multiplier": 0.0,
+    }
+    return SumParameters(**values | changes)
+
+
+def order(work="dp_sgd", noise="gaussian", weight=1.0, **steps) -> Any:
+    values: dict[str, Any] = {
+        "num_steps": 5 if work == "dp_sgd" else 1,
+        "batch_rates": (0.05,),
+        "clipping_norm": 1.0,
+        "noise_multiplier": 2.0 if work == "dp_sgd" else 0.0,
+    }
+    records = RecordSteps(**values | steps)
+    return SimpleNamespace(work=work, noise=noise, weight=weight, clipping_norm=9.0, records=records)
+
+
+def test_each_unit_has_its_own_budget_and_they_share_one_ledger(own):
+    both = own(epsilon=3, epsilon_record=2.0, delta=1e-6, delta_record=1e-7)
+    assert (both["client"].epsilons, both["client"].delta) == ((3.0,), 1e-6)
+    assert (both["record"].epsilons, both["record"].delta) == ((2.0,), 1e-7)
+    assert both["client"].ledger == both["record"].ledger
+    only = own(epsilon_record="0.5,1,4", delta=1e-6)
+    assert set(only) == {"record"}
+    assert (only["record"].epsilons, only["record"].epsilon) == ((0.5, 1.0, 4.0), 0.5)
+    assert only["record"].delta == 1e-6
+
+
+@pytest.mark.parametrize("value", [0, -1.0, "", "a", "1,", "2,1", "1,1", "0,1", "1,inf", "nan", True])
+def test_a_budget_that_is_no_number_or_no_ascending_ones_is_refused(value):
+    with pytest.raises(NodeConfigError, match="^epsilon-record is .*: give a number above 0, or several in"):
+        check_settings({"epsilon-record": value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epsilon-record": 2.0}, "epsilon-record is given without ledger: a budget of the node's own needs"),
+        ({"ledger": "x.json"}, "ledger is given without epsilon: .* needs epsilon or epsilon-record"),
+        (
+            {"ledger": "x.json", "epsilon": 1.0, "delta-record": 1e-6},
+            "delta-record is given without epsilon-record",
+        ),
+    ],
+)
+def test_settings_without_those_they_need_are_refused(settings, words):
+    with pytest.raises(NodeConfigError, match=words):
+        budgets_of(make_context(0, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "terms", "words"),
+    [
+        (
+            {"epsilon": 3.0},
+            DP_SGD,
+            "this run protects a record, and this node has a budget for a client only: give it one for both, "
+            'as in --node-config "epsilon-record=2.0 ..."',
+        ),
+        (
+            {"epsilon_record": 3.0},
+            OF_CLIENTS,
+            "this run protects a client, and this node has a budget for a record only: give it one for both, "
+            'as in --node-config "epsilon=2.0 ..."',
+        ),
+    ],
+)
+def test_a_run_in_a_unit_without_a_budget_is_refused(own, settings, terms, words):
+    for question in (budget.consider, budget.begin):
+        with pytest.raises(PrivacyError) as refusal:
+            question(own(**settings), terms)
+        assert str(refusal.value) == words
+    assert not own(**settings)[("client" if "epsilon" in settings else "record")].ledger.exists()
+
+
+def test_a_run_is_charged_to_the_budget_of_its_unit_alone(own):
+    budgets = own(epsilon=3.0, epsilon_record=1.0)
+    budget.begin(budgets, DP_SGD)
+    budget.begin(budgets, OF_CLIENTS)
+    with locked_ledger(budgets["client"].ledger) as file:
+        alone = file.ledger.epsilon(1e-5), file.ledger.epsilon(1e-5, unit="record")
+    assert 1.0 < alone[0] <= 3.0
+    assert 0 < alone[1] <= 1.0
+
+
+def test_what_does_not_fit_is_refused_and_the_figures_stay_with_the_node(own, caplog):
+    budgets = own(epsilon_record=0.3)
+    with pytest.raises(PrivacyError, match="^this run does not fit this client's own budget$"):
+        budget.begin(budgets, DP_SGD)
+    assert "15 steps at batch rate 0.05 with noise multiplier 2 would take group 0 of" in caplog.text
+    assert "above its own budget of 0.3" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "fits"),
+    [("0.5,1,2", True), (2.0, True), ("0.49,1,2", False), ("0.5,0.9,2", False), (1.9, False)],
+)
+def test_every_group_of_records_has_to_fit_its_budget(own, epsilons, fits):
+    budgets = own(epsilon_record=epsilons)
+    if fits:
+        budget.begin(budgets, GROUPED)
+        return
+    with pytest.raises(PrivacyError, match="does not fit this client's own budget"):
+        budget.begin(budgets, GROUPED)
+
+
+def test_records_that_are_all_alike_have_to_fit_the_smallest_budget(own):
+    budget.consider(own(epsilon_record="2,9"), DP_SGD)
+    with pytest.raises(PrivacyError, match="does not fit"):
+        budget.consider(own(epsilon_record="0.3,9"), DP_SGD)
+    with pytest.raises(PrivacyError, match="makes 3 groups of a client's records, .* has 2 budgets"):
+        budget.consider(own(epsilon_record="2,9"), GROUPED)
+
+
+@pytest.mark.parametrize(("shares", "seed"), [((0.7, 0.2, 0.1), 1), ((0.2, 0.7, 0.1), 0), ((), 0)])
+def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
+    """Else a server could move a record with a small budget to the group that is drawn most often."""
+    budgets = own(epsilon_record="0.5,1,2")
+    budget.begin(budgets, GROUPED)
+    assert GROUPED.records is not None
+    asked = order(batch_rates=GROUPED.records.batch_rates, noise_multiplier=GROUPED.step_noise)
+    asked.task = SimpleNamespace(record_shares=shares, seed=seed)
+    with pytest.raises(PrivacyError, match="dealt out to other groups than under the terms"):
+        budget.charge(budgets, FIRST, parameters(), asked)
+    asked.task = SimpleNamespace(record_shares=(0.7, 0.2, 0.1), seed=0)
+    budget.charge(budgets, FIRST, parameters(), asked)
+
+
+def test_steps_are_on_the_disk_before_anything_leaves_and_run_out(own):
+    budgets = own(epsilon_record=2.0)
+    budget.begin(budgets, DP_SGD)
+    for index in range(3):
+        budget.check_sum(budgets, RoundOfRun("run", index), parameters())
+        budget.charge(budgets, RoundOfRun("run", index), parameters(), order())
+        with locked_ledger(budgets["record"].ledger) as file:
+            assert file.ledger.runs[0].steps == [5] * (index + 1)
+    with pytest.raises(PrivacyError, match="round 2 of run run has had its update already"):
+        budget.check_sum(budgets, RoundOfRun("run", 2), parameters())
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (order(num_steps=16), "round 0 of run run would take 16 steps, and 15 of the 15 of its terms"),
+        (order(batch_rates=(0.06,)), "batch rates 0.06 are not within the 0.05 of the terms"),
+        (order(batch_rates=(0.05, 0.01)), "batch rates 0.05, 0.01 are not within the 0.05 of the terms"),
+        (order(noise_multiplier=1.9), "noise multiplier 1.9 of a step is below the 2 of the terms"),
+        (order("gradient_sum"), "gradient_sum was ordered where the terms say dp_sgd"),
+        (SimpleNamespace(work="dp_sgd", records=None), "dp_sgd was ordered where the terms say dp_sgd"),
+        (SimpleNamespace(work="update", records=None), "update was ordered where the terms say dp_sgd"),
+    ],
+)
+def test_an_order_beyond_the_terms_is_refused_and_costs_nothing(own, asked, words):
+    budgets = own(epsilon_record=2.0)
+    budget.begin(budgets, DP_SGD)
+    with pytest.raises(PrivacyError, match=words):
+        budget.charge(budgets, FIRST, parameters(), asked)
+    with locked_ledger(budgets["record"].ledger) as file:
+        assert (file.ledger.runs[0].rounds, file.ledger.runs[0].steps) == ([], [])
+
+
+NOISED = {"clipping_norm": 5.0, "noise_multiplier": 0.4}
+
+
+def test_a_sum_of_gradients_has_one_step_and_the_noise_of_the_terms(own):
+    budgets = own(epsilon_record=2.0)
+    budget.begin(budgets, DP_SUM)
+    budget.charge(budgets, FIRST, parameters(**NOISED), order("gradient_sum"))
+    with locked_ledger(budgets["record"].ledger) as file:
+        assert file.ledger.runs[0].steps == [1]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "asked", "words"),
+    [
+        ({"noise_multiplier": 0.39}, order("gradient_sum"), "noise of standard deviation 1.95 is below 2"),
+        ({"dropout_tolerance": 1}, order("gradient_sum"), "a tolerance of 1 dropouts is above 0"),
+        ({}, order("gradient_sum", num_steps=2), "over 2 steps was ordered, and its noise is for one"),
+        (
+            {},
+            order("gradient_sum", clipping_norm=1.1),
+            "could move the sum by 1.1, above the clipping norm 1",
+        ),
+        ({}, order("gradient_sum", weight=1.5), "could move the sum by 1.5, above the clipping norm 1"),
+        ({}, order("gradient_sum", weight=float("nan")), "could move the sum by nan"),
+        ({}, order("gradient_sum", noise="discrete_gaussian"), "discrete_gaussian noise was ordered"),
+        ({}, order("dp_sgd"), "dp_sgd was ordered where the terms say gradient_sum"),
+    ],
+)
+def test_a_sum_of_gradients_beyond_the_terms_is_refused(own, numbers, asked, words):
+    budgets = own(epsilon_record=2.0)
+    budget.begin(budgets, DP_SUM)
+    with pytest.raises(PrivacyError, match=words):
+        budget.charge(budgets, FIRST, parameters(**NOISED | numbers), asked)
+
+
+def test_a_limit_against_the_server_counts_the_steps_that_were_taken(own, caplog):
+    budgets = own(epsilon_record=2.0, max_epsilon_against_server=0.25)
+    budget.begin(budgets, DP_SGD)
+    budget.check_sum(budgets, FIRST, parameters())
+    with pytest.raises(PrivacyError, match="one more update does not fit this client's own limit"):
+        budget.charge(budgets, FIRST, parameters(), order())
+    budget.charge(budgets, FIRST, parameters(), order(num_steps=1))
+    assert "against the server, above its own limit of 0.25" in caplog.text
+
+
+def test_only_steps_that_are_private_by_themselves_leave_in_clear(own):
+    budgets = own(epsilon_record=2.0)
+    budget.begin(budgets, IN_CLEAR)
+    budget.check_in_clear(budgets, FIRST)
+    budget.charge(budgets, FIRST, parameters(), order())
+    with pytest.raises(PrivacyError, match="the server would see single updates"):
+        budget.check_in_clear(own(epsilon=2.0), FIRST)
+
+
+def test_a_sum_of_gradients_in_clear_is_never_agreed_to(own):
+    with pytest.raises(PrivacyError, match="the server would see single updates"):
+        budget.begin(own(epsilon_record=2.0), replace(DP_SUM, sums_hidden=False))
+
+
+def query(name, records, context):
+    return ask(f"query.{name}", RecordDict(records), context)
+
+
+@pytest.mark.parametrize(("settings", "agrees"), [({}, False), ({"secagg-mode": "off"}, True)])
+def test_a_node_that_sends_nothing_in_clear_says_so_before_the_run(tmp_path, settings, agrees):
+    own = {"epsilon-record": 2.0, "ledger": str(tmp_path / "ledger.json"), **settings}
+    terms = {TERMS_RECORD: ConfigRecord(dict(IN_CLEAR.to_scalars()))}
+    answer = query("offer", terms, make_context(0, **own))
+    if agrees:
+        assert not answer
+    else:
+        (refusal,) = answer.values()
+        assert "was not started with secagg-mode=off" in str(refusal["reason"])
+
+
+def joining(unit, **settings):
+    fields: dict[str, Any] = {"input-shape": [3], "input-dtype": "float32", "clients": 6, UNIT: unit}
+    context = make_context(0, **{name.replace("_", "-"): value for name, value in settings.items()})
+    (answer,) = query(JOIN, {CLIENT_RECORD: ConfigRecord(fields)}, context).values()
+    return dict(answer)
+
+
+def test_a_node_says_how_many_records_it_has_where_they_are_protected_and_only_there(tmp_path):
+    data = tmp_path / "own.npz"
+    np.savez(data, x_train=np.zeros((7, 3)), y_train=np.zeros(7, int))
+    told = {"data": str(data), "ledger": str(tmp_path / "ledger.json"), "epsilon": 3, "epsilon_record": "1,2"}
+    as_record = joining("record", **told)
+    assert (as_record[RECORDS], as_record["epsilon"], as_record["delta"]) == (7, 1.0, 1e-5)
+    as_client = joining("client", **told)
+    assert (RECORDS in as_client, as_client["epsilon"]) == (False, 3.0)
+    # A node without data of its own leaves it to the partition.
+    assert joining("record") == {"client_id": 0}
+
+
+def test_a_party_without_records_joins_no_run_that_protects_records(tmp_path):
+    data, ledger = tmp_path / "own.npz", tmp_path / "ledger.json"
+    np.savez(data, x_train=np.zeros((0, 3)), y_train=np.zeros(0, int))
+    told = {"data": str(data), "ledger": str(ledger), "epsilon_record": 1.0}
+    assert joining("record", **told)["reason"] == (
+        "data is without records, and this run protects records: bring at least one, or stay away"
+    )
+    assert not ledger.exists()
+    assert "client_id" in joining("client", data=str(data))
+
+
+def test_a_node_with_a_budget_of_the_other_unit_does_not_join(tmp_path):
+    ledger = tmp_path / "ledger.json"
+    answer = joining("record", epsilon=3.0, ledger=str(ledger))
+    assert "this node has a budget for a client only" in str(answer["reason"])
+    assert not ledger.exists()
