@@ -63,7 +63,7 @@ def own(tmp_path):
 
     def make(**settings):
         told = {name.replace("_", "-"): value for name, value in settings.items()}
-        return budgets_of(make_context(0, ledger=str(tmp_path / "ledger.json"), **told))
+        return budgets_of(make_context(0, {"ledger": str(tmp_path / "ledger.json"), **told}))
 
     return make
 
