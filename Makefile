@@ -7,7 +7,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Flower starts a process for each message to each node: without compiled files each would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test lint types imports check test-faults test-compose test-defences bench pfl-environment compose-check deploy-local fuzz clean
+.PHONY: help venv demo test lint types imports check test-faults test-compose test-defences bench pfl-environment opacus-environment compose-check deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
 	@echo "make bench-exchanges   seconds a round of six nodes: keys agreed ahead, four exchanges, Flower's SecAgg+"
 	@echo "make bench-simulation   gdpfed simulate against flwr run, apple's pfl, a loop and the machine"
+	@echo "make bench-records   DP-SGD on records against Opacus and plain SGD; a cohort out of few parties or of many"
 	@echo "make bench-load   a hundred nodes, twenty rounds, one in ten gone from each: right sums, time, memory"
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
 	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
@@ -79,11 +80,16 @@ bench-%: venv
 
 bench-simulation: pfl-environment
 
+bench-records: opacus-environment
+
 pfl-environment: venv
 	$(UV) sync --frozen --quiet --project benchmarks/simulation/pfl_environment
 
 deploy-local: venv
 	$(BIN)/python -m deploy.local $(OVERRIDES)
+
+opacus-environment: venv
+	$(UV) sync --frozen --quiet --project benchmarks/records/opacus_environment
 
 compose-check: venv
 	$(BIN)/python -m deploy | diff docker-compose.yml -
@@ -94,4 +100,4 @@ fuzz: venv
 	FLOWER_FUZZ_MESSAGES=500000 $(BIN)/pytest --timeout 0 tests/server_app/test_damaged_messages.py
 
 clean:
-	rm -rf .venv benchmarks/simulation/pfl_environment/.venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv benchmarks/simulation/pfl_environment/.venv benchmarks/records/opacus_environment/.venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache

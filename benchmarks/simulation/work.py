@@ -54,13 +54,14 @@ def run_alone(
     module: str,
     settings: Mapping[str, object],
     *,
+    package: str = "benchmarks.simulation",
     python: Path = Path(sys.executable),
     before: Sequence[str] = (),
     threads: int = 1,
 ) -> dict[str, Any]:
-    """Run a module of this benchmark in a process of its own and return what it prints as its result."""
+    """Run a module of a benchmark in a process of its own and return what it prints as its result."""
     done = subprocess.run(  # noqa: S603 - our own programs
-        [str(python), *before, "-m", f"benchmarks.simulation.{module}", json.dumps(settings)],
+        [str(python), *before, "-m", f"{package}.{module}", json.dumps(settings)],
         env=os.environ | {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": str(threads)},
         cwd=PROJECT,
         capture_output=True,

@@ -263,9 +263,11 @@ class TapedGradients(RecordGradients):
 
 def _part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
     """The gradients by a matrix, from all places in which a record meets it."""
-    first, _ = uses[0]
-    gradient = torch.cat([each for _, each in uses], dim=1)
-    inputs = torch.cat([note.inputs for note, _ in uses], dim=1)
+    first, gradient = uses[0]
+    inputs = first.inputs
+    if len(uses) > 1:
+        gradient = torch.cat([each for _, each in uses], dim=1)
+        inputs = torch.cat([note.inputs for note, _ in uses], dim=1)
     if gradient.shape[1] == 1 and first.arranged is None:
         return Outer(gradient[:, 0], inputs[:, 0])
     return Rows((gradient.transpose(1, 2) @ inputs).flatten(1), first.arranged)

@@ -1,0 +1,133 @@
+"""DP-SGD on records: one client beside Opacus and plain SGD, and a cohort out of few parties or of many.
+
+The clients have random pictures of 28x28 pixels, which does not change the work. Contenders of a race run in
+turn, each time in a process of its own, on all cores; the seconds are those of all their turns.
+
+    python -m benchmarks.records [--parts race parties] [--turns 3]
+"""
+
+import os
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.harness import CONSOLE, publish, read_options, three
+from benchmarks.records.work import EDGE, NUM_CLASSES, OPACUS_PYTHON, Work
+from benchmarks.simulation.work import run_alone
+from gdpfed.clients.order import ClientPart, TrainingOrder
+from gdpfed.learning.datasets import DataSource
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task
+from gdpfed.record_steps import RecordSteps
+from gdpfed.report.table import Table
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.engine import Cohort
+from secagg import Encoding
+
+PARTS = ("race", "parties")
+MODELS = ("linear", "cnn2")
+OURS, PLAIN = "ours", "plain SGD, batches of the same size"
+OPACUS_WAYS = {
+    "hooks": "Opacus {}, hooks (its default)",
+    "ew": "Opacus {}, expanded weights",
+    "ghost": "Opacus {}, ghost clipping",
+    "loader": "Opacus {}, hooks, its own loader",
+}
+COHORT, RECORDS_A_PARTY, POPULATIONS = 20, 60, (20, 1000)
+ROUNDS = 7
+
+
+def race(work: Work, turns: int) -> Table:
+    """Records a second of one client; those of Opacus in every way that it has."""
+    ours = partial(run_alone, "our_steps", package="benchmarks.records", threads=work.threads)
+    theirs = partial(
+        run_alone, "opacus_steps", package="benchmarks.records", threads=work.threads, python=OPACUS_PYTHON
+    )
+    seconds: dict[str, list[float]] = {}
+    form = ""
+    for _ in range(turns):
+        results: list[tuple[str, dict[str, Any]]] = [(OURS, ours(vars(work)))]
+        form = results[0][1]["form"]
+        for way, name in OPACUS_WAYS.items():
+            result = theirs(vars(work) | {"way": way})
+            results.append((name.format(result["version"]), result))
+        results.append((PLAIN, ours(vars(work) | {"way": "plain"})))
+        for name, result in results:
+            seconds.setdefault(name, []).extend(result["seconds"])
+        CONSOLE.print(f"{work.model}: {median(seconds[OURS]):.4f} s a step", soft_wrap=True)
+    steps = {name: median(each) for name, each in seconds.items()}
+    rows = [
+        (
+            name,
+            f"{work.expected_batch / step:,.0f}",
+            f"{1e3 * step:.2f} ({1e3 * min(seconds[name]):.2f}, {1e3 * max(seconds[name]):.2f})",
+            f"{step / steps[OURS]:.2f}",
+        )
+        for name, step in steps.items()
+    ]
+    title = f"{work.model}, {work.num_records:,} records, {work.expected_batch} a step in the mean"
+    headings = ("", "records a second", "ms a step: median (least, most)", "times ours")
+    over = steps[OURS] / steps[PLAIN]
+    note = f"Ours: {form}. A step takes {over:.2f} times as long as one of plain SGD on as many records."
+    return Table(title, headings, rows, note)
+
+
+def parties(model: str) -> Table:
+    """Seconds a round of one cohort out of populations of several sizes; each party holds as much."""
+    times: dict[int, list[float]] = {size: [] for size in POPULATIONS}
+    with tempfile.TemporaryDirectory() as directory:
+        runs = {size: _round_of_cohort(model, size, Path(directory)) for size in POPULATIONS}
+        for _ in range(ROUNDS + 1):
+            for size, run in runs.items():
+                started = perf_counter()
+                run()
+                times[size].append(perf_counter() - started)
+    rows = [
+        (f"{size:,}", f"{three(median(each[1:]))} ({three(min(each[1:]))})") for size, each in times.items()
+    ]
+    title = f"{model}, a cohort of {COHORT} parties with {RECORDS_A_PARTY} records each, 5 steps"
+    return Table(title, ("parties in all", "seconds a round: median (least)"), rows)
+
+
+def _round_of_cohort(model: str, num_clients: int, directory: Path) -> Any:
+    path, generator = directory / f"{num_clients}.npz", np.random.default_rng(0)
+    count = num_clients * RECORDS_A_PARTY
+    pixels = generator.random((count, 1, EDGE, EDGE), dtype=np.float32)
+    labels = generator.integers(NUM_CLASSES, size=count)
+    labels[:NUM_CLASSES] = np.arange(NUM_CLASSES)
+    np.savez(path, x_train=pixels, y_train=labels, x_test=pixels[:NUM_CLASSES], y_test=np.arange(NUM_CLASSES))
+    task = Task(DataSource("npz", path=str(path)), model, "iid", num_clients, seed=0).described()
+    theta = flatten(task.build_model())
+    order = TrainingOrder(task, LocalTraining(1, 1, 0.1, 0.0), 0, "cpu", work="dp_sgd")
+    encoding = Encoding.for_sum(
+        num_contributors=COHORT, dimension=len(theta), clipping_norm=float("inf"), noise_multiplier=0.0
+    )
+    steps = RecordSteps(num_steps=5, batch_rates=(0.5,), clipping_norm=1.0, noise_multiplier=1.0)
+    clients = list(range(0, num_clients, num_clients // COHORT))[:COHORT]
+    cohort = Cohort(clients, encoding, {client: ClientPart(records=steps) for client in clients})
+    engine = BatchedEngine(task, torch.device("cpu"))
+    return partial(engine.sum_updates, order, theta, cohort)
+
+
+def main() -> None:
+    """Measure and show the tables."""
+    options = read_options(__doc__, overrides=False, parts=PARTS, turns=3)
+    work = Work(threads=len(os.sched_getaffinity(0)))
+    tables: list[Table] = []
+    if "race" in options.parts:
+        tables += [race(replace(work, model=model), options.turns) for model in MODELS]
+    if "parties" in options.parts:
+        tables += [parties(model) for model in MODELS]
+    publish(tables, options.write)
+
+
+if __name__ == "__main__":
+    main()
