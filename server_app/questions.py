@@ -64,7 +64,7 @@ class Questions:
         if self._task is not None:
             question[CLIENTS] = self._task.num_clients
             form = ExampleForm.of(self._task.load())
-            question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.input_shape), form.input_dtype
+            question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.own_shape), form.input_dtype
             question[LABEL_DTYPE], question[COLUMNS] = form.label_dtype, form.columns or ""
         if self._signed:
             self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)

@@ -57,7 +57,9 @@ class Task:
         weights = tuple(float(weight) for weight in settings.pop("class_weights"))
         form = settings.pop("form")
         if form is not None:
-            form = ExampleForm(**form | {"input_shape": tuple(form["input_shape"])})
+            picture = form["picture_shape"] and tuple(form["picture_shape"])
+            shapes = {"input_shape": tuple(form["input_shape"]), "picture_shape": picture}
+            form = ExampleForm(**form | shapes)
         shares = tuple(map(float, settings.pop("record_shares", ())))
         return cls(
             source=source,

@@ -99,7 +99,7 @@ def test_evaluation_counts_and_averages():
     [
         (
             Task(DataSource("svnh"), "cnn3", "iid", 10, 0),
-            "no data set 'svnh': choose one of cifar10, digits, ",
+            "no data set 'svnh': choose one of breast_cancer, cifar10, csv, digits, ",
         ),
         (Task(DataSource("digits"), "resnet81", "iid", 10, 0), "no model 'resnet81': choose one of cnn2, "),
         (

@@ -84,6 +84,8 @@ class Dataset:
         owner_names: what each of them is called; empty where they have no names.
         target_range: what -1 and 1 of a label that is a number stand for, in its own unit.
         columns: what names the declaration that a table was read by.
+        features: the transform that pictures went through, by name; None where there was none.
+        picture_shape: of a picture before it.
     """
 
     train: Examples
@@ -94,6 +96,8 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     target_range: tuple[float, float] | None = None
     columns: str | None = None
+    features: str | None = None
+    picture_shape: tuple[int, ...] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

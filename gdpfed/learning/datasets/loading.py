@@ -1,10 +1,12 @@
 """Data sets by name, each loaded once a process."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.dataset import Dataset
+from gdpfed.learning.datasets.features import with_features
 from gdpfed.learning.datasets.source import DataSource
 from gdpfed.registry import Registry
 
@@ -20,4 +22,5 @@ def load_dataset(source: DataSource) -> Dataset:
     Raises:
         LearningError: no loader of that name, or data that cannot be used.
     """
-    return DATASETS.get(source.name)(source)
+    data = DATASETS.get(source.name)(replace(source, features=None))
+    return data if source.features is None else with_features(data, source.features)

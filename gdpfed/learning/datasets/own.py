@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.arrays import as_numbers, read_npz
 from gdpfed.learning.datasets.dataset import Dataset, Labels, Split
+from gdpfed.learning.datasets.features import transform_of
 from gdpfed.learning.datasets.table import KINDS as TABLE_KINDS
 from gdpfed.learning.datasets.tabular import own_digest, own_table
 from gdpfed.registry import Registry
@@ -34,12 +35,21 @@ class ExampleForm:
         input_dtype: float32, or int64 for positions in a vocabulary.
         num_classes: labels run from 0 to one less; 1 where a label is a number in [-1, 1].
         columns: what names the declaration of the run's table; None where it has no table.
+        features: the transform that pictures go through; None where there is none.
+        picture_shape: of a picture before it.
     """
 
     input_shape: tuple[int, ...]
     input_dtype: str
     num_classes: int
     columns: str | None = None
+    features: str | None = None
+    picture_shape: tuple[int, ...] | None = None
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """The shape of an example as a client has it, before any transform."""
+        return self.picture_shape or self.input_shape
 
     @property
     def label_dtype(self) -> str:
@@ -49,7 +59,14 @@ class ExampleForm:
     @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
         """The form of a data set's examples."""
-        return cls(data.input_shape, str(data.input_dtype), data.num_classes, data.columns)
+        return cls(
+            data.input_shape,
+            str(data.input_dtype),
+            data.num_classes,
+            data.columns,
+            data.features,
+            data.picture_shape,
+        )
 
 
 def read_own(path: Path) -> tuple[npt.NDArray[np.generic], ...]:
@@ -112,12 +129,14 @@ def own_split(path: Path, form: ExampleForm) -> Split:
     Raises:
         LearningError: as in `own_arrays`, and for labels that are none of the classes.
     """
-    own = own_arrays(path, form.input_shape, form.input_dtype, form.label_dtype, form.columns)
+    own = own_arrays(path, form.own_shape, form.input_dtype, form.label_dtype, form.columns)
     low, high = (-1, 1) if form.num_classes == 1 else (0, form.num_classes - 1)
     if len(own) and not low <= own.y.min() <= own.y.max() <= high:
         kind = "numbers" if form.num_classes == 1 else "class numbers"
         raise LearningError(f"data={path}: y_train must hold {kind} from {low} to {high}")
-    return own
+    if form.features is None:
+        return own
+    return Split(transform_of(form.features)(own.x.astype(np.float32)), own.y, own.groups)
 
 
 def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
