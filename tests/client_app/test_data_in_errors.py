@@ -8,8 +8,9 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+import gdpfed.clients.update as client_update
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, REFUSAL, ROUND, RUN, THETA_RECORD
-from gdpfed.clients.update import WORKS, encoded_anyway
+from gdpfed.clients.update import encoded_anyway
 from secagg import Encoding, EncodingError
 from testing.local_grid import IN_CLEAR, LocalGrid, ask, make_context, refusals
 from testing.small_runs import run
@@ -48,7 +49,7 @@ def answer(clipping_norm: float) -> tuple[Any, np.ndarray]:
 @pytest.mark.parametrize("clipping_norm", [1.0, np.inf])
 def test_an_odd_update_is_sent_as_zero_or_on_the_edge(monkeypatch, kind, clipping_norm):
     """Every byte of the answer is the coordinate's edge, its clipped value, or zero."""
-    monkeypatch.setitem(WORKS, "update", odd_update(kind))
+    monkeypatch.setattr(client_update, "local_update", odd_update(kind))
     data, sent = answer(clipping_norm)
     assert len(data) == 4 * len(THETA)
     assert not np.delete(sent, 5).any()
@@ -60,7 +61,7 @@ def test_an_odd_update_is_sent_as_zero_or_on_the_edge(monkeypatch, kind, clippin
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_update_under_masks_looks_like_any_other(tmp_path, monkeypatch, kind):
     """Without clipping, so that nothing but the encoding bounds it; no reply names a coordinate."""
-    monkeypatch.setitem(WORKS, "update", odd_update(kind))
+    monkeypatch.setattr(client_update, "local_update", odd_update(kind))
     grid = LocalGrid(6)
     overrides = ["dataset.num_clients=6", "privacy.sampling_rate=1", "method=fedavg", "run.num_rounds=1"]
     (record,) = run(tmp_path / "run", overrides, grid=grid)

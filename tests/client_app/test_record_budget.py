@@ -63,7 +63,7 @@ def own(tmp_path):
 
     def make(**settings):
         told = {name.replace("_", "-"): value for name, value in settings.items()}
-        return budgets_of(make_context(0, {"ledger": str(tmp_path / "ledger.json"), **told}))
+        return budgets_of(make_context(0, told | {"ledger": str(tmp_path / "ledger.json")}))
 
     return make
 
@@ -122,7 +122,7 @@ def test_a_budget_that_is_no_number_or_no_ascending_ones_is_refused(value):
 )
 def test_settings_without_those_they_need_are_refused(settings, words):
     with pytest.raises(NodeConfigError, match=words):
-        budgets_of(make_context(0, **settings))
+        budgets_of(make_context(0, settings))
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def query(name, records, context):
 def test_a_node_that_sends_nothing_in_clear_says_so_before_the_run(tmp_path, settings, agrees):
     own = {"epsilon-record": 2.0, "ledger": str(tmp_path / "ledger.json"), **settings}
     terms = {TERMS_RECORD: ConfigRecord(dict(IN_CLEAR.to_scalars()))}
-    answer = query("offer", terms, make_context(0, **own))
+    answer = query("offer", terms, make_context(0, own))
     if agrees:
         assert not answer
     else:
@@ -313,7 +313,7 @@ def test_a_node_that_sends_nothing_in_clear_says_so_before_the_run(tmp_path, set
 
 def joining(unit, **settings):
     fields: dict[str, Any] = {"input-shape": [3], "input-dtype": "float32", "clients": 6, UNIT: unit}
-    context = make_context(0, **{name.replace("_", "-"): value for name, value in settings.items()})
+    context = make_context(0, {name.replace("_", "-"): value for name, value in settings.items()})
     (answer,) = query(JOIN, {CLIENT_RECORD: ConfigRecord(fields)}, context).values()
     return dict(answer)
 

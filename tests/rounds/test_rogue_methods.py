@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+import gdpfed.clients.update as client_update
 from conf.load import load
 from gdpfed.audit.accounting import epsilon_after
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.update import WORKS, batch_generator
+from gdpfed.clients.update import batch_generator
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.dp_fedavg import DPFedAvg
 from gdpfed.privacy.ledgers.server import Ledger
@@ -92,7 +93,7 @@ class Workplace:
             return batch_generator(order, client_id)
 
         monkeypatch.setattr("gdpfed.clients.update.batch_generator", noted)
-        monkeypatch.setitem(WORKS, "update", standing_still)
+        monkeypatch.setattr(client_update, "local_update", standing_still)
         monkeypatch.setattr(DPFedAvg, "make_plan", cached_plan)
         monkeypatch.setattr("gdpfed.audit.run_audit.epsilon_after", cached_figure)
         monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])

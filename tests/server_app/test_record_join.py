@@ -20,11 +20,6 @@ RECORDS = ["method=dp_sum", "privacy.unit=record", f"dataset.num_clients={PARTIE
 QUESTIONS = Questions("curious", "test run", None, unit="record")
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
-
-
 def joined_on(grid):
     return join_clients(as_grid(grid), PARTIES, QUESTIONS, 5.0, PARTIES - 1)
 
