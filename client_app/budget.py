@@ -17,8 +17,9 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.common.logger import log
 
 from client_app.ledger_file import locked_ledger
+from client_app.node_config import SETTING_OF
 from client_app.request import RoundOfRun
-from client_app.settings import SETTING_OF, Budget, Budgets
+from client_app.settings import Budget, Budgets
 from gdpfed.clients.messages import TERMS_RECORD
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import Unit

@@ -11,12 +11,15 @@ from math import inf, isfinite
 from typing import Any
 
 from gdpfed.errors import InputError
+from gdpfed.privacy.events import Unit
 from secagg.parameters import MODES
 
 CLIENT_ID_KEY = "partition-id"
 NUM_CLIENTS_KEY = "num-partitions"
 EPSILON_KEY, DELTA_KEY = "epsilon", "delta"
 RECORD_EPSILON_KEY, RECORD_DELTA_KEY = "epsilon-record", "delta-record"
+SETTING_OF: Mapping[Unit, str] = {"client": EPSILON_KEY, "record": RECORD_EPSILON_KEY}
+"""By which setting a node gives the budget of each unit."""
 LEDGER_KEY = "ledger"
 CAP_KEY = "max-epsilon-against-server"
 DATA_KEY = "data"

@@ -23,6 +23,7 @@ from client_app.node_config import (
     RECORD_EPSILON_KEY,
     SESSION_FILE_KEY,
     SESSION_SECONDS_KEY,
+    SETTING_OF,
     numbers_in,
 )
 from client_app.node_config import NodeConfigError as NodeConfigError
@@ -64,9 +65,6 @@ class Budget:
 
 Budgets = Mapping[Unit, Budget]
 """What a node has of its own; in one ledger, and never added up."""
-
-SETTING_OF: Mapping[Unit, str] = {"client": EPSILON_KEY, "record": RECORD_EPSILON_KEY}
-"""By which setting a node gives the budget of each unit."""
 
 
 def client_id_of(context: Context) -> int:

@@ -24,6 +24,7 @@ from client_app.node_config import (
     EPSILON_KEY,
     IDENTITY_FILE_KEY,
     LEDGER_KEY,
+    RECORD_EPSILON_KEY,
     ROSTER_FILE_KEY,
 )
 from deploy.credentials import AUTHORITY, CONSORTIUM
@@ -163,8 +164,8 @@ def _open_networks(services: Tree, networks: Tree) -> Iterator[str]:
 
 def _of_node(config: dict[str, str], volumes: dict[str, Tree]) -> Iterator[str]:
     """Every node has a budget, a ledger that is kept, data that it cannot change, and an identity."""
-    if not config.get(EPSILON_KEY):
-        yield f"{NODE_CONFIG} has no {EPSILON_KEY}: a node needs a budget"
+    if not (config.get(EPSILON_KEY) or config.get(RECORD_EPSILON_KEY)):
+        yield f"{NODE_CONFIG} has no {EPSILON_KEY} or {RECORD_EPSILON_KEY}: a node needs a budget"
     if config.get(ROSTER_FILE_KEY) == FIRST_SEEN:
         yield f"{ROSTER_FILE_KEY}={FIRST_SEEN} believes the server's word for who the other nodes are"
         return

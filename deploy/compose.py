@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from deploy.check import NO_ADDRESS
-from deploy.control import group_word
+from deploy.control import federation_overrides
 from deploy.credentials import PUBLIC
 from deploy.options import federation_words
 from deploy.placements import CREDENTIALS, Containers, variable
@@ -218,7 +218,7 @@ def register_job(place: Containers, image: Tree) -> Tree:
 def train_job(federation: Federation, place: Containers, image: Tree) -> Tree:
     """Return the job that runs one training, when a person asks for it, with that person's overrides."""
     words = ["--nodes", str(len(federation.nodes)), "--runs", f"/{RUNS}"]
-    words += ["--", group_word(federation), *secagg_words(federation, place)]
+    words += ["--", *federation_overrides(federation), *secagg_words(federation, place)]
     return control_job(TRAIN, words, place, image)
 
 

@@ -26,6 +26,9 @@ FEW_NODES = (
     "secagg.dropout_tolerance=0.2",
 )
 
+# For budgets of records: one noise for all nodes, who add their sums of gradients up.
+FOR_RECORDS = ("privacy=record_level", "method=dp_sum")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status: 0 done, 2 bad input, a refusal, or a run that failed."""
@@ -67,9 +70,10 @@ def _nodes(control: Control, unregistered: str | None) -> None:
         print(f"{node.name:10} {node.node_id:20} {node.status}")
 
 
-def group_word(federation: Federation) -> str:
-    """Return the override that makes one group for each budget."""
-    return f"privacy.num_groups={len(federation.budgets)}"
+def federation_overrides(federation: Federation) -> tuple[str, ...]:
+    """Return the overrides that make one group for each budget, and protect what the budgets are for."""
+    groups = f"privacy.num_groups={len(federation.budgets)}"
+    return (groups,) if federation.unit == "client" else (*FOR_RECORDS, groups)
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:

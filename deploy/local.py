@@ -4,6 +4,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.console import Console
 from client_app.settings import DEFAULT_DELTA
 from conf.load import load
 from conf.schema import CLIENTS
-from deploy.control import group_word, training_words
+from deploy.control import federation_overrides, training_words
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.placements import Containers
 from deploy.processes import LoopbackFederation
@@ -19,7 +20,8 @@ from deploy.topology import Federation, secagg_words
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
-from gdpfed.errors import AuditError
+from gdpfed.errors import AuditError, ConfigError
+from gdpfed.learning.datasets.own import READERS
 from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.report.plan_table import plan_table
@@ -41,7 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plan, start everything, train, keep the run's files, audit them and the nodes' ledgers."""
     federation = federation_of(options)
-    words = [group_word(federation), *secagg_words(federation, Containers()), *options.overrides]
+    files = own_files(options.data, federation)
+    if files:
+        federation = replace(federation, examples=f"examples{files[0].suffix}")
+    words = [
+        *federation_overrides(federation),
+        *secagg_words(federation, Containers()),
+        *options.overrides,
+    ]
     overrides = training_words(len(federation.nodes), words)
     config = load([*overrides, *said_budgets(federation, overrides)])
     method = make_method(config)
@@ -50,7 +59,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
     require_unused(kept)
     budgets = method.plan.budgets
     console.print(f"starting the server and {len(federation.nodes)} nodes ...")
-    with LoopbackFederation(federation) as running:
+    with LoopbackFederation(federation, files) as running:
         console.print("every node is online, over TLS and under its own key")
         waiting = "training ..."
         with RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
@@ -71,6 +80,24 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
     return [f"privacy.client_budgets=[{budgets}]", *(() if known else (f"privacy.delta={delta!r}",))]
 
 
+def own_files(folder: Path | None, federation: Federation) -> list[Path]:
+    """Return the file of examples of every node, in the order of their names; none without a folder.
+
+    Raises:
+        ConfigError: not one file a node, or files of several kinds.
+    """
+    if folder is None:
+        return []
+    files = sorted(path for path in folder.glob("*") if path.suffix.removeprefix(".") in READERS.names())
+    kinds = {path.suffix for path in files}
+    if len(files) != len(federation.nodes) or len(kinds) != 1:
+        raise ConfigError(
+            f"--data {folder} has {len(files)} files of {len(kinds)} kinds for {len(federation.nodes)} "
+            "nodes: put one file of examples a node there, all .npz, .csv or .parquet"
+        )
+    return files
+
+
 def audit_nodes(running: LoopbackFederation, console: Console) -> None:
     """Audit the ledger of every node, and print what it holds.
 
@@ -84,7 +111,8 @@ def audit_nodes(running: LoopbackFederation, console: Console) -> None:
         last = audit.runs[-1]
         console.print(
             f"{node.name}: its own ledger holds epsilon {last.epsilon:.2f} of {last.budget:g} "
-            f"({last.sent} of {last.num_rounds} updates sent)"
+            f"({last.sent} of {last.num_rounds} updates sent"
+            + (f", {last.steps} of {last.num_steps} steps on each record)" if last.num_steps else ")")
         )
 
 
@@ -109,6 +137,7 @@ def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, pr
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m deploy.local", description=__doc__)
     add_federation(parser)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder with each node's own examples")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=3")
     return parser
 

@@ -4,9 +4,11 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
+from typing import get_args
 
-from deploy.topology import DEFAULT_BUDGETS, DEFAULT_NODES, Federation
+from deploy.topology import DEFAULT_BUDGETS, DEFAULT_NODES, EXAMPLES_FILE, Federation
 from gdpfed.errors import GDPFedError
+from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
 
 MOST_PORT = 65535
@@ -26,6 +28,19 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
         help="epsilon of each group of nodes; the groups are of equal size (default: 1,3,6)",
     )
     parser.add_argument(
+        "--unit",
+        choices=get_args(Unit),
+        default="client",
+        help="whose budgets these are: the nodes' own, or those of each of their records (default: client)",
+    )
+    parser.add_argument(
+        "--examples",
+        type=_file_name,
+        default=EXAMPLES_FILE,
+        metavar="NAME",
+        help="name of the file in each node's data folder: .npz, .csv or .parquet (default: %(default)s)",
+    )
+    parser.add_argument(
         "--secagg",
         choices=(CURIOUS, ACTIVE),
         default=CURIOUS,
@@ -39,7 +54,7 @@ def federation_of(options: argparse.Namespace) -> Federation:
     Raises:
         TopologyError: one that cannot be built.
     """
-    return Federation.of(options.nodes, options.budgets, options.secagg)
+    return Federation.of(options.nodes, options.budgets, options.secagg, options.unit, options.examples)
 
 
 def federation_words(federation: Federation) -> tuple[str, ...]:
@@ -49,6 +64,8 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
         *("--nodes", str(len(federation.nodes))),
         *("--budgets", budgets),
         *("--secagg", federation.secagg_mode),
+        *(() if federation.unit == "client" else ("--unit", federation.unit)),
+        *(() if federation.examples == EXAMPLES_FILE else ("--examples", federation.examples)),
     )
 
 
@@ -84,6 +101,12 @@ def address(text: str) -> str:
     if not colon:
         raise argparse.ArgumentTypeError(f"{text!r} has no port: give both, as in fl.example.org:8000")
     return f"{host(name)}:{port(number)}"
+
+
+def _file_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+\.(npz|csv|parquet)", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a file of examples, as in examples.csv")
+    return text
 
 
 def _numbers(text: str) -> tuple[float, ...]:

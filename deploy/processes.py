@@ -1,5 +1,6 @@
 """Run the topology as processes on this machine, with the commands of the containers."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from deploy.demo_data import provide_demo_data
 from deploy.placements import Loopback
 from deploy.superlink_control import Control
 from deploy.topology import (
+    DATA,
     ENVIRONMENT,
     LEDGER,
     LEDGER_FILE,
@@ -39,6 +41,9 @@ OPERATOR = "operator"
 class LoopbackFederation:
     """A federation that runs during a ``with`` block; afterwards no process and no file of it is left.
 
+    Args:
+        files: of examples, one a node; without them every node has a part of the digits.
+
     Attributes:
         home: holds everything, logs included, while it runs.
         place: ports and directories.
@@ -46,8 +51,9 @@ class LoopbackFederation:
         processes: the running program of every service.
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: Federation, files: Sequence[Path] = ()) -> None:
         self.federation = federation
+        self._files = files
         self.home = FlowerHome()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -57,6 +63,8 @@ class LoopbackFederation:
             self.place = Loopback.on_free_ports(self.home.path, self.federation)
             self.services: dict[str, Service] = {s.name: s for s in services(self.federation, self.place)}
             Store(self.home.path).provide(list(self.services.values()))
+            for node, file in zip(self.federation.nodes, self._files, strict=bool(self._files)):
+                shutil.copy(file, Path(self.place.folder(node.superexec, DATA)) / self.federation.examples)
             provide_demo_data(self.home.path, self.federation)
             self._start_all()
         except BaseException:

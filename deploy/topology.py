@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from client_app.node_config import SETTING_OF
 from gdpfed.errors import InputError
+from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
 
 SUPERLINK = "superlink"
@@ -82,11 +84,15 @@ class Federation:
     Attributes:
         nodes: of the federation.
         secagg_mode: the least protection of a sum: curious or active.
+        unit: whose budgets they have: their own as a client, or those of their records.
+        examples: the name of the file of examples in the data folder of each.
         minimum_cohort: the smallest sum.
     """
 
     nodes: tuple[Node, ...]
     secagg_mode: str = CURIOUS
+    unit: Unit = "client"
+    examples: str = EXAMPLES_FILE
     minimum_cohort: int = MINIMUM_COHORT
 
     @classmethod
@@ -95,6 +101,8 @@ class Federation:
         num_nodes: int = DEFAULT_NODES,
         budgets: Sequence[float] = DEFAULT_BUDGETS,
         secagg_mode: str = CURIOUS,
+        unit: Unit = "client",
+        examples: str = EXAMPLES_FILE,
     ) -> "Federation":
         """Give the budgets to the nodes in turn, from the strictest: node i has the same however many follow.
 
@@ -111,7 +119,8 @@ class Federation:
                 f"take {num_nodes + -num_nodes % len(budgets)}"
             )
         ordered = sorted(budgets)
-        return cls(tuple(Node(i, ordered[i % len(ordered)]) for i in range(num_nodes)), secagg_mode)
+        nodes = tuple(Node(i, ordered[i % len(ordered)]) for i in range(num_nodes))
+        return cls(nodes, secagg_mode, unit, examples)
 
     @property
     def budgets(self) -> tuple[float, ...]:
@@ -275,9 +284,9 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
     The paths are those of the node's SuperExec, which runs the app that reads them.
     """
     ledger = f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}"
-    data = f"{place.folder(node.superexec, DATA)}/{EXAMPLES_FILE}"
+    data = f"{place.folder(node.superexec, DATA)}/{federation.examples}"
     return (
-        f'partition-id={node.client_id} epsilon={place.budget(node)} ledger="{ledger}" '
+        f'partition-id={node.client_id} {SETTING_OF[federation.unit]}={place.budget(node)} ledger="{ledger}" '
         f'data="{data}" minimum-cohort={federation.minimum_cohort} secagg-mode="{federation.secagg_mode}" '
         f'identity-file="{place.credential(node.superexec, IDENTITY_FILE)}" '
         f'roster-file="{place.credential(node.superexec, ROSTER_FILE)}" '

@@ -15,6 +15,7 @@ from deploy import check, control, init
 from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
 from deploy.compose import MOST_NODES, compose_file, to_text
+from deploy.options import federation_of
 from deploy.placements import Containers
 from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE, Federation, TopologyError, services
 
@@ -119,6 +120,29 @@ def with_volume(service, volume):
 
 def of(folder):
     return {"type": "bind", "source": f"./federation/{folder}", "target": "/extra", "read_only": True}
+
+
+def test_nodes_have_budgets_for_their_records_and_tables():
+    tree = compose_file(Federation.of(6, (1.0, 3.0, 6.0), unit="record", examples="examples.csv"))
+    config = tree["services"]["supernode-4"]["command"][-1]
+    assert "epsilon-record=${NODE_4_EPSILON:-3.0} " in config
+    assert " epsilon=" not in config
+    assert 'data="/data/examples.csv"' in config
+    assert list(check.broken_promises(json.loads(check.at_defaults(json.dumps(tree))))) == []
+    train = tree["services"]["train"]["entrypoint"]
+    assert {"privacy=record_level", "method=dp_sum", "privacy.num_groups=3"} <= set(train)
+    # init makes the same federation of the same words.
+    job = tree["services"]["init"]["entrypoint"]
+    words = job[job.index("deploy.init") + 1 : job.index("--host")]
+    made = init.parser().parse_args(words)
+    assert federation_of(made) == Federation.of(6, (1.0, 3.0, 6.0), unit="record", examples="examples.csv")
+
+
+@pytest.mark.parametrize("name", ["examples", "../examples.csv", "examples.txt", "a b.csv", ""])
+def test_a_name_that_is_none_of_a_file_of_examples_is_refused(name, capsys):
+    with pytest.raises(SystemExit):
+        write_compose(["--examples", name])
+    assert "is no name of a file of examples, as in examples.csv" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

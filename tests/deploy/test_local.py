@@ -11,6 +11,7 @@ import time
 import pytest
 
 from deploy import local
+from deploy.topology import Federation
 from gdpfed.launch.home import PROJECT
 from testing.flower_traces import FlowerTraces
 
@@ -78,3 +79,19 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_starts(monkeypatch, ca
     err = capsys.readouterr().err
     assert err.startswith("deploy: ")
     assert err.count("\n") == 1
+
+
+def test_files_of_examples_are_one_a_node_and_of_one_kind(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(local, "LoopbackFederation", pytest.fail)
+    for client in range(3):
+        (tmp_path / f"site-{client}.csv").touch()
+    federation = Federation.of(3, [2.0])
+    assert [path.name for path in local.own_files(tmp_path, federation)] == [
+        "site-0.csv",
+        "site-1.csv",
+        "site-2.csv",
+    ]
+    assert local.own_files(None, federation) == []
+    (tmp_path / "site-3.npz").touch()
+    assert local.main(["--nodes", "3", "--data", str(tmp_path)]) == 2
+    assert "has 4 files of 2 kinds for 3 nodes: put one file of examples a node" in capsys.readouterr().err
