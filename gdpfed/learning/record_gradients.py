@@ -8,6 +8,7 @@ regression; one pass with a tape; `torch.func.vmap` of the gradient; one record 
 tape knows the gradient as a product of two vectors, it is neither written out nor summed one by one.
 """
 
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -126,11 +127,20 @@ class RecordGradients:
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device) -> None:
         self.device = device
         self.loss = loss
-        self.model = deepcopy(model).to(device).train()
-        self.names, parameters = zip(*self.model.named_parameters(), strict=True)
+        self._given = deepcopy(model).to(device).train()
+        self._own = threading.local()
+        self.names, parameters = zip(*self._given.named_parameters(), strict=True)
         self.shapes = [parameter.shape for parameter in parameters]
         self.sizes = [parameter.numel() for parameter in parameters]
         self.record_bytes: int = 3 * 4 * sum(self.sizes)
+
+    @property
+    def model(self) -> nn.Module:
+        """The architecture, one a thread: while a call runs, its parameters are those of the call."""
+        if not hasattr(self._own, "model"):
+            self._own.model = deepcopy(self._given)
+        own: nn.Module = self._own.model
+        return own
 
     def clipped_sums(
         self,

@@ -9,8 +9,12 @@ B is the expected size of a batch, never the size of the one that was drawn: tha
 empty batch is a step of noise alone. Momentum takes what has been noised, so it is post-processing.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +29,9 @@ from gdpfed.record_steps import RecordSteps
 Positions = npt.NDArray[np.int64]
 Take = Callable[[Positions], tuple[torch.Tensor, torch.Tensor]]
 """Inputs and targets at some positions, on the device: (clients, width) to (clients, width, ...)."""
+
+Pass = tuple[list[int], Positions, npt.NDArray[np.bool_]]
+T = TypeVar("T")
 
 # One pass for all, unless more than this share of it would be places that no record fills.
 MOST_EMPTY = 0.5
@@ -97,11 +104,16 @@ def _noised(
     """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), float32."""
     norms = [holder.steps.clipping_norm for holder in holders]
     total = torch.zeros_like(thetas)
-    at_once = gradients.records_at_once()
-    for clients, places, present in _passes([holder.draw() for holder in holders], at_once):
+
+    def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
+        clients, places, present = one
         bounds = thetas.new_tensor([norms[k] for k in clients])
         among = slice(None) if len(clients) == len(holders) else clients
-        total[among] += gradients.clipped_sums(thetas[among], *take(places), _on(present, thetas), bounds)
+        return among, gradients.clipped_sums(thetas[among], *take(places), _on(present, thetas), bounds)
+
+    passes = list(_passes([holder.draw() for holder in holders], gradients.records_at_once()))
+    for among, sums in _side_by_side(sums_of, passes, gradients.device):
+        total[among] += sums
     for k, holder in enumerate(holders):
         stddev = holder.steps.clipping_norm * holder.steps.noise_multiplier
         noise = gaussian_noise(thetas.shape[1], stddev, holder.random_bytes, device=gradients.device)
@@ -149,9 +161,7 @@ def exact_sums(
     return exact
 
 
-def _passes(
-    batches: Sequence[Positions], at_once: int
-) -> Iterator[tuple[list[int], Positions, npt.NDArray[np.bool_]]]:
+def _passes(batches: Sequence[Positions], at_once: int) -> Iterator[Pass]:
     """Cut batches into passes of so many records at most: clients, positions, and where there is a record.
 
     Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
@@ -164,7 +174,8 @@ def _passes(
         width = int(rest.max())
         if rest.sum() < (1 - MOST_EMPTY) * width * len(left):
             width = int(np.median(rest))
-        width = max(1, min(width, at_once // len(left)))
+        # In equal pieces.
+        width = -(-width // -(-width // max(1, at_once // len(left))))
         fewer = max(1, at_once // width)
         for first in range(0, len(left), fewer):
             clients = left[first : first + fewer]
@@ -177,6 +188,29 @@ def _passes(
                 present[row, : len(piece)] = True
             yield clients, places, present
         begin += width
+
+
+def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torch.device) -> Iterator[T]:
+    """The result of every pass, in their order; on a CPU with a thread for each, and each of one thread.
+
+    The operations of a pass are too short to be shared out one by one: threads would wait for each other.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or len(passes) == 1:
+        yield from map(act, passes)
+        return
+    torch.set_num_threads(1)
+    try:
+        yield from _pool(os.getpid(), threads).map(act, passes)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """The threads of this process; one that was forked has none of its parent's."""
+    del process
+    return ThreadPoolExecutor(threads)
 
 
 def _on(present: npt.NDArray[np.bool_], like: torch.Tensor) -> torch.Tensor:

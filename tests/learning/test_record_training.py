@@ -120,6 +120,30 @@ def test_what_memory_holds_at_once_changes_nothing(small, monkeypatch):
         np.testing.assert_allclose(sums, everything[1], atol=N)
 
 
+def test_threads_that_share_a_batch_add_up_to_the_same_sum(monkeypatch):
+    model = build_model("cnn2", (1, 28, 28), 10, seed=0)
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(40, 1, 28, 28, generator=generator), torch.randint(10, (40,), generator=generator)
+    gradients = record_gradients(model, cross_entropy, x[:3], y[:3], device=CPU)
+    monkeypatch.setattr(gradients, "records_at_once", lambda least_bytes=0: 6)
+    training = LocalTraining(1, 1, 0.3, 0.0)
+
+    def take(places):
+        where = torch.from_numpy(places)
+        return x[where], y[where]
+
+    threads, updates = torch.get_num_threads(), []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        (update,) = noised_updates(
+            gradients, flatten(model), training, [holder(1, records=np.arange(40))], take
+        )
+        assert torch.get_num_threads() == count
+        updates.append(update)
+    torch.set_num_threads(threads)
+    torch.testing.assert_close(*updates, rtol=1e-4, atol=1e-6)
+
+
 def test_an_empty_batch_is_a_step_of_noise_alone(small):
     theta, gradients, *_, take = small
     rare = replace(STEPS, batch_rates=(1e-12,), num_steps=3)
