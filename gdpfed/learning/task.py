@@ -106,6 +106,19 @@ class Task:
         """
         return self.load().train.take(self.client_indices(client_id))
 
+    def check_record_groups(self) -> None:
+        """Refuse data whose declared groups of records are not as many as there are budgets for records.
+
+        Raises:
+            LearningError: names both numbers.
+        """
+        declared, wanted = self.load().record_groups, len(self.record_shares)
+        if declared and wanted and declared != wanted:
+            raise LearningError(
+                f"privacy.budgets has {wanted} budgets, and the data declares {declared} groups of records: "
+                "give one budget a group, in the order of the values of record_group"
+            )
+
     def largest_part(self) -> int:
         """How many examples a client may hold at most."""
         return self._partition.largest(self.load())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from gdpfed.errors import ReportError
 from gdpfed.learning.datasets import Split
@@ -109,14 +110,24 @@ def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
     return Parts(found[: len(chosen)], found[len(chosen) :])
 
 
-def _budget_parts(run: PreparedRun) -> dict[str, Any]:
-    """Positions of the test examples of every group of records, or else of clients, that has a budget."""
+def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
+    """Positions of the test examples of every budget, by its name.
+
+    Budgets are those of groups of records, where test examples say their group, or of clients; there are none
+    where groups of records have budgets and test examples do not say theirs.
+    """
     data, plan = run.task.load(), run.method.plan
+    if not plan.private:
+        return {}
+    own = [group.records.groups for group in plan.groups if group.records is not None]
     groups = data.test.groups if isinstance(data.test, Split) else None
-    if groups is not None:
-        numbers = range(int(groups.max()) + 1)
-        return {f"records of group {number}": np.flatnonzero(groups == number) for number in numbers}
-    if run.task.partition != "natural" or data.test_owners is None or not plan.private:
+    if len(own) == 1 and len(own[0]) > 1 and groups is not None:
+        return {
+            f"budget {each.epsilon:g} (records of group {number})": np.flatnonzero(groups == number)
+            for number, each in enumerate(own[0])
+        }
+    several = any(len(each) > 1 for each in own)
+    if several or run.task.partition != "natural" or data.test_owners is None:
         return {}
     clients = client_of_owner(data, run.task.num_clients)[data.test_owners]
     return {

@@ -70,6 +70,7 @@ class PreparedRun:
         task = task_of(config)
         # Refuses a partition that does not fit the data before anything is written.
         task.client_indices(0)
+        task.check_record_groups()
         evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
         files = RunDirectory.resume(path, config) if config.run.resume else None
         return cls(

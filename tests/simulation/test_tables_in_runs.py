@@ -141,6 +141,37 @@ def test_parties_with_a_budget_are_judged_by_it(tmp_path, capsys):
     assert read_run(run).results[-1] == pytest.approx(100 * last.accuracy)
 
 
+def test_groups_of_records_are_judged_by_their_budgets(tmp_path, capsys):
+    """Every third patient agrees to more: the model is judged on those of each budget."""
+    rng = np.random.default_rng(1)
+    lines = [
+        f"{age},{('yes', 'no')[int(age > 50)]},{('strict', 'open')[int(row % 3 == 0)]},{'nsw'[row % 3 - 1]}"
+        for row, age in enumerate(rng.uniform(0, 100, 180))
+    ]
+    (tmp_path / "ages.csv").write_text("\n".join(["age,young,consent,site", *lines, ""]))
+    (tmp_path / "columns.yaml").write_text(
+        "label: {column: young, classes: [no, yes]}\nnumeric: {age: [0, 100]}\n"
+        "party: {column: site, values: [n, s, w]}\nrecord_group: {column: consent, values: [strict, open]}\n"
+    )
+    run = simulate(
+        tmp_path / "run",
+        *("dataset=csv", f"dataset.path={tmp_path / 'ages.csv'}", "dataset.num_clients=3"),
+        *("method=dp_sgd", "privacy.unit=record", "privacy.budgets_of=records", "privacy.budgets=[1,4]"),
+    )
+    budgets = parts_of(run).budgets
+    assert [part.name for part in budgets] == [
+        "budget 1 (records of group 0)",
+        "budget 4 (records of group 1)",
+    ]
+    assert sum(part.examples for part in budgets) == 36
+    path = f"dataset.path={tmp_path / 'ages.csv'}"
+    other = [path, "privacy.budgets=[1,2,4]", f"run.directory={tmp_path / 'b'}"]
+    words = ("dataset=csv", "dataset.num_clients=3", "method=dp_sgd", "privacy.unit=record")
+    assert main(["simulate", *PLAIN, *words, "privacy.budgets_of=records", *other]) == 2
+    assert "has 3 budgets, and the data declares 2 groups of records: give one" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
 def test_the_first_metric_is_the_one_that_is_shown(tmp_path, capsys):
     run = simulate(tmp_path / "run", "dataset=breast_cancer", "dataset.metrics=[auc,accuracy]")
     last = last_round(run)

@@ -83,6 +83,7 @@ class Dataset:
             are nobody's.
         owner_names: what each of them is called; empty where they have no names.
         target_range: what -1 and 1 of a label that is a number stand for, in its own unit.
+        record_groups: how many groups of records are declared; 0 where none are.
         columns: what names the declaration that a table was read by.
         features: the transform that pictures went through, by name; None where there was none.
         picture_shape: of a picture before it.
@@ -95,6 +96,7 @@ class Dataset:
     test_owners: npt.NDArray[np.int64] | None = None
     owner_names: tuple[str, ...] = ()
     target_range: tuple[float, float] | None = None
+    record_groups: int = 0
     columns: str | None = None
     features: str | None = None
     picture_shape: tuple[int, ...] | None = None

@@ -192,6 +192,7 @@ def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, pla
         test_owners=_owners(test) if shared else None,
         owner_names=tuple(names) if shared else (),
         target_range=columns.label_range,
+        record_groups=len(columns.record_group.values) if columns.record_group else 0,
         columns=columns.digest,
     )
 
