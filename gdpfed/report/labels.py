@@ -21,6 +21,9 @@ METHODS = {
     "idp_fedavg_scale": "IDP-FedAvg, scale",
     "idp_fedavg_sample": "IDP-FedAvg, sample",
     "pfa": "PFA",
+    "dp_sgd": "DP-SGD",
+    "dp_sum": "DP-SGD of the sum",
+    "ali_dpfl": "ALI-DPFL",
 }
 
 

@@ -25,6 +25,9 @@ METHODS: dict[str, tuple[str, Any, str]] = {
     "idp_fedavg_scale": ("#CC79A7", "--", "v"),
     "idp_fedavg_sample": ("#E69F00", "-.", "P"),
     "pfa": ("#602040", "-", "*"),
+    "dp_sgd": ("#48A860", "--", "<"),
+    "dp_sum": ("#4818F0", "-", ">"),
+    "ali_dpfl": ("#18D0C0", "-.", "d"),
 }
 OTHER_METHODS = ("#999933", "#44AA99", "#332288", "#882255")
 BAND_OPACITY = 0.15

@@ -157,6 +157,7 @@ def test_groups_of_records_are_judged_by_their_budgets(tmp_path, capsys):
         tmp_path / "run",
         *("dataset=csv", f"dataset.path={tmp_path / 'ages.csv'}", "dataset.num_clients=3"),
         *("method=dp_sgd", "privacy.unit=record", "privacy.budgets_of=records", "privacy.budgets=[1,4]"),
+        "privacy.accountant=rdp",
     )
     budgets = parts_of(run).budgets
     assert [part.name for part in budgets] == [
@@ -165,7 +166,7 @@ def test_groups_of_records_are_judged_by_their_budgets(tmp_path, capsys):
     ]
     assert sum(part.examples for part in budgets) == 36
     path = f"dataset.path={tmp_path / 'ages.csv'}"
-    other = [path, "privacy.budgets=[1,2,4]", f"run.directory={tmp_path / 'b'}"]
+    other = [path, "privacy.accountant=rdp", "privacy.budgets=[1,2,4]", f"run.directory={tmp_path / 'b'}"]
     words = ("dataset=csv", "dataset.num_clients=3", "method=dp_sgd", "privacy.unit=record")
     assert main(["simulate", *PLAIN, *words, "privacy.budgets_of=records", *other]) == 2
     assert "has 3 budgets, and the data declares 2 groups of records: give one" in capsys.readouterr().err
