@@ -118,6 +118,11 @@ def measure(
             f"method={prepared.method.name} promises no privacy, so there is no epsilon to measure: choose a "
             "private method"
         )
+    if plan.unit != "client":
+        raise ConfigError(
+            f"privacy.unit={plan.unit} cannot be measured: canaries are clients, and tell nothing of the "
+            "records that this plan protects"
+        )
     runs, start = [], flatten(prepared.task.build_model())
     with tempfile.TemporaryDirectory(prefix="gdpfed-canaries-") as folder:
         for number in range(settings.num_runs):

@@ -14,7 +14,7 @@ P = ParamSpec("P")
 # Okabe and Ito's colours, told apart by the colour-blind; line styles and markers tell them apart in grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "d", "p", "h")
 # Each method looks the same in every picture; wine takes the place of their pale yellow.
 METHODS: dict[str, tuple[str, Any, str]] = {
     "fedavg": ("#000000", ":", "X"),

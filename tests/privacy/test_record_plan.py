@@ -285,6 +285,14 @@ def test_what_the_plan_says_is_charged_once(plan):
         (ONE, {"work": "update"}, "the plan charges dp_sgd, not update"),
         (SUMMED, {"noise_multiplier": 0.0}, "noise multiplier 0 on the records"),
         (SUMMED, {"noise_at": NoiseAt.NOWHERE}, "noise is added nowhere"),
+        (
+            SUMMED,
+            {
+                "client_weights": np.full(6, 2.0),
+                "client_clipping_norms": np.full(6, SUMMED.groups[0].clipping_norm / 2),
+            },
+            "noise multiplier .* is below",
+        ),
         (SUMMED, {"records": [steps_of(SUMMED, clipping_norm=2.0)] * 6}, "noise multiplier .* is below"),
     ],
 )

@@ -9,11 +9,13 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d, conv2d
 
 from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
 from gdpfed.learning.datasets.dataset import Dataset, Examples, Split
+
+torch = late_import("torch")
+functional = late_import("torch.nn.functional")
 
 Transform = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
 
@@ -40,31 +42,31 @@ def random_convolutions(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.flo
         Shape (N, 400), float32.
     """
     patterns = _patterns(pictures.shape[1])
-    chunks = [
-        _features(torch.from_numpy(pictures[start : start + CHUNK]), patterns)
-        for start in range(0, len(pictures), CHUNK)
-    ]
     nothing = np.zeros((0, NUM_FILTERS * QUADRANTS**2), dtype=np.float32)
-    return np.concatenate([nothing, *(chunk.numpy() for chunk in chunks)])
+    chunks = (pictures[start : start + CHUNK] for start in range(0, len(pictures), CHUNK))
+    return np.concatenate([nothing, *(_features(chunk, patterns) for chunk in chunks)])
 
 
 @lru_cache(maxsize=2)
-def _patterns(channels: int) -> torch.Tensor:
+def _patterns(channels: int) -> npt.NDArray[np.float32]:
     shape = (NUM_FILTERS, channels, PATCH_SIZE, PATCH_SIZE)
     drawn = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     drawn -= drawn.mean(axis=(1, 2, 3), keepdims=True)
     norms = np.sqrt((drawn**2).sum(axis=(1, 2, 3), keepdims=True))
-    return torch.from_numpy(drawn / norms)
+    return np.asarray(drawn / norms)
 
 
-@torch.no_grad()
-def _features(pictures: torch.Tensor, patterns: torch.Tensor) -> torch.Tensor:
+def _features(
+    pictures: npt.NDArray[np.float32], patterns: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    x, w = torch.from_numpy(pictures), torch.from_numpy(patterns)
     means, squares = (
-        avg_pool2d(each.mean(dim=1, keepdim=True), PATCH_SIZE, stride=1) for each in (pictures, pictures**2)
+        functional.avg_pool2d(each.mean(dim=1, keepdim=True), PATCH_SIZE, stride=1) for each in (x, x**2)
     )
     variances = (squares - means**2).clamp_min(0)
-    found = conv2d(pictures, patterns) / torch.sqrt(variances + LEAST_VARIANCE)
-    return adaptive_avg_pool2d(torch.relu(found - THRESHOLD), QUADRANTS).flatten(1)
+    found = functional.conv2d(x, w) / torch.sqrt(variances + LEAST_VARIANCE)
+    pooled = functional.adaptive_avg_pool2d(torch.relu(found - THRESHOLD), QUADRANTS)
+    return np.asarray(pooled.flatten(1).numpy(), dtype=np.float32)
 
 
 FEATURES: dict[str, Transform] = {"random_convolutions": random_convolutions}

@@ -26,7 +26,7 @@ def dirichlet_indices(
     Raises:
         LearningError: more clients than examples, or labels that are numbers.
     """
-    if data.num_classes == 1:
+    if not np.issubdtype(data.train.y.dtype, np.integer):
         raise LearningError(
             "dataset.partition=dirichlet shares out classes, and the labels of this data set are numbers: "
             "use dataset.partition=iid"

@@ -353,7 +353,7 @@ class Ledger:
         summed = request.work == "gradient_sum"
         if summed and request.noise_at is not NoiseAt.CLIENT:
             return f"noise is added {request.noise_at.value}, and the plan's is added by every client"
-        for client, asked in zip(clients, request.records, strict=True):
+        for client, asked, weight in zip(clients, request.records, request.weights.tolist(), strict=True):
             group = self._plan.groups[opened.group_of[client]]
             planned, most = group.records, group.stretch(opened.index).record_steps
             if planned is None:
@@ -365,7 +365,8 @@ class Ledger:
                 own > allowed * (1 + ROUNDING) for own, allowed in zip(*rates, strict=True)
             ):
                 return f"client {client} is asked for batch rates {rates[0]}, and the plan's are {rates[1]}"
-            carried = request.noise_stddev / asked.clipping_norm if summed else asked.noise_multiplier
+            moved = weight * asked.clipping_norm
+            carried = request.noise_stddev / moved if summed else asked.noise_multiplier
             if not carried >= planned.noise_multiplier * (1 - ROUNDING):
                 return (
                     f"noise multiplier {carried:.6g} on the records of client {client} is below the plan's "
