@@ -141,9 +141,12 @@ class Experiment:
 
 
 def experiments() -> list[str]:
-    """The names of all experiments, tables first, in the order of their numbers."""
-    names = (path.stem for path in EXPERIMENT_DIRECTORY.glob("*.yaml"))
-    return sorted(names, key=lambda name: (not name.startswith("table"), len(name), name))
+    """The names of all experiments: the paper's tables and figures by their numbers, then the others."""
+
+    def place(name: str) -> tuple[bool, bool, int, str]:
+        return not name.startswith(("table", "figure")), not name.startswith("table"), len(name), name
+
+    return sorted((path.stem for path in EXPERIMENT_DIRECTORY.glob("*.yaml")), key=place)
 
 
 def load_experiment(name: str) -> Experiment:

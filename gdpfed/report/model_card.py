@@ -76,7 +76,7 @@ def model_card(subject: CardSubject) -> str:
             "",
             f"* data set: {config.dataset.name}, {config.dataset.num_clients} clients, "
             f"{config.dataset.partition} partition",
-            f"* model: {config.dataset.model}, {config.training.local_steps} local steps a round",
+            f"* model: {config.dataset.model}, {_steps(subject)} a round",
             f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",
             f"* rounds: {_rounds(subject)}",
             *_results(records),
@@ -123,6 +123,15 @@ def _by_party(subject: CardSubject) -> list[str]:
         "These examples were not trained on, and the figures carry no noise: no budget covers them.",
         "",
     ]
+
+
+def _steps(subject: CardSubject) -> str:
+    """The local steps; of records as many as the plan has, which may differ from round to round."""
+    plan = subject.plan
+    if plan.unit == "client":
+        return f"{subject.config.training.local_steps} local steps"
+    steps = sorted({each.record_steps for group in plan.groups for each in group.stretches})
+    return f"{steps[0]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps"
 
 
 def _rounds(subject: CardSubject) -> str:

@@ -10,7 +10,7 @@ from gdpfed.cli import main
 from gdpfed.errors import ConfigError
 from gdpfed.experiments.cells import Setting, cells_of
 from gdpfed.experiments.reproduce import PLANNED
-from gdpfed.methods import make_method
+from gdpfed.methods import METHODS, make_method
 
 PAPER_TOLERANCE_PERCENT = 1.5
 
@@ -19,7 +19,26 @@ def test_all_tables_and_figures_are_there():
     assert experiments() == [
         *(f"table{number}" for number in (2, 5, 6, 7, 8, 9, 10)),
         *(f"figure{number}" for number in (1, 2)),
+        *("heart", "ali-tau", "records", "ali-noise"),
     ]
+
+
+@pytest.mark.parametrize("name", ["heart", "ali-tau", "records", "ali-noise"])
+def test_every_cell_of_those_about_records_composes(name):
+    experiment = load_experiment(name)
+    units = {cell.config.privacy.unit for cell in cells_of(experiment, Setting())}
+    assert "record" in units
+    assert all(cell.config.method.name in METHODS.names() for cell in cells_of(experiment, Setting()))
+
+
+def test_rows_are_chosen_by_their_names_or_how_they_begin():
+    experiment = load_experiment("ali-tau")
+    assert [*experiment.with_rows(["fixed", "knee"]).rows] == [
+        *("fixed1", "fixed2", "fixed5", "fixed10", "fixed20", "fixed40", "knee"),
+    ]
+    assert experiment.with_rows([]) is experiment
+    with pytest.raises(ConfigError, match="ali-tau has no row 'most'"):
+        experiment.with_rows(["most"])
 
 
 # Whole files: one data set each here, and mostly the same, since every choice of options takes Hydra a while.
