@@ -122,8 +122,8 @@ def _draw(experiment: Experiment, datasets: Sequence[str], planned: Planned, pat
         for index, (cell, noise) in enumerate(own):
             if isinstance(noise, str):
                 continue
-            style = line_style(index)
-            axes.plot(noise.local_steps, noise.noise, label=experiment.rows[cell.row].label, **style)
+            style, label = line_style(index), f"{experiment.row_heading} {experiment.rows[cell.row].label}"
+            axes.plot(noise.local_steps, noise.noise, label=label, **style)
             at = noise.local_steps.index(noise.knee)
             axes.plot(noise.knee, noise.noise[at], "o", color=style["color"], markersize=10, fillstyle="none")
         axes.set_xscale("log")
