@@ -14,6 +14,17 @@ IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"),
 """Settings of who proves to be whom, which no result follows from."""
 
 
+ADDED_LATER: dict[str, Any] = {
+    **dict.fromkeys(["dataset.columns", "dataset.test_path", "dataset.complete_rows", "dataset.features"]),
+    **dict.fromkeys(["dataset.class_weights", "dataset.metrics", "privacy.client_records"]),
+    "dataset.loss": "cross_entropy",
+    "privacy.unit": "client",
+    "privacy.budgets_of": "clients",
+    "privacy.batch_rate": 0.05,
+}
+"""Settings that older runs do not have, with the value that stands for what those did."""
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """One configuration with a run for every seed, and the name it goes by in a comparison."""
@@ -39,16 +50,18 @@ class Line:
 def computed_settings(settings: Settings) -> dict[str, Any]:
     """The settings that results follow from, the seed aside, by dotted key.
 
+    One that was added later, and has the value of before, is left out: a run stays the run that it was.
     Clients train with what the group training says, so it takes the place of what the data set recommends.
     """
     recommended = dict(settings["dataset"]) | dict(settings["training"])
     followed = {name: section for name, section in settings.items() if name != "training"}
-    return {
+    computed = {
         f"{section}.{key}": value
         for section, values in (followed | {"dataset": recommended}).items()
         for key, value in values.items()
         if key not in CARRYING_OUT.get(section, ()) and (section, key) not in {("run", "seed"), *IDENTITIES}
     }
+    return {key: value for key, value in computed.items() if ADDED_LATER.get(key, ...) != value}
 
 
 def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:

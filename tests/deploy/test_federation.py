@@ -139,7 +139,7 @@ def intruder(running):
 
 def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkeypatch, capsys, intruder):
     """All of ``make deploy-local`` but the start, which the other tests share."""
-    monkeypatch.setattr(local, "LoopbackFederation", lambda federation: nullcontext(running))
+    monkeypatch.setattr(local, "LoopbackFederation", lambda federation, files: nullcontext(running))
     directory = tmp_path / "run"
     words = ["--nodes", "3", "--secagg", "active", "run.num_rounds=1"]
     assert local.main([*words, f"run.directory={directory}"]) == 0

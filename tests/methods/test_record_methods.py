@@ -10,7 +10,7 @@ from conf.load import load
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.learning.models import flatten
-from gdpfed.methods import make_method
+from gdpfed.methods import ClientSum, make_method
 from gdpfed.methods.dp_sgd import DPSGD
 from gdpfed.methods.dp_sum import DPSum
 from gdpfed.runs.checkpoint import Checkpoint
@@ -60,6 +60,17 @@ def test_dp_sum_asks_one_step_under_the_noise_of_one_client():
         assert (asked.num_steps, asked.noise_multiplier) == (1, 0.0)
         assert asked.clipping_norm == own.clipping_norm
         assert request.noise_stddev == pytest.approx(own.noise_multiplier * own.clipping_norm, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["dp_sgd", "dp_sum", "ali_dpfl"])
+def test_the_server_learning_rate_multiplies_the_whole_step(name):
+    moved = []
+    for rate in (0.5, 1.0):
+        words = ["privacy.budgets=[1]", f"method.server_learning_rate={rate}"]
+        method = make_method(configured(name, *words))
+        assert isinstance(method, DPSGD | DPSum)
+        moved.append(method.change(ClientSum("all clients", np.ones(650), 6, members=range(6)), 0))
+    assert moved[1] == pytest.approx(2 * moved[0])
 
 
 def test_momentum_of_dp_sum_is_kept_in_checkpoints():

@@ -59,7 +59,7 @@ def test_it_is_among_the_options():
     assert "server_momentum" in METHODS.names()
     assert "server_momentum" in options("method")
     assert "rings" in options("dataset")
-    with pytest.raises(ConfigError, match="dataset=mnist is not one of cifar10, .*npz, rings, shakespeare"):
+    with pytest.raises(ConfigError, match="dataset=mnist is not one of .*cifar10, .*npz, rings, shakespeare"):
         load(["dataset=mnist"])
     with pytest.raises(ConfigError, match="no setting 'method.server_momentum' .* method=server_momentum"):
         load(["method=gdpfed", "method.server_momentum=0.5"])

@@ -16,7 +16,8 @@ from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, files_in, final_
 
 @pytest.mark.parametrize("method", METHODS.names())
 def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
-    records = run(tmp_path / "run", [f"method={method}"], pictures=True)
+    unit = METHODS.get(method).unit or "client"
+    records = run(tmp_path / "run", [f"method={method}", f"privacy.unit={unit}"], pictures=True)
     assert [record.round for record in records] == [1, 2, 3]
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "config.yaml",

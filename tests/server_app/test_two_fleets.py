@@ -36,7 +36,8 @@ def quiet(monkeypatch):
     monkeypatch.setattr(TrainingOrder, "check_part", lambda order, parameters: None)
 
 
-@pytest.mark.parametrize("method", METHODS.names())
+# Steps on records draw their batches and their noise on the client, in secret: no two runs of them are alike.
+@pytest.mark.parametrize("method", [name for name, each in METHODS.items().items() if each.unit != "record"])
 @pytest.mark.parametrize("secagg", ["off", "pairwise"])
 def test_both_fleets_train_the_same_model(tmp_path, quiet, method, secagg):
     overrides = [f"method={method}", f"secagg={secagg}", "dataset.momentum=0.5"]
