@@ -15,7 +15,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.methods.local_steps import Convergence, steps_as_printed, steps_of_bound
 from gdpfed.methods.rates import configured_delta, renyi_orders
-from gdpfed.methods.records import configured_records
+from gdpfed.methods.records import configured_records, record_budgets, record_groups
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
 from gdpfed.privacy.planning.record_steps import evenly_spread, knee_steps, step_noise, steps_allowed
 
@@ -146,8 +146,9 @@ def _steps_allowed(config: Config, accountant: Accountant) -> int:
 
 
 def _epsilons(config: Config) -> Sequence[float]:
-    privacy = config.privacy
-    return privacy.budgets if isinstance(privacy.budgets, list) else privacy.client_budgets or [1.0]
+    """Every budget there is, of groups of clients or of records."""
+    own = record_budgets(config)
+    return [group.epsilon for group in record_groups(config)] if own is None else [each for each, _ in own]
 
 
 def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:

@@ -16,9 +16,9 @@ from testing.small_runs import SMALL, final_model, grid_for
 NUM_CLIENTS, POISONER, POISONED_ROUND = 8, 3, 1
 
 
-def poisoned_steps(order, theta, encoding, client_id, *own_data):
+def poisoned_steps(order, theta, encoding, client_id, *own_data, **bits):
     """One client adds 1e9 steps to each coordinate of its update, in one round."""
-    steps = update_steps(order, theta, encoding, client_id, *own_data)
+    steps = update_steps(order, theta, encoding, client_id, *own_data, **bits)
     return steps + 10**9 * (client_id == POISONER and order.round_index == POISONED_ROUND)
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from gdpfed.errors import RunError
+from gdpfed.privacy.events import Charge, DPSGDSteps
 from gdpfed.privacy.ledgers.server import Ledger
-from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.ledgers.terms import RecordTerms, terms_of
 from testing.local_grid import refusals
 from testing.small_runs import grid_of_owners, ledger_of, run
 from tests.rounds import rogue_methods as rogue
@@ -63,11 +64,16 @@ def test_every_node_refuses_it(tmp_path, monkeypatch, owners, method):
 def test_terms_about_records_are_refused(tmp_path, monkeypatch, owners):
     def about_records(*each, **more):
         terms = terms_of(*each, **more)
-        return replace(terms, charges=tuple(replace(charge, unit="record") for charge in terms.charges))
+        event = DPSGDSteps(batch_rate=0.05, noise_multiplier=2.0, num_steps=1)
+        rounds = terms.num_rounds
+        records = RecordTerms(
+            num_rounds=rounds, work="dp_sgd", clipping_norm=1.0, batch_rates=(0.05,), shares=(1.0,)
+        )
+        return replace(terms, charges=(Charge(event=event, count=rounds, unit="record"),), records=records)
 
     monkeypatch.setattr("server_app.budgets.terms_of", about_records)
     with pytest.raises(
-        RunError, match="the terms are about a record, and this node has a budget for a client"
+        RunError, match="this run protects a record, and this node has a budget for a client only"
     ):
         run(tmp_path / "run", SMALLER, grid=owners)
     assert not (tmp_path / "run").exists()
