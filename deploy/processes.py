@@ -30,12 +30,21 @@ from deploy.topology import (
 from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.home import FlowerHome, last_line
+from gdpfed.learning.datasets.columns import COLUMNS_FILE
 from gdpfed.runs.records import CONFIG_FILE
 
 POLL_SECONDS = 0.25
 START_SECONDS = 180.0
 CONTROL_LOG = "control.log"
 OPERATOR = "operator"
+
+
+def copy_examples(file: Path, own: Path) -> None:
+    """Copy a node's examples, and the declaration of a table that lies beside them."""
+    shutil.copy(file, own)
+    declaration = file.with_name(COLUMNS_FILE)
+    if declaration.is_file():
+        shutil.copy(declaration, own.with_name(COLUMNS_FILE))
 
 
 class LoopbackFederation:
@@ -64,7 +73,8 @@ class LoopbackFederation:
             self.services: dict[str, Service] = {s.name: s for s in services(self.federation, self.place)}
             Store(self.home.path).provide(list(self.services.values()))
             for node, file in zip(self.federation.nodes, self._files, strict=bool(self._files)):
-                shutil.copy(file, Path(self.place.folder(node.superexec, DATA)) / self.federation.examples)
+                own = Path(self.place.folder(node.superexec, DATA)) / self.federation.examples
+                copy_examples(file, own)
             provide_demo_data(self.home.path, self.federation)
             self._start_all()
         except BaseException:

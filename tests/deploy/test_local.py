@@ -11,6 +11,7 @@ import time
 import pytest
 
 from deploy import local
+from deploy.processes import copy_examples
 from deploy.topology import Federation
 from gdpfed.launch.home import PROJECT
 from testing.flower_traces import FlowerTraces
@@ -79,6 +80,21 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_starts(monkeypatch, ca
     err = capsys.readouterr().err
     assert err.startswith("deploy: ")
     assert err.count("\n") == 1
+
+
+def test_a_table_is_copied_with_the_declaration_beside_it(tmp_path):
+    there, own = tmp_path / "there", tmp_path / "own"
+    for folder in (there, own):
+        folder.mkdir()
+    (there / "a.csv").write_text("age,stays\n")
+    copy_examples(there / "a.csv", own / "examples.csv")
+    assert [path.name for path in own.iterdir()] == ["examples.csv"]
+    (there / "columns.yaml").write_text("label: {column: stays, classes: [0, 1]}\n")
+    copy_examples(there / "a.csv", own / "examples.csv")
+    assert {path.name: path.read_text() for path in own.iterdir()} == {
+        "examples.csv": "age,stays\n",
+        "columns.yaml": "label: {column: stays, classes: [0, 1]}\n",
+    }
 
 
 def test_files_of_examples_are_one_a_node_and_of_one_kind(tmp_path, monkeypatch, capsys):
