@@ -5,6 +5,9 @@ from math import inf
 
 from gdpfed.errors import PrivacyError
 
+RECORD_WORKS = ("dp_sgd", "gradient_sum")
+"""What clients compute from steps on records: a noised update, or the clipped gradients of one batch."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSteps:

@@ -9,6 +9,7 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
+from gdpfed.methods.records import HETEROGENEOUS
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.plan_warnings import plan_warnings
 
@@ -79,7 +80,7 @@ def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method |
         )
         for name in METHODS.names()
         if METHODS.get(name).unit == "record"
-        for differs in ("rate", "scale", "steps")
+        for differs in HETEROGENEOUS
     ]
 
 

@@ -22,7 +22,6 @@ from gdpfed.learning.task import Task
 from gdpfed.record_steps import RecordSteps
 from secagg import keystream
 
-RECORD_WORKS = ("dp_sgd", "gradient_sum")
 BitsOf = Callable[[int], RandomBytes]
 """A secret source of bits for each client, by its id."""
 

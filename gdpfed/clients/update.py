@@ -11,7 +11,6 @@ import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_work import (
-    RECORD_WORKS,
     BitsOf,
     gradients_of,
     holder_of,
@@ -23,6 +22,7 @@ from gdpfed.learning.datasets.own import own_split
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.task import Task, choose_device
+from gdpfed.record_steps import RECORD_WORKS
 from secagg import Encoding, EncodingError, SumParameters, keystream
 
 

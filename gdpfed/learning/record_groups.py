@@ -28,7 +28,7 @@ def record_groups(
     Raises:
         LearningError: a record of a group that there is not, or no share for every group.
     """
-    own: npt.NDArray[np.int64] | None = getattr(split, "groups", None)
+    own = split.groups
     if own is not None:
         if len(own) and not 0 <= own.min() <= own.max() < num_groups:
             raise LearningError(

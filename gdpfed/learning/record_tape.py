@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from gdpfed.learning.unfolded_convolution import Pair, patches_of
+from gdpfed.learning.unfolded_convolution import Pair, is_plain, patches_of
 
 
 class NotOnTapeError(Exception):
@@ -154,7 +154,7 @@ class RecordTape(TorchFunctionMode):
         groups: int = 1,
     ) -> torch.Tensor:
         """One group, without dilation, as the product of patches and weights."""
-        if groups != 1 or dilation not in (1, (1, 1)) or isinstance(padding, str) or input.dim() != 4:
+        if isinstance(padding, str) or not is_plain(input, weight, bias, stride, padding, dilation, groups):
             raise NotOnTapeError("a convolution in groups, with dilation or with padding in words")
         patches = patches_of(self._of_records(input), (weight.shape[-2], weight.shape[-1]), stride, padding)
         inputs, height, width = weight.shape[-3:]

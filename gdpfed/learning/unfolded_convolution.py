@@ -15,6 +15,21 @@ from torch.nn import functional
 Pair = tuple[int, int]
 
 
+def is_plain(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair | str = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+) -> bool:
+    """Whether it is a convolution of pictures in one group, without dilation and with padding in numbers."""
+    return (
+        input.dim() == 4 and groups == 1 and dilation in (1, (1, 1), [1, 1]) and not isinstance(padding, str)
+    )
+
+
 def unfolded_conv2d(
     input: torch.Tensor,
     weight: torch.Tensor,

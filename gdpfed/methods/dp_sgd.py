@@ -1,18 +1,17 @@
 """DP-SGD on every client: local steps that are private before they leave, averaged by the server."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.base import ClientSum, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, SumRequest, Theta
 from gdpfed.methods.records import RecordMethod, RecordMethodConfig
-from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import Work
-from gdpfed.record_steps import RecordSteps
 
 WEIGHTS = ("records", "batches", "equal")
 
@@ -47,7 +46,7 @@ class DPSGD(RecordMethod):
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
         return (config.training.local_steps,) * num_rounds
 
-    @property
+    @cached_property
     def client_weights(self) -> npt.NDArray[np.float64]:
         """w_i of every client, with mean one; p_i is w_i over the sum of the survivors'."""
         by = self.config.method.client_weights
@@ -56,26 +55,10 @@ class DPSGD(RecordMethod):
         weights = self.record_counts if by == "records" else self.expected_batches
         return np.asarray(weights / weights.mean())
 
-    def request(
-        self,
-        theta: Theta,
-        round_index: int,
-        clients: npt.NDArray[np.int64],
-        steps: Sequence[RecordSteps],
-    ) -> SumRequest:
-        del round_index
-        return SumRequest(
-            name="all clients",
-            clients=clients,
-            clipping_norm=float("inf"),
-            noise_multiplier=0.0,
-            noise_at=NoiseAt.NOWHERE,
-            client_weights=self.client_weights[clients],
-            work=self.work,
-            unit="record",
-            records=steps,
-            start=theta,
-        )
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
+        """One sum of weighed updates, which carry their noise."""
+        asked = super().requests(theta, round_index, cohorts)
+        return [replace(each, client_weights=self.client_weights[each.clients]) for each in asked]
 
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         del round_index

@@ -1,13 +1,14 @@
 """One noise for all clients: every round is one step on the sum of all records' clipped gradients."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config
-from gdpfed.methods.base import ClientSum, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, SumRequest, Theta
 from gdpfed.methods.records import RecordMethod, configured_records
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan, Work
@@ -40,37 +41,25 @@ class DPSum(RecordMethod):
     def most_records(cls, config: Config) -> int:
         return int(configured_records(config).max())
 
-    def request(
-        self,
-        theta: Theta,
-        round_index: int,
-        clients: npt.NDArray[np.int64],
-        steps: Sequence[RecordSteps],
-    ) -> SumRequest:
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
+        """One sum of clipped gradients, bounded and noised as a whole."""
         stretches = [group.stretch(round_index) for group in self.plan.groups]
         bound = stretches[0].clipping_norm
-        return SumRequest(
-            name="all clients",
-            clients=clients,
-            clipping_norm=bound,
-            noise_multiplier=max(each.noise_stddev for each in stretches) / bound,
-            noise_at=NoiseAt.CLIENT,
-            noise=self.plan.noise,
-            work=self.work,
-            unit="record",
-            records=steps,
-            start=theta,
-        )
+        noise_multiplier = max(each.noise_stddev for each in stretches) / bound
+        return [
+            replace(
+                each,
+                clipping_norm=bound,
+                noise_multiplier=noise_multiplier,
+                noise_at=NoiseAt.CLIENT,
+                noise=self.plan.noise,
+            )
+            for each in super().requests(theta, round_index, cohorts)
+        ]
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
         """One step, whose noise is that of the sum."""
-        own = super().steps(group_index, round_index)
-        return RecordSteps(
-            num_steps=own.num_steps,
-            batch_rates=own.batch_rates,
-            clipping_norm=own.clipping_norm,
-            noise_multiplier=0.0,
-        )
+        return replace(super().steps(group_index, round_index), noise_multiplier=0.0)
 
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         members = list(released.members)

@@ -4,7 +4,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self, cast
+from itertools import chain
+from math import inf
+from typing import ClassVar, Self, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +15,13 @@ from conf.schema import Config, MethodConfig, require
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta, configured_groups
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.events import Sampling, Unit
+from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan, Work
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.record_plan import Heterogeneous, RecordTraining, most_rounds, record_plan
 from gdpfed.record_steps import RecordSteps
 
-HETEROGENEOUS = ("rate", "scale", "steps")
+HETEROGENEOUS = get_args(Heterogeneous)
 
 
 @dataclass
@@ -72,11 +75,6 @@ class RecordMethod(Method):
         """Return tau of every round of a client, of which there are ``num_rounds``."""
 
     @classmethod
-    def noise_multiplier(cls, config: Config) -> float | None:
-        """Return sigma; None for the least that the budgets allow."""
-        return cast("float | None", config.method.noise_multiplier)
-
-    @classmethod
     def most_records(cls, config: Config) -> int | None:
         """Return the largest D_i, where what clients send must be bounded by it."""
         del config
@@ -93,7 +91,7 @@ class RecordMethod(Method):
                 batch_rate=privacy.batch_rate,
                 clipping_norm=privacy.clipping_norm,
                 schedule=tuple(cls.schedule(config, rounds)),
-                noise_multiplier=cls.noise_multiplier(config),
+                noise_multiplier=config.method.noise_multiplier,
                 heterogeneous=cast("Heterogeneous", config.method.heterogeneous),
                 work=cls.work,
                 whole_rounds=privacy.sampling_rate < 1,
@@ -114,7 +112,7 @@ class RecordMethod(Method):
         """D_i of every client, shape (num_clients,)."""
         return configured_records(self.config)
 
-    @property
+    @cached_property
     def expected_batches(self) -> npt.NDArray[np.float64]:
         """B_i = sum_k q_k share_k D_i of every client, shape (num_clients,)."""
         batches = self.record_counts.copy()
@@ -136,7 +134,7 @@ class RecordMethod(Method):
         )
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum over all clients that have steps left."""
+        """One sum over all clients that have steps left, without a bound or noise of its own."""
         asked = [
             index
             for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
@@ -144,19 +142,19 @@ class RecordMethod(Method):
         ]
         if not asked:
             return []
-        clients = np.concatenate([cohorts[index] for index in asked])
-        steps = [self.steps(index, round_index) for index in asked for _ in cohorts[index]]
-        return [self.request(theta, round_index, clients, steps)]
-
-    @abstractmethod
-    def request(
-        self,
-        theta: Theta,
-        round_index: int,
-        clients: npt.NDArray[np.int64],
-        steps: Sequence[RecordSteps],
-    ) -> SumRequest:
-        """Return the sum of these clients' work."""
+        records = [[self.steps(index, round_index)] * len(cohorts[index]) for index in asked]
+        request = SumRequest(
+            name="all clients",
+            clients=np.concatenate([cohorts[index] for index in asked]),
+            clipping_norm=inf,
+            noise_multiplier=0.0,
+            noise_at=NoiseAt.NOWHERE,
+            work=self.work,
+            unit="record",
+            records=[*chain.from_iterable(records)],
+            start=theta,
+        )
+        return [request]
 
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates

@@ -6,10 +6,11 @@ from functools import cached_property, partial
 import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import RECORD_WORKS, BitsOf, secret_bits
+from gdpfed.clients.record_work import BitsOf, secret_bits
 from gdpfed.clients.update import WORKS
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
+from gdpfed.record_steps import RECORD_WORKS
 from gdpfed.simulation.batched_encoding import contributions_steps
 from gdpfed.simulation.batched_records import BatchedRecords
 from gdpfed.simulation.batched_training import BatchedTraining

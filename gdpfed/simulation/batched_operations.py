@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from gdpfed.learning.unfolded_convolution import Pair, unfolded_conv2d
+from gdpfed.learning.unfolded_convolution import is_plain, unfolded_conv2d
 
 
 class BatchedOperations(TorchFunctionMode):
@@ -25,7 +24,7 @@ class BatchedOperations(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         given = kwargs or {}
-        if func is functional.conv2d and _is_plain(*args, **given):
+        if func is functional.conv2d and is_plain(*args, **given):
             return unfolded_conv2d(*args[:5], **{key: given[key] for key in given.keys() & _USED})
         if func is functional.adaptive_avg_pool2d and _is_global(*args, **given):
             return args[0].mean(dim=(-2, -1), keepdim=True)
@@ -33,21 +32,6 @@ class BatchedOperations(TorchFunctionMode):
 
 
 _USED = {"input", "weight", "bias", "stride", "padding"}
-
-
-def _is_plain(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: int | Pair = 1,
-    padding: int | Pair | str = 0,
-    dilation: int | Pair = 1,
-    groups: int = 1,
-) -> bool:
-    """Whether it is a convolution of pictures in one group, without dilation and with padding in numbers."""
-    return (
-        input.dim() == 4 and groups == 1 and dilation in (1, (1, 1), [1, 1]) and not isinstance(padding, str)
-    )
 
 
 def _is_global(*args: Any, **kwargs: Any) -> bool:

@@ -15,6 +15,7 @@ DIGITS = DataSource("digits")
 ALL = {
     "iid": Partition("iid", 30, seed=3),
     "dirichlet": Partition("dirichlet", 30, seed=3, dirichlet_alpha=0.3),
+    "labels": Partition("labels", 30, seed=3),
     "natural": Partition("natural", 30, seed=3),
 }
 
@@ -34,7 +35,7 @@ def test_everything_is_given_out_once_and_no_test_example_is(name):
     assert held.isdisjoint(row.tobytes() for row in data.test.take(np.arange(len(data.test))).x)
 
 
-@pytest.mark.parametrize("name", ["iid", "dirichlet"])
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "labels"])
 def test_another_seed_gives_another_split(name):
     data, here = load_dataset(DIGITS), ALL[name]
     other = Partition(name, 30, seed=4, dirichlet_alpha=here.dirichlet_alpha)
@@ -47,6 +48,16 @@ def test_iid_sizes_differ_by_at_most_one():
     assert set(sizes) == {3, 4}
     many = Partition("iid", 3000, 0)
     assert sum(len(many.indices(data, client_id)) for client_id in range(3000)) == len(data.train)
+
+
+def test_labels_leave_every_client_one_label_or_two_neighbours():
+    data = load_dataset(DIGITS)
+    parts = [ALL["labels"].indices(data, client_id) for client_id in range(30)]
+    held = [sorted(set(data.train.y[part].tolist())) for part in parts]
+    assert held == sorted(held)
+    assert {label for labels in held for label in labels} == set(range(10))
+    assert all(max(labels) - min(labels) <= 1 for labels in held)
+    assert {len(part) for part in parts} <= {len(data.train) // 30, len(data.train) // 30 + 1}
 
 
 def test_a_small_alpha_leaves_a_client_few_classes():

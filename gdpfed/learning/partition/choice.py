@@ -8,8 +8,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset
 from gdpfed.learning.partition.dirichlet import dirichlet_indices
-from gdpfed.learning.partition.iid import iid_indices
-from gdpfed.learning.partition.labels import label_indices
+from gdpfed.learning.partition.even import iid_indices, label_indices
 from gdpfed.learning.partition.natural import natural_indices
 
 

@@ -27,13 +27,13 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
+from gdpfed.record_steps import RECORD_WORKS
 
 Scalar = str | int | float
 
 MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
 MOST_RECORD_GROUPS = 100
-RECORD_WORKS = ("dp_sgd", "gradient_sum")
 
 
 @dataclass(frozen=True, kw_only=True)
