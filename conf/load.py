@@ -56,7 +56,7 @@ ADDED_LATER = (
 """Settings of a data set that older code has not saved, and that were as their defaults are."""
 
 
-def _register_schema(methods: Mapping[str, type[MethodConfig]]) -> None:
+def _register_schema(methods: Sequence[tuple[str, type[MethodConfig]]]) -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for group, node in (
@@ -68,7 +68,7 @@ def _register_schema(methods: Mapping[str, type[MethodConfig]]) -> None:
         ("simulation", SimulationConfig),
     ):
         store.store(group=group, name="schema", node=node)
-    for name, method in methods.items():
+    for name, method in methods:
         store.store(group="method", name=f"schema_{name}", node=method)
 
 
@@ -77,10 +77,9 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
     Hydra takes some tenths of a second for any composition, and most differ in values alone.
     """
-    methods = method_configs()
-    _register_schema(methods)
+    methods = tuple(method_configs().items())
     chosen = tuple(override for override in overrides if override.partition("=")[0] in groups())
-    tree = deepcopy(_chosen_options(chosen, tuple(option_directories()), tuple(methods.values())))
+    tree = deepcopy(_chosen_options(chosen, tuple(option_directories()), methods))
     values = [override for override in overrides if override not in chosen]
     for override in OverridesParser.create().parse_overrides(values):
         _set_value(tree, override)
@@ -89,9 +88,12 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
 @lru_cache(maxsize=64)
 def _chosen_options(
-    choices: tuple[str, ...], directories: tuple[Path, ...], methods: tuple[type[MethodConfig], ...]
+    choices: tuple[str, ...],
+    directories: tuple[Path, ...],
+    methods: tuple[tuple[str, type[MethodConfig]], ...],
 ) -> DictConfig:
-    """Return what Hydra composes of the option files alone, once the methods' schema is registered."""
+    """Return what Hydra composes of the option files alone."""
+    _register_schema(methods)
     GlobalHydra.instance().clear()
     others = ",".join(f"'file://{directory}'" for directory in directories[1:])
     with initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3"):

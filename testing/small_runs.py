@@ -23,7 +23,7 @@ from gdpfed.runs.resume import load_run
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
 
-NUM_CLIENTS = 24
+NUM_CLIENTS = 15
 SMALL = (
     f"dataset.num_clients={NUM_CLIENTS}",
     "dataset.num_rounds=3",
