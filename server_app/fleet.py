@@ -4,20 +4,21 @@ All sums of a wave share their exchanges, so a round costs four of them however 
 two where its keys were agreed during the round before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.schema import SecAggConfig
-from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
+from gdpfed.clients.messages import ORDER_RECORD, ROSTER_RECORD, THETA_RECORD
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.fleet import Fleet, PreparedSum
-from gdpfed.rounds.pairwise import PairwiseSums
-from secagg import Roster
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.pairwise import StageRequests
+from gdpfed.rounds.prepared import PreparedSum
+from secagg import Roster, Stage
 from server_app.attendance import Attendance
 from server_app.exchange import Exchanger
-from server_app.masked import StageExchange
 from server_app.plain import sum_plain
+from server_app.stage_records import answered_bytes, stage_record
 
 
 class GridFleet(Fleet):
@@ -50,7 +51,6 @@ class GridFleet(Fleet):
         self.seconds = exchanger.seconds
         self.roster = roster or Roster({})
         self.roster_is_sent = roster_is_sent
-        self._sums = PairwiseSums(self.roster)
 
     def present(self, round_index: int) -> frozenset[int] | None:
         """Ask the grid who is there, and let in who has come; who was at fault too often is left out."""
@@ -59,26 +59,56 @@ class GridFleet(Fleet):
         before = dict(self.exchanger.nodes)
         present = self.attendance.present(round_index)
         gone = {client for client, node in before.items() if self.exchanger.nodes.get(client) != node}
-        self._sums.forget(gone)
-        return present - self._sums.left_out
+        self._pairwise.forget(gone)
+        return present - self._pairwise.left_out
 
     @property
     def prepares_ahead(self) -> bool:
         """Whether keys are agreed a round ahead: where there are keys, unless that is switched off."""
         return self.secagg.mode != "off" and self.secagg.keys_ahead
 
-    def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Exchange the messages of all sums, with masks or without."""
-        training = training_contents(sums)
-        if self.secagg.mode == "off":
-            return sum_plain(self.exchanger, sums, training, self.run_name)
-        sent = self.roster if self.roster_is_sent else Roster({})
-        exchange = StageExchange(self.exchanger, self.run_name, training, sent)
-        return self._sums.sum(exchange, sums, upcoming)
+    def roster_of(self, clients: Sequence[int]) -> Roster:
+        """The one roster of all clients."""
+        del clients
+        return self.roster
+
+    def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
+        """Send all that is asked of a client in one message: stages become records."""
+        training = training_contents([each.prepared for each in asked if each.stage is Stage.MASK])
+        roster = roster_content(self.roster) if self.roster_is_sent else RecordDict()
+        contents: dict[int, RecordDict] = {}
+        for each in asked:
+            for client_id, data in each.requests.items():
+                content = contents.setdefault(client_id, RecordDict())
+                record = stage_record(data, self.run_name, each.prepared.order.round_index)
+                content[str(each.stage)] = record
+                if each.stage is Stage.MASK:
+                    content.update(training[client_id])
+                elif each.stage is Stage.ADVERTISE:
+                    content.update(roster)
+        answers = self.exchanger.exchange(contents)
+        return [_answers_to(each, answers) for each in asked]
+
+    def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
+        """Exchange the updates themselves, once."""
+        return sum_plain(self.exchanger, sums, training_contents(sums), self.run_name)
+
+
+def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict[int, bytes]:
+    own = {client_id: answers[client_id] for client_id in asked.requests if client_id in answers}
+    return answered_bytes(own, str(asked.stage))
+
+
+def roster_content(roster: Roster) -> RecordDict:
+    """Return the roster as a record; nothing where there is none."""
+    if not roster:
+        return RecordDict()
+    record = ConfigRecord({"clients": list(roster), "keys": list(roster.values())})
+    return RecordDict({ROSTER_RECORD: record})
 
 
 def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Order and model as records for every client; sums that start from one model share its record."""
+    """Return order and model as records for every client; sums that start from one model share its record."""
     models = {id(each.start): ArrayRecord({THETA_RECORD: Array(each.start)}) for each in sums}
     contents: dict[int, RecordDict] = {}
     for each in sums:

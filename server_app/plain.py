@@ -14,8 +14,8 @@ from flwr.common.logger import log
 
 from gdpfed.clients.messages import PLAIN
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.fleet import PreparedSum
 from gdpfed.rounds.plain import plain_sum, sum_noise_steps
+from gdpfed.rounds.prepared import PreparedSum
 from server_app.exchange import Exchanger
 from server_app.stage_records import answered_bytes, stage_record
 

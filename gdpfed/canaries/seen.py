@@ -10,8 +10,8 @@ from conf.schema import SecAggConfig
 from gdpfed.canaries.canary import Canaries, Vectors
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.rounds.fleet import PreparedSum
 from gdpfed.rounds.observers import Observer, RoundEnded
+from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Engine
 from gdpfed.simulation.fleet import InProcessFleet
 

@@ -1,56 +1,19 @@
 """A fleet runs the clients of a run and returns the sums of what they compute."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from math import fsum, inf
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 
 from conf.schema import SecAggConfig
-from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
+from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.errors import PrivacyError, RunError
-from gdpfed.methods.base import ClientSum, SumRequest, Theta
-from gdpfed.privacy.ledgers.charged import ROUNDING, ChargedSum, ExpectedSum, NoiseAt
+from gdpfed.methods.base import ClientSum, SumRequest
+from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum, NoiseAt
+from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.parameters import sum_parameters
-from secagg import SumParameters
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedSum:
-    """One sum as a fleet carries it out.
-
-    Attributes:
-        name: of the request.
-        parameters: what its clients agree to.
-        clients: their ids.
-        order: what they compute; the part of each is in ``parts``.
-        start: the model that they start from.
-        parts: of every client whose part differs from the sum's bound and weight 1.
-    """
-
-    name: str
-    parameters: SumParameters
-    clients: Sequence[int]
-    order: TrainingOrder
-    start: Theta
-    parts: dict[int, ClientPart]
-
-    def part(self, client_id: int) -> ClientPart:
-        """The part of one client."""
-        return self.parts.get(client_id, ClientPart())
-
-    def norms_of(self, clients: Iterable[int]) -> float:
-        """The norms that these clients' contributions are clipped to, added up."""
-        largest = self.parameters.clipping_norm
-        return fsum(min(self.part(client_id).clipping_norm, largest) for client_id in clients)
-
-    @cached_property
-    def context(self) -> bytes:
-        """Names the training, the same for all clients of the sum."""
-        return self.order.context(self.start)
-
+from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
+from secagg import Roster, SumParameters
 
 Upcoming = Callable[[], Sequence[ExpectedSum[SumRequest]]]
 
@@ -76,6 +39,7 @@ class Fleet(ABC):
         self.secagg = secagg
         self.run_label = run_label
         self.seconds: dict[str, float] = {}
+        self._pairwise = PairwiseSums(self.roster_of)
 
     @property
     def prepares_ahead(self) -> bool:
@@ -87,12 +51,27 @@ class Fleet(ABC):
         del round_index
         return None
 
+    def roster_of(self, clients: Sequence[int]) -> Roster:
+        """Whose key is whose, of these clients at least; empty where nobody signs."""
+        del clients
+        return Roster({})
+
     @abstractmethod
+    def exchange(self, asked: Sequence[StageRequests]) -> Sequence[Mapping[int, bytes]]:
+        """Carry one stage of every sum to its clients; the answers that came, in the same order."""
+
+    @abstractmethod
+    def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
+        """Every sum by name, without masks; no client is in two of them."""
+
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Every sum, by name; no client is in two of them.
+        """Every sum by name; no client is in two of them.
 
         ``upcoming`` are expected of the next round: a fleet may prepare them, and none is bound by them.
         """
+        if self.secagg.mode == "off":
+            return self.sum_plain(sums)
+        return self._pairwise.sum(self.exchange, sums, upcoming)
 
     def sum_updates(
         self,
@@ -146,7 +125,7 @@ class Fleet(ABC):
             try:
                 parameters = self._parameters(order.round_index, request)
                 encoding = parameters.encoding(parameters.num_clients)
-                own_order = _order_of(request, order)
+                own_order = order_of_sum(request, order)
                 for part in client_parts(request).values():
                     if part.clipping_norm < inf:
                         encoding.clipped_to(part.clipping_norm)
@@ -158,14 +137,7 @@ class Fleet(ABC):
     def _prepared(self, order: TrainingOrder, wave: Sequence[SumRequest]) -> list[PreparedSum]:
         """The requests whose cohorts are large enough."""
         return [
-            PreparedSum(
-                name=request.name,
-                parameters=self._parameters(order.round_index, request),
-                clients=request.clients.tolist(),
-                order=_order_of(request, order),
-                start=request.start,
-                parts=client_parts(request),
-            )
+            PreparedSum.of(request, self._parameters(order.round_index, request), order)
             for request in wave
             if len(request.clients) >= self.secagg.minimum_cohort
         ]
@@ -186,40 +158,6 @@ class Fleet(ABC):
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier,
         )
-
-
-def _order_of(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
-    """The round's order with what the request says of its own."""
-    alike = _are_alike(request)
-    least, largest = (1.0, 1.0) if alike else request.weights_between
-    return replace(
-        order,
-        training=order.training if request.training is None else request.training,
-        noise=request.noise,
-        work=request.work,
-        smallest_norm=inf if alike else request.smallest_norm,
-        smallest_weight=least,
-        largest_weight=largest,
-    )
-
-
-def client_parts(request: SumRequest) -> dict[int, ClientPart]:
-    """The part of every client whose bound, weight or steps are its own; empty where all are alike."""
-    if _are_alike(request) and request.records is None:
-        return {}
-    weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm
-    # What is above the sum's norm by rounding alone is the sum's norm.
-    norms = np.where(norms <= largest * (1 + ROUNDING), np.minimum(norms, largest), norms)
-    if _are_alike(request):
-        norms = np.full(len(norms), inf)
-    records = [None] * len(norms) if request.records is None else request.records
-    parts = zip(request.clients.tolist(), norms.tolist(), weights.tolist(), records, strict=True)
-    return {client_id: ClientPart(norm, weight, own) for client_id, norm, weight, own in parts}
-
-
-def _are_alike(request: SumRequest) -> bool:
-    """Whether all clients have the sum's bound and weight 1."""
-    return request.client_clipping_norms is None and request.client_weights is None
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

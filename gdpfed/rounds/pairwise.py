@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.fleet import PreparedSum
+from gdpfed.rounds.prepared import PreparedSum
 from secagg import (
     ImplausibleSum,
     RemoteProtocolError,
@@ -34,7 +34,7 @@ class StageRequests:
     """
 
     stage: Stage
-    round_index: int
+    prepared: PreparedSum
     requests: Mapping[int, bytes]
 
 
@@ -50,13 +50,13 @@ class RunningSum:
 
     Args:
         prepared: what is summed, and over whom.
-        roster: whose key is whose, in active mode.
+        roster: whose key is whose; empty where nobody signs.
     """
 
-    def __init__(self, prepared: PreparedSum, roster: Roster | None) -> None:
+    def __init__(self, prepared: PreparedSum, roster: Roster) -> None:
+        self.prepared = prepared
         self.parameters = prepared.parameters
         self.clients = frozenset(prepared.clients)
-        self.round_index = prepared.order.round_index
         self.failure: str | None = None
         self._session = ServerSession(prepared.parameters, prepared.clients, roster)
 
@@ -75,14 +75,15 @@ class RunningSum:
         """Whether its keys are still being agreed."""
         return self.running and self._session.stage in AGREEMENT
 
-    def bind(self, context: bytes) -> None:
-        """Name what the clients train, see `TrainingOrder.context`."""
+    def bind(self, prepared: PreparedSum) -> None:
+        """Name what the clients train (`TrainingOrder.context`), as its own round prepared it."""
+        self.prepared = prepared
         if self.running:
-            self._session.bind(context)
+            self._session.bind(prepared.context)
 
     def asks(self) -> StageRequests:
         """What it asks in its present stage."""
-        return StageRequests(self._session.stage, self.round_index, self._session.requests())
+        return StageRequests(self._session.stage, self.prepared, self._session.requests())
 
     def take(self, answers: Mapping[int, bytes]) -> None:
         """Close the stage with these answers; one that cannot be used loses its sender only."""
@@ -96,14 +97,14 @@ class RunningSum:
         except (ThresholdNotMet, RemoteProtocolError) as error:
             self.failure = str(error)
 
-    def outcome(self, prepared: PreparedSum) -> ClientSum:
-        """What came of it, as this sum was prepared in its own round."""
-        name = prepared.name
+    def outcome(self) -> ClientSum:
+        """What came of it."""
+        name = self.prepared.name
         if self.failure is not None:
             return ClientSum(name, None, 0, self.failure)
         result = self._session.result()
         total = self.parameters.encoding(result.num_contributors).decode(result.total)
-        num_survivors, norms = len(result.survivors), prepared.norms_of(result.survivors)
+        num_survivors, norms = len(result.survivors), self.prepared.norms_of(result.survivors)
         # The noise of a member that dealt no shares of its seeds may be in the sum to the highest level.
         level = self.parameters.noise_levels if self.blamed else result.noise_level
         try:
@@ -120,11 +121,11 @@ class PairwiseSums:
     """Sums round after round; what has been agreed ahead for the next is kept here, in memory only.
 
     Args:
-        roster: whose key is whose, in active mode.
+        roster_of: whose key is whose of some clients; empty where nobody signs.
     """
 
-    def __init__(self, roster: Roster | None) -> None:
-        self._roster = roster
+    def __init__(self, roster_of: Callable[[Sequence[int]], Roster]) -> None:
+        self._roster_of = roster_of
         self._ahead: list[RunningSum] = []
         self._strikes: Counter[int] = Counter()
 
@@ -148,17 +149,17 @@ class PairwiseSums:
             upcoming: expected of the next round. Nobody is bound by them: a sum that comes otherwise agrees
                 on keys when it comes.
         """
-        begun = {each.name: self._begun(each) for each in sums}
-        while agreeing := [each for each in begun.values() if each.agreeing]:
+        begun = [self._begun(each) for each in sums]
+        while agreeing := [each for each in begun if each.agreeing]:
             _exchange_stage(exchange, agreeing)
-        for each in sums:
-            begun[each.name].bind(each.context)
-        self._ahead = [RunningSum(each, self._roster) for each in upcoming]
-        while running := [each for each in begun.values() if each.running]:
+        for each, prepared in zip(begun, sums, strict=True):
+            each.bind(prepared)
+        self._ahead = [self._new(each) for each in upcoming]
+        while running := [each for each in begun if each.running]:
             _exchange_stage(exchange, running + [each for each in self._ahead if each.agreeing])
-        for each_sum in begun.values():
-            self._note(each_sum.blamed)
-        return {each.name: begun[each.name].outcome(each) for each in sums}
+        for each in begun:
+            self._note(each.blamed)
+        return {each.prepared.name: each.outcome() for each in begun}
 
     def _note(self, blamed: Set[int]) -> None:
         for client_id in sorted(blamed):
@@ -177,7 +178,10 @@ class PairwiseSums:
         for each in self._ahead:
             if each.running and (each.parameters, each.clients) == wanted:
                 return each
-        return RunningSum(prepared, self._roster)
+        return self._new(prepared)
+
+    def _new(self, prepared: PreparedSum) -> RunningSum:
+        return RunningSum(prepared, self._roster_of(prepared.clients))
 
 
 def _exchange_stage(exchange: Exchange, sums: Sequence[RunningSum]) -> None:

@@ -6,11 +6,13 @@ from typing import Self
 
 from conf.schema import SecAggConfig
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.fleet import Fleet, PreparedSum
-from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.pairwise import StageRequests
 from gdpfed.rounds.plain import plain_sum, sum_noise_steps
+from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Cohort, Engine
-from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, open_sessions, roster_of
+from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, roster_of
+from secagg import Identity, Roster, Stage
 
 
 class InProcessFleet(Fleet):
@@ -25,6 +27,7 @@ class InProcessFleet(Fleet):
         super().__init__(secagg, run_label)
         self.engine = engine
         self._identities = Identities()
+        self._joined: dict[str, JoinedSessions] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -32,19 +35,19 @@ class InProcessFleet(Fleet):
     def __exit__(self, *error: object) -> None:
         self.engine.close()
 
-    def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Train all cohorts, and sum them with masks or without; exchanges in memory cost nothing ahead."""
-        del upcoming
-        if self.secagg.mode == "off":
-            return {each.name: self._plain(each) for each in sums}
-        clients = [client_id for each in sums for client_id in each.clients]
-        identities = self._identities.of(clients) if self.secagg.mode == "active" else {}
-        joined = JoinedSessions(open_sessions(clients, identities), sums, self.engine)
+    def roster_of(self, clients: Sequence[int]) -> Roster:
+        """The public keys of these clients, who sign in active mode only."""
+        return roster_of(self._identities_of(clients))
 
-        def exchange(asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-            return [self._answers(joined, each) for each in asked]
+    def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
+        """The answers of the clients' sessions. Nothing is agreed ahead, so a wave's sums begin together."""
+        if asked[0].stage is Stage.ADVERTISE:
+            self._joined = {each.prepared.name: self._opened(each.prepared) for each in asked}
+        return [self._answers(each) for each in asked]
 
-        return PairwiseSums(roster_of(identities)).sum(exchange, sums, upcoming=[])
+    def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
+        """Train all cohorts, and add up what they would send."""
+        return {each.name: self._plain(each) for each in sums}
 
     def _plain(self, each: PreparedSum) -> ClientSum:
         parameters, order = each.parameters, each.order
@@ -58,9 +61,15 @@ class InProcessFleet(Fleet):
         residues = cohort.encoding.to_residues(steps)
         return plain_sum(each.name, parameters, residues, each.clients)
 
-    def _answers(self, joined: JoinedSessions, asked: StageRequests) -> dict[int, bytes]:
+    def _opened(self, prepared: PreparedSum) -> JoinedSessions:
+        return JoinedSessions(prepared, self._identities_of(prepared.clients), self.engine)
+
+    def _identities_of(self, clients: Sequence[int]) -> dict[int, Identity]:
+        return self._identities.of(clients) if self.secagg.mode == "active" else {}
+
+    def _answers(self, asked: StageRequests) -> dict[int, bytes]:
         started = perf_counter()
-        answers = joined.exchange(asked.stage, asked.requests)
+        answers = self._joined[asked.prepared.name].answers(asked.stage, asked.requests)
         self._spend(str(asked.stage), started)
         return answers
 

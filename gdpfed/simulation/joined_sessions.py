@@ -7,9 +7,9 @@ from functools import partial
 from typing import TypeVar
 
 from gdpfed.clients.update import own_noise
-from gdpfed.rounds.fleet import PreparedSum
+from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Cohort, Engine, Steps
-from secagg import ClientPolicy, ClientSession, Identity, Roster, SecAggError, Stage, SumParameters
+from secagg import ClientPolicy, ClientSession, Identity, Roster, SecAggError, Stage
 
 logger = logging.getLogger(__name__)
 
@@ -40,61 +40,55 @@ class Identities:
         return {client_id: self._identities[client_id] for client_id in clients}
 
 
-def open_sessions(clients: Sequence[int], identities: Mapping[int, Identity]) -> dict[int, ClientSession]:
-    """A session for each client; with identities, each signs and knows the others' public keys."""
-    roster = roster_of(identities)
-    return {
-        client_id: ClientSession(client_id, _POLICY, identity=identities.get(client_id), roster=roster)
-        for client_id in clients
-    }
-
-
 def roster_of(identities: Mapping[int, Identity]) -> Roster:
     """The roster of these identities."""
     return Roster({client_id: identity.public_bytes() for client_id, identity in identities.items()})
 
 
 class JoinedSessions:
-    """The clients of one wave of sums, from their first key to the last share.
+    """The clients of one sum, from their first key to the last share.
 
     Args:
-        sessions: their sessions, by client id.
-        sums: of which they are the clients.
+        prepared: of which they are the clients.
+        identities: what they sign with; empty where nobody signs.
         engine: trains them.
     """
 
-    def __init__(
-        self, sessions: Mapping[int, ClientSession], sums: Sequence[PreparedSum], engine: Engine
-    ) -> None:
-        self._sessions = sessions
-        self._sums = {each.parameters.label: each for each in sums}
+    def __init__(self, prepared: PreparedSum, identities: Mapping[int, Identity], engine: Engine) -> None:
+        self._prepared = prepared
         self._engine = engine
+        roster = roster_of(identities)
+        self._sessions = {
+            client_id: ClientSession(client_id, _POLICY, identity=identities.get(client_id), roster=roster)
+            for client_id in prepared.clients
+        }
 
-    def exchange(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
+    def answers(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
         """The answers to one stage's requests; a session that fails has none."""
         if stage is Stage.MASK:
             return self._masked_updates(requests)
         return self._each(stage, _CALLS[stage], requests)
 
     def _masked_updates(self, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Stage 3: all clients of one sum train together, then each masks its own update."""
+        """Stage 3: all clients train together, then each masks its own update."""
         contributors = self._each(Stage.MASK, ClientSession.accept_shares, requests)
-        groups: dict[tuple[SumParameters, int], list[int]] = {}
+        prepared = self._prepared
+        groups: dict[int, list[int]] = {}
         for client_id, num_contributors in contributors.items():
-            key = self._sessions[client_id].parameters, num_contributors
-            groups.setdefault(key, []).append(client_id)
+            groups.setdefault(num_contributors, []).append(client_id)
         answers: dict[int, bytes] = {}
-        for (parameters, num_contributors), clients in groups.items():
-            own = self._sums[parameters.label]
-            cohort = Cohort(clients, parameters.encoding(num_contributors), own.parts)
-            mask = partial(self._mask, own, num_contributors)
-            for trained, steps in self._engine.updates(own.order, own.start, cohort):
+        for num_contributors, clients in groups.items():
+            encoding = prepared.parameters.encoding(num_contributors)
+            cohort = Cohort(clients, encoding, prepared.parts)
+            mask = partial(self._mask, num_contributors)
+            for trained, steps in self._engine.updates(prepared.order, prepared.start, cohort):
                 answers |= self._each(Stage.MASK, mask, dict(zip(trained, steps, strict=True)))
         return answers
 
-    def _mask(self, own: PreparedSum, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
-        noise = own_noise(own.order, session.parameters, num_contributors)
-        return session.mask(steps, own.context, noise=noise)
+    def _mask(self, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
+        prepared = self._prepared
+        noise = own_noise(prepared.order, prepared.parameters, num_contributors)
+        return session.mask(steps, prepared.context, noise=noise)
 
     def _each(
         self, stage: Stage, act: Callable[[ClientSession, Given], Made], given: Mapping[int, Given]

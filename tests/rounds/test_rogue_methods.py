@@ -17,7 +17,7 @@ from gdpfed.audit.accounting import epsilon_after
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import batch_generator
-from gdpfed.errors import PrivacyError
+from gdpfed.errors import FailedError, PrivacyError
 from gdpfed.methods.dp_fedavg import DPFedAvg
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
@@ -243,13 +243,16 @@ class Sums(Fleet):
         super().__init__(secagg, "test")
         self.summed = []
 
-    def sum_wave(self, sums, upcoming):
+    def sum_plain(self, sums):
         self.summed += [each.name for each in sums]
         return {}
 
+    def exchange(self, asked):
+        raise FailedError(f"{asked} although nothing is masked")
+
 
 def test_a_fleet_sums_what_is_charged_and_once():
-    config = configured()
+    config = configured("secagg=off")
     method = DPFedAvg.from_config(config)
     ledger, fleet = Ledger(method.plan), Sums(config.secagg)
     order, theta = order_of(config, task_of(config)), np.zeros(4, np.float32)

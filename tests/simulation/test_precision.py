@@ -6,8 +6,8 @@ import torch
 
 from conf.schema import SecAggConfig
 from gdpfed.rounds import plain
-from gdpfed.rounds.fleet import PreparedSum
 from gdpfed.rounds.parameters import sum_parameters
+from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation import batched_encoding, fleet
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.examples import Batches

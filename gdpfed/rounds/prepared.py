@@ -1,0 +1,95 @@
+"""A sum as a fleet carries it out: a charged request, its parameters, and what each client does."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import fsum, inf
+from typing import Self
+
+import numpy as np
+
+from gdpfed.clients.order import ClientPart, TrainingOrder
+from gdpfed.methods.base import SumRequest, Theta
+from gdpfed.privacy.ledgers.charged import ROUNDING
+from secagg import SumParameters
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedSum:
+    """One sum as a fleet carries it out.
+
+    Attributes:
+        name: of the request.
+        parameters: what its clients agree to.
+        clients: their ids.
+        order: what they compute; the part of each is in ``parts``.
+        start: the model that they start from.
+        parts: of every client whose part differs from the sum's bound and weight 1.
+    """
+
+    name: str
+    parameters: SumParameters
+    clients: Sequence[int]
+    order: TrainingOrder
+    start: Theta
+    parts: dict[int, ClientPart]
+
+    @classmethod
+    def of(cls, request: SumRequest, parameters: SumParameters, order: TrainingOrder) -> Self:
+        """A request with its parameters and what the round has all clients do."""
+        return cls(
+            name=request.name,
+            parameters=parameters,
+            clients=request.clients.tolist(),
+            order=order_of_sum(request, order),
+            start=request.start,
+            parts=client_parts(request),
+        )
+
+    def part(self, client_id: int) -> ClientPart:
+        """The part of one client."""
+        return self.parts.get(client_id, ClientPart())
+
+    def norms_of(self, clients: Iterable[int]) -> float:
+        """The norms that these clients' contributions are clipped to, added up."""
+        largest = self.parameters.clipping_norm
+        return fsum(min(self.part(client_id).clipping_norm, largest) for client_id in clients)
+
+    @cached_property
+    def context(self) -> bytes:
+        """Names the training, the same for all clients of the sum."""
+        return self.order.context(self.start)
+
+
+def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
+    """Return the round's order with what the request says of its own."""
+    alike = _are_alike(request)
+    least, largest = (1.0, 1.0) if alike else request.weights_between
+    return replace(
+        order,
+        training=order.training if request.training is None else request.training,
+        noise=request.noise,
+        work=request.work,
+        smallest_norm=inf if alike else request.smallest_norm,
+        smallest_weight=least,
+        largest_weight=largest,
+    )
+
+
+def client_parts(request: SumRequest) -> dict[int, ClientPart]:
+    """The part of every client whose bound, weight or steps are its own; empty where all are alike."""
+    if _are_alike(request) and request.records is None:
+        return {}
+    weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm
+    # What is above the sum's norm by rounding alone is the sum's norm.
+    norms = np.where(norms <= largest * (1 + ROUNDING), np.minimum(norms, largest), norms)
+    if _are_alike(request):
+        norms = np.full(len(norms), inf)
+    records = [None] * len(norms) if request.records is None else request.records
+    parts = zip(request.clients.tolist(), norms.tolist(), weights.tolist(), records, strict=True)
+    return {client_id: ClientPart(norm, weight, own) for client_id, norm, weight, own in parts}
+
+
+def _are_alike(request: SumRequest) -> bool:
+    """Whether all clients have the sum's bound and weight 1."""
+    return request.client_clipping_norms is None and request.client_weights is None
