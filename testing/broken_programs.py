@@ -8,6 +8,10 @@ from unittest.mock import patch
 import torch
 
 from gdpfed.canaries.seen import WatchedFleet
+from gdpfed.learning.noise import gaussian_noise
+from gdpfed.learning.record_batches import PoissonBatches
+from gdpfed.learning.record_gradients import RecordGradients
+from gdpfed.learning.record_training import exact_sums
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.plain import sum_noise_steps
@@ -15,6 +19,8 @@ from secagg import Encoding, keystream
 
 _NOISE = "gdpfed.simulation.fleet.sum_noise_steps"
 _sum_wave = WatchedFleet.sum_wave
+_clipped_sums = RecordGradients.clipped_sums
+_draw = PoissonBatches.draw
 
 
 def _rounded_only(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
@@ -40,8 +46,48 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 """What is wrong, and where: of a simulation with ``secagg=off`` and many clients at once."""
 
 
+_STEPS = "gdpfed.learning.record_training."
+_FAR = 1e9
+
+
+def _unclipped_sums(self: Any, thetas: Any, x: Any, y: Any, present: Any, norms: Any) -> torch.Tensor:
+    return _clipped_sums(self, thetas, x, y, present, _FAR * norms)
+
+
+def _unclipped_integers(*asked: Any, bounds: Sequence[float], unit: float) -> Any:
+    return exact_sums(*asked, bounds=[_FAR for _ in bounds], unit=unit)
+
+
+RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "dp_sgd, no noise": (_STEPS + "gaussian_noise", lambda *asked, **how: 0 * gaussian_noise(*asked, **how)),
+    "dp_sgd, half the noise": (
+        _STEPS + "gaussian_noise",
+        lambda *asked, **how: gaussian_noise(*asked, **how) / 2,
+    ),
+    "dp_sgd, no clipping": ("gdpfed.learning.record_gradients.RecordGradients.clipped_sums", _unclipped_sums),
+    "dp_sgd, one batch for all steps": (
+        "gdpfed.learning.record_batches.PoissonBatches.draw",
+        lambda self, bits: _draw(self, keystream(bytes(32))),
+    ),
+    "dp_sgd, noise of one seed": (
+        _STEPS + "gaussian_noise",
+        lambda size, stddev, bits, **how: gaussian_noise(size, stddev, keystream(bytes(32)), **how),
+    ),
+    "dp_sum, no noise": FAULTS["no noise"],
+    "dp_sum, half the noise": FAULTS["half the noise"],
+    "dp_sum, noise of one seed": FAULTS["noise of one seed"],
+    "dp_sum, no clipping": ("gdpfed.clients.record_work.exact_sums", _unclipped_integers),
+    "dp_sum, one batch for all steps": (
+        "gdpfed.learning.record_batches.PoissonBatches.draw",
+        lambda self, bits: _draw(self, keystream(bytes(32))),
+    ),
+    "dp_sum, charged once, summed twice": FAULTS["charged once, summed twice"],
+}
+"""The same of a simulation that protects records; the first word is its method."""
+
+
 @contextmanager
 def broken(fault: str) -> Iterator[None]:
     """A program with one of the faults."""
-    with patch(*FAULTS[fault]):
+    with patch(*(FAULTS | RECORD_FAULTS)[fault]):
         yield

@@ -1,10 +1,10 @@
-"""Canaries: clients of a run that send a known vector or, by a coin of their own, do not."""
+"""Canaries: units of a run that contribute a known vector or, by a coin of their own, do not."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,13 +64,26 @@ class DenseDirections(Directions):
         return np.asarray(self._rows @ total.astype(np.float32), dtype=np.float64)
 
 
+class PlanPart(NamedTuple):
+    """What has one budget: a group of clients or, where records are protected, a group of their records."""
+
+    group: int
+    record_group: int = 0
+
+
+def parts_of(plan: PrivacyPlan) -> list[PlanPart]:
+    """All parts of a plan, group by group."""
+    sizes = [1 if group.records is None else len(group.records.groups) for group in plan.groups]
+    return [PlanPart(group, each) for group, size in enumerate(sizes) for each in range(size)]
+
+
 @dataclass(frozen=True, eq=False)
 class Canaries:
     """The canaries of one run.
 
     Attributes:
         clients: their ids, shape (m,).
-        groups: the group of each, shape (m,).
+        groups: the part of the plan that each belongs to, by its number in `parts_of`, shape (m,).
         present: whose coin says that it sends its vector, shape (m,). The others send zero under zero_out,
             and the opposite vector under replace_one.
         directions: of each.

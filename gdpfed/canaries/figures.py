@@ -19,7 +19,9 @@ from gdpfed.canaries.bounds import (
     refuted_scale,
     two_gaussians_epsilon,
 )
+from gdpfed.canaries.canary import parts_of
 from gdpfed.canaries.scores import (
+    batch_ratio,
     known_cohorts,
     likelihood_ratio,
     most_alike,
@@ -29,8 +31,9 @@ from gdpfed.canaries.scores import (
 from gdpfed.canaries.seen import Seen
 from gdpfed.privacy.plan import PrivacyPlan
 
-VIEWS = ("sums", "server", "model")
-"""What is seen: all sums by who does not know the cohorts; all sums and cohorts; the released model alone."""
+VIEWS = ("sums", "server", "updates", "model")
+"""What is seen: all sums by who does not know the cohorts; all sums and cohorts; every client's own update,
+where it is private by itself; the released model alone."""
 # At these deltas a plan's curve is computed.
 CURVE_DELTAS = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
 # Of a group's canaries so many were asked at least as often as the server's figure is measured for.
@@ -42,7 +45,7 @@ class Measured:
     """One figure: what a group is promised against one view, and what was measured.
 
     Attributes:
-        group, rounds: whose, and after how many rounds.
+        group, rounds: whose, by the number of the part of the plan, and after how many rounds.
         view: one of `VIEWS`.
         participations: in how many rounds the canaries took part that are counted; None where nobody knows.
         stated: epsilon at the plan's delta, as the audit computes it of the plan's charges.
@@ -96,7 +99,7 @@ def measured(
     ``independent`` says that canaries do not influence each other: then alarms are counted, and otherwise
     guesses, whose bounds hold however canaries depend on each other.
     """
-    jobs = [(rounds, group) for rounds in marks for group in range(len(plan.groups))]
+    jobs = [(rounds, group) for rounds in marks for group in range(len(parts_of(plan)))]
     claims = [(*job, claim) for job in jobs for claim in _claims(runs, plan, *job)]
     tests = sum(len(claim.attacks) for _, _, claim in claims) * (
         NUM_SHARES + (NUM_ALARMS if independent else NUM_SHARES)
@@ -109,14 +112,20 @@ def measured(
 
 
 def _claims(runs: Sequence[Seen], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    charges = first_rounds([charge.to_dict() for charge in plan.charges(group)], rounds)
+    part, records = parts_of(plan)[group], plan.unit == "record"
+    saved = [charge.to_dict() for charge in plan.charges(part.group, record_group=part.record_group)]
+    charges = first_rounds(saved, rounds)
     curve = _curve(plan.delta, lambda delta: epsilon_after(charges, delta))
     stated = epsilon_after(charges, plan.delta)
-    sums = [[attack(seen, rounds) for seen in runs] for attack in (likelihood_ratio, most_alike)]
+    ratio = batch_ratio if records else likelihood_ratio
+    sums = [[attack(seen, rounds) for seen in runs] for attack in (ratio, most_alike)]
     claims = [
-        _Claim("sums", curve, stated, sums),
+        _Claim("updates" if plan.works == ("dp_sgd",) else "sums", curve, stated, sums),
         _Claim("model", curve, stated, [[released_model(seen, rounds) for seen in runs]]),
     ]
+    if records:
+        # Batches are drawn in secret on the client, so knowing who was asked tells nothing more.
+        return claims
     often = _often(runs, rounds, group)
     if often:
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
@@ -176,7 +185,7 @@ def _figure(
         any_law=any_law,
         estimate=(
             None
-            if claim.view == "sums"
+            if claim.view in ("sums", "updates")
             else two_gaussians_epsilon(scores[present], scores[~present], plan.delta)
         ),
         num_canaries=max(len(scores) for scores, _ in counted),

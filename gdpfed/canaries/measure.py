@@ -12,14 +12,23 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, SecAggConfig
-from gdpfed.canaries.canary import Canaries, Kind, choose_clients, dirac_directions, random_directions
+from gdpfed.canaries.canary import (
+    Canaries,
+    Kind,
+    choose_clients,
+    dirac_directions,
+    parts_of,
+    random_directions,
+)
 from gdpfed.canaries.engine import CanaryEngine
 from gdpfed.canaries.figures import Measured, measured
+from gdpfed.canaries.records import RecordCanaries, RecordCanaryEngine, choose_records
 from gdpfed.canaries.seen import ResultSeen, Seen, SeenModels, WatchedFleet
 from gdpfed.errors import ConfigError
 from gdpfed.learning.evaluate import Evaluation
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import Theta
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.choice import choose_engine
 from gdpfed.simulation.engine import Cohort, Engine
@@ -65,7 +74,7 @@ class Measurement:
     """All figures, and how they were made.
 
     Attributes:
-        budgets: of the groups.
+        budgets: of the groups of clients or, where records are protected, of records.
         delta: of every figure.
         unit: whose presence the figures are about.
         sums_revealed: in all runs.
@@ -118,10 +127,10 @@ def measure(
             f"method={prepared.method.name} promises no privacy, so there is no epsilon to measure: choose a "
             "private method"
         )
-    if plan.unit != "client":
+    if plan.unit == "record" and settings.kind != "dirac":
         raise ConfigError(
-            f"privacy.unit={plan.unit} cannot be measured: canaries are clients, and tell nothing of the "
-            "records that this plan protects"
+            f"canaries of kind {settings.kind} are clients among others that train, and tell nothing of the "
+            "records that this plan protects: use dirac"
         )
     runs, start = [], flatten(prepared.task.build_model())
     with tempfile.TemporaryDirectory(prefix="gdpfed-canaries-") as folder:
@@ -134,13 +143,18 @@ def measure(
     return Measurement(
         method=prepared.method.name,
         settings=settings,
-        budgets=tuple(group.epsilon for group in plan.groups),
+        budgets=tuple(_budget(plan, *part) for part in parts_of(plan)),
         delta=plan.delta,
         unit=plan.unit,
         num_rounds=num_rounds,
         sums_revealed=sum(len(seen.sums) for seen in runs),
         figures=tuple(figures),
     )
+
+
+def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
+    planned = plan.groups[group]
+    return planned.epsilon if planned.records is None else planned.records.groups[record_group].epsilon
 
 
 def _one_run(
@@ -159,8 +173,13 @@ def _one_run(
     if settings.kind != "dirac":
         others, _ = choose_engine(config.simulation, prepared.task, config.run.device)
     canaries = _canaries(prepared, settings, start, others)
-    engine = CanaryEngine(canaries, others, many_at_once=config.simulation.engine != "sequential")
     seen = Seen(prepared.method.plan, canaries, start)
+    many_at_once = config.simulation.engine != "sequential"
+    engine: Engine
+    if isinstance(canaries, RecordCanaries):
+        engine = RecordCanaryEngine(canaries, prepared.task, many_at_once=many_at_once, seen=seen.add_updates)
+    else:
+        engine = CanaryEngine(canaries, others, many_at_once=many_at_once)
     with (
         make_fleet(config.secagg, f"canaries {ours.name}", engine, seen.add_sum) as fleet,
         ours.open(fleet, lambda run, announce: [SeenModels(seen)], lambda line: None) as run,
@@ -173,6 +192,8 @@ def _one_run(
 def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: Engine | None) -> Canaries:
     generator = np.random.default_rng(secrets.randbits(128))
     plan, dimension = prepared.method.plan, len(start)
+    if plan.unit == "record":
+        return choose_records(plan, prepared.task, dimension, generator)
     if settings.kind == "dirac":
         clients, groups = choose_clients(plan, dimension, generator)
         directions = dirac_directions(len(clients), dimension, generator)

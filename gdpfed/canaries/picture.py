@@ -14,6 +14,7 @@ MOST_COLUMNS = 3
 LINES = {
     "sums": ("stated: cohorts unknown", "measured: cohorts unknown"),
     "server": ("stated: against the server", "measured: against the server"),
+    "updates": ("stated: every update", "measured: every update"),
 }
 
 
@@ -28,6 +29,8 @@ def epsilon_over_rounds(measurement: Measurement, path: Path) -> None:
     for group, axes in zip(groups, panels, strict=True):
         for number, (view, (stated, measured)) in enumerate(LINES.items()):
             ours = _of(measurement.figures, group, view)
+            if not ours:
+                continue
             rounds = [each.rounds for each in ours]
             colour = line_style(number)["color"]
             axes.plot(rounds, [each.stated for each in ours], color=colour, label=stated)

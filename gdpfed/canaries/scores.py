@@ -7,13 +7,17 @@ tight ones.
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp
+from scipy.stats import binom
 
 from gdpfed.canaries.bounds import Scores
+from gdpfed.canaries.canary import parts_of
 from gdpfed.canaries.seen import RevealedSum, Seen
 from gdpfed.privacy.plan import Stretch
 
 # Differences of sums are compared on so many canaries, to find the two that are most alike.
 MOST_COMPARED = 64
+LEAST_NOISE = 1e-9
 
 
 def likelihood_ratio(seen: Seen, rounds: int) -> Scores:
@@ -35,7 +39,7 @@ def likelihood_ratio(seen: Seen, rounds: int) -> Scores:
 
 def _log_ratio(revealed: RevealedSum, stretch: Stretch, ours: npt.NDArray[np.bool_], opposed: bool) -> Scores:
     x = revealed.projections[ours] / stretch.clipping_norm
-    variance = (max(revealed.noise_stddev, 1e-9) / stretch.clipping_norm) ** 2
+    variance = (np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / stretch.clipping_norm) ** 2
     rate = np.float64(stretch.sampling_rate)
     with np.errstate(divide="ignore"):
         drawn, missed = np.log(rate), np.log1p(-rate)
@@ -44,13 +48,37 @@ def _log_ratio(revealed: RevealedSum, stretch: Stretch, ours: npt.NDArray[np.boo
     return np.asarray(present - opposite)
 
 
+def batch_ratio(seen: Seen, rounds: int) -> Scores:
+    """Of sums of steps on records, or of every update of some: the same, for who knows no batch.
+
+    k of tau steps have drawn a record with probability Bin(k; tau, q). With x the projection over C and v the
+    variance of its noise over C^2, that tells log sum_k Bin(k; tau, q) exp((2 k x - k^2) / (2 v)).
+    """
+    canaries = seen.canaries
+    total = np.zeros(len(canaries.clients))
+    for revealed in _up_to(seen, rounds):
+        for number, part in enumerate(parts_of(seen.plan)):
+            group = seen.plan.groups[part.group]
+            tau = group.stretch(revealed.round_index).record_steps
+            ours = revealed.asked & (canaries.groups == number)
+            if group.records is None or not tau or not ours.any():
+                continue
+            x = (revealed.projections[ours] / group.records.clipping_norm)[:, None]
+            noise = np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / group.records.clipping_norm
+            times = np.arange(tau + 1)
+            drawn = binom.logpmf(times, tau, group.records.batch_rates[part.record_group])
+            ratios = (2 * times * x - times**2) / (2 * noise[:, None] ** 2)
+            total[ours] += logsumexp(drawn + ratios, axis=1)
+    return total
+
+
 def most_alike(seen: Seen, rounds: int) -> Scores:
     """Of two sums, in units of their noise: how far apart they are in a canary's direction.
 
     The two are those that lie closest together over all canaries. Noise that was drawn twice from one seed
     cancels there, and leaves the canaries that are in one of the two.
     """
-    sums = [each for each in _up_to(seen, rounds) if each.noise_stddev > 0]
+    sums = [each for each in _up_to(seen, rounds) if (each.noise_stddev > 0).all()]
     if len(sums) < 2:
         return np.full(len(seen.canaries.clients), np.nan)
     scaled = np.stack([each.projections / each.noise_stddev for each in sums])
@@ -77,7 +105,7 @@ def known_cohorts(seen: Seen, rounds: int, participations: int) -> Scores:
             for group in np.unique(canaries.groups[counted]).tolist():
                 stretch = seen.plan.groups[group].stretch(index)
                 ours = counted & (canaries.groups == group)
-                weight = stretch.clipping_norm / max(revealed.noise_stddev, 1e-9) ** 2
+                weight = stretch.clipping_norm / np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) ** 2
                 total[ours] += weight * revealed.projections[ours]
             asked |= revealed.asked
         taken += asked

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import SecAggConfig
-from gdpfed.canaries.canary import Canaries, Vectors
+from gdpfed.canaries.canary import Canaries, Vectors, parts_of
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.observers import Observer, RoundEnded
@@ -22,19 +22,22 @@ ResultSeen = Callable[[PreparedSum, ClientSum], None]
 class RevealedSum:
     """One sum that came out of secure aggregation, or that the server added up in clear.
 
+    Of updates that are private by themselves, it is all those of one sum: then a canary's projection is that
+    of its client's update.
+
     Attributes:
         round_index: of its round, from 0.
-        groups: whose cohorts it is of, which is public.
+        groups: of which parts of the plan it is, which is public.
         asked: which canaries were asked in it, shape (m,); the server knows.
         projections: of the sum on every canary's direction, shape (m,).
-        noise_stddev: C sigma that the sum's parameters name.
+        noise_stddev: of the noise in each projection, C sigma that the sum's parameters name, shape (m,).
     """
 
     round_index: int
     groups: tuple[int, ...]
     asked: npt.NDArray[np.bool_]
     projections: Vectors
-    noise_stddev: float
+    noise_stddev: npt.NDArray[np.float64]
 
 
 @dataclass(eq=False)
@@ -56,18 +59,31 @@ class Seen:
     models: list[Vectors] = field(default_factory=list)
 
     def add_sum(self, prepared: PreparedSum, result: ClientSum) -> None:
-        """Note one result; a sum that was refused reveals nothing."""
-        if result.total is None:
+        """Note one result; a sum that was refused reveals nothing, nor does one of updates that were seen."""
+        if result.total is None or prepared.order.work == "dp_sgd":
             return
+        parameters = prepared.parameters
+        stddev = parameters.noise_multiplier * parameters.clipping_norm
         self.sums.append(
             RevealedSum(
                 round_index=prepared.order.round_index,
                 groups=self._groups_of(prepared.clients),
                 asked=np.isin(self.canaries.clients, list(prepared.clients)),
                 projections=self.canaries.directions.project(result.total),
-                noise_stddev=prepared.parameters.noise_multiplier * prepared.parameters.clipping_norm,
+                noise_stddev=np.full(len(self.canaries.clients), stddev),
             )
         )
+
+    def add_updates(
+        self,
+        round_index: int,
+        asked: npt.NDArray[np.bool_],
+        projections: Vectors,
+        noise_stddev: npt.NDArray[np.float64],
+    ) -> None:
+        """Note the updates of one sum, each of which anybody may see."""
+        parts = tuple(range(len(parts_of(self.plan))))
+        self.sums.append(RevealedSum(round_index, parts, asked, projections, noise_stddev))
 
     def _groups_of(self, clients: Sequence[int]) -> tuple[int, ...]:
         groups = self.plan.groups

@@ -24,7 +24,7 @@ from gdpfed.runs.paths import with_saved_delta
 from gdpfed.runs.resume import load_run
 
 MARKS_IN_PICTURE = 8
-SEEN_BY = {"sums": "all sums", "server": "server", "model": "last model"}
+SEEN_BY = {"sums": "all sums", "server": "server", "updates": "every update", "model": "last model"}
 JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
 
 

@@ -1,12 +1,12 @@
 """Many clients at once on one device: trained, clipped, rounded and summed in chunks."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import BitsOf, secret_bits
+from gdpfed.clients.record_work import BitsOf, gradients_of, secret_bits
 from gdpfed.clients.update import WORKS
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
@@ -47,7 +47,7 @@ class BatchedEngine(Engine):
         self._examples = DeviceExamples(task, device)
         self._chunk_clients = chunk_clients
         self._at_once: dict[str, int] = {}
-        self._make_records = partial(BatchedRecords, task, device, bits)
+        self._task, self._bits = task, bits
 
     @cached_property
     def _records(self) -> BatchedRecords:
@@ -56,7 +56,7 @@ class BatchedEngine(Engine):
                 f"simulation.precision={self._training.precision} is for runs that protect clients: leave "
                 "it out, since gradients of records are computed in float32"
             )
-        return self._make_records()
+        return BatchedRecords(gradients_of(self._task, self.device), self._bits)
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
@@ -95,7 +95,7 @@ class BatchedEngine(Engine):
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> tuple[Sequence[int], torch.Tensor]:
         if order.work in RECORD_WORKS:
-            updates = self._records.updates(order, theta, clients, cohort, self._examples)
+            updates = self._records.updates(order, theta, clients, cohort, self._examples.take)
         elif order.work == "update":
             batches = Batches.draw(order, clients)
             updates = self._training.updates(theta, order.training, self._examples, batches)

@@ -6,11 +6,11 @@ from functools import partial
 import torch
 
 from gdpfed.clients.order import ClientPart, TrainingOrder
-from gdpfed.clients.record_work import BitsOf, gradients_of, holder_of, record_updates, secret_bits
-from gdpfed.learning.task import Task
+from gdpfed.clients.record_work import BitsOf, holder_of, record_updates, secret_bits
+from gdpfed.learning.record_gradients import RecordGradients
+from gdpfed.learning.record_training import Take
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.engine import Cohort
-from gdpfed.simulation.examples import DeviceExamples
 
 MOST_CLIENTS = 1024
 # Model, update, velocity, noise and their copies, in 32 and in 64 bits.
@@ -24,13 +24,12 @@ class BatchedRecords:
     Else one client comes after the other, and its records go together.
 
     Args:
-        task: model and data.
-        device: where to compute.
+        gradients: of the model.
         bits: the source of every client's secret bits.
     """
 
-    def __init__(self, task: Task, device: torch.device, bits: BitsOf = secret_bits) -> None:
-        self._gradients = gradients_of(task, device)
+    def __init__(self, gradients: RecordGradients, bits: BitsOf = secret_bits) -> None:
+        self._gradients = gradients
         self._bits = bits
 
     @property
@@ -51,9 +50,12 @@ class BatchedRecords:
         theta: Theta,
         clients: Sequence[int],
         cohort: Cohort,
-        examples: DeviceExamples,
+        take: Take,
     ) -> torch.Tensor:
-        """What these clients compute, before it is weighed: shape (clients, d), float64, on the device."""
+        """What these clients compute, before it is weighed: shape (clients, d), float64, on the device.
+
+        ``take`` gives the records at some places among the examples.
+        """
         orders = [order.for_part(cohort.parts.get(client_id, ClientPart())) for client_id in clients]
         holders = [
             holder_of(
@@ -65,4 +67,4 @@ class BatchedRecords:
             )
             for own, client_id in zip(orders, clients, strict=True)
         ]
-        return record_updates(orders, theta, self._gradients, holders, examples.take, cohort.encoding.grid)
+        return record_updates(orders, theta, self._gradients, holders, take, cohort.encoding.grid)

@@ -27,6 +27,19 @@ FEW = (
     "privacy.delta=1e-3",
     "privacy.accountant=rdp",
 )
+# 1,437 records of six parties, each with a coordinate of its own among 4,810.
+RECORDS = (
+    "dataset=digits",
+    "dataset.model=mlp",
+    "dataset.num_clients=6",
+    "privacy=record_level",
+    "privacy.batch_rate=0.3",
+    "run.num_rounds=4",
+    "privacy.delta=1e-3",
+    "privacy.budgets=[3]",
+    "training.local_steps=2",
+    "secagg=off",
+)
 # No test fails by chance more often than once in a million times.
 SURELY = 1 - 1e-6
 

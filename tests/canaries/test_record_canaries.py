@@ -1,0 +1,100 @@
+"""Canaries among records: near what is stated of an honest program, and above it of a broken one."""
+
+import numpy as np
+import pytest
+
+import gdpfed.simulation.joined_sessions as sessions
+from conf.load import load
+from gdpfed.canaries.canary import parts_of
+from gdpfed.canaries.measure import Settings, measure
+from gdpfed.canaries.records import CanaryGradients, choose_records
+from gdpfed.clients.configured import task_of
+from gdpfed.errors import ConfigError
+from gdpfed.methods import make_method
+from secagg import ClientSession
+from testing.broken_programs import RECORD_FAULTS, broken
+from tests.canaries.small_measurements import RECORDS, by_view, loaded, measured
+
+USUALLY = 0.95
+VIEW = {"dp_sum": "sums", "dp_sgd": "updates"}
+OWN_BUDGETS = (
+    "privacy.budgets_of=records",
+    "privacy.budgets=[1,4]",
+    "privacy.group_shares=[0.5,0.5]",
+    "privacy.accountant=rdp",
+)
+
+
+@pytest.mark.parametrize("method", VIEW)
+def test_what_is_measured_is_near_what_is_stated_and_not_above(method):
+    measurement = measured([*RECORDS, f"method={method}"], runs=5, confidence=USUALLY)
+    views = by_view(measurement)
+    assert set(views) == {VIEW[method], "model"}
+    assert 0.5 * views[VIEW[method]].stated < views[VIEW[method]].measured
+    assert all(figure.measured < 1.1 * figure.stated for figure in measurement.final)
+    assert views[VIEW[method]].num_canaries == 5 * 1437
+
+
+def test_momentum_is_post_processing():
+    measurement = measured([*RECORDS, "method=dp_sgd", "training.momentum=0.9"], runs=5, confidence=USUALLY)
+    assert 0.5 < by_view(measurement)["updates"].scale < 1.1
+
+
+@pytest.mark.parametrize("method", VIEW)
+@pytest.mark.parametrize("how", [("secagg=pairwise",), ("simulation.engine=sequential",), OWN_BUDGETS])
+def test_no_more_is_measured_than_is_stated(method, how):
+    measurement = measured([*RECORDS, f"method={method}", *how], runs=1)
+    assert measurement.passed
+    assert measurement.sums_revealed == 4
+    for group, budget in enumerate(measurement.budgets):
+        stated = by_view(measurement, group)[VIEW[method]].stated
+        assert 0.5 * budget < stated <= budget
+    assert measurement.budgets == ((1.0, 4.0) if how is OWN_BUDGETS else (3.0,))
+
+
+@pytest.mark.parametrize("fault", RECORD_FAULTS)
+def test_a_fault_is_found(fault):
+    method = fault.partition(",")[0]
+    # Twice the same sum is half the noise's variance, and no more.
+    runs = 6 if "twice" in fault else 2
+    with broken(fault):
+        measurement = measured([*RECORDS, f"method={method}"], runs=runs, confidence=USUALLY)
+    assert not measurement.passed
+    assert max(figure.scale for figure in measurement.final) > 1
+
+
+def test_clients_that_add_no_noise_under_masks_are_found(monkeypatch):
+    """A session refuses noise that is none, so both are taken away."""
+
+    def silent(order, parameters, num_contributors):
+        return np.zeros(parameters.dimension, dtype=np.int64)
+
+    monkeypatch.setattr(sessions, "own_noise", silent)
+    monkeypatch.setattr(ClientSession, "_check_noise", lambda self, noise: None)
+    measurement = measured([*RECORDS, "method=dp_sum", "secagg=pairwise"], runs=1, confidence=USUALLY)
+    assert measurement.sums_revealed == 4
+    assert not measurement.passed
+
+
+def test_a_canary_is_one_record_of_one_group_and_its_gradient_is_three_times_the_bound():
+    config = load([*RECORDS, "method=dp_sgd", *OWN_BUDGETS, "dataset.model=linear"])
+    task, plan = task_of(config), make_method(config).plan
+    canaries = choose_records(plan, task, 650, np.random.default_rng(1))
+    assert parts_of(plan) == [(0, 0), (0, 1)]
+    assert len(set(canaries.places.tolist())) == len(canaries.places) == 650
+    for client_id in range(6):
+        own = canaries.places[canaries.clients == client_id]
+        assert np.isin(own, task.client_indices(client_id)).all()
+    assert canaries.group_sizes.sum() == 1437
+    assert np.abs(np.diff(canaries.group_sizes, axis=1)).max() <= 1
+    sizes = np.linalg.norm(canaries.gradients(canaries.places, 650), axis=1)
+    assert sizes == pytest.approx(3 * config.privacy.clipping_norm * canaries.present)
+    others = np.setdiff1d(np.arange(1500), canaries.places)
+    assert not canaries.gradients(others, 650).any()
+    assert CanaryGradients(task, canaries).stacks
+
+
+@pytest.mark.parametrize("kind", ["random", "crafted"])
+def test_canaries_among_records_that_train_are_refused(kind):
+    with pytest.raises(ConfigError, match="use dirac"):
+        measure(loaded((*RECORDS, "method=dp_sgd")), Settings(kind=kind))
