@@ -4,7 +4,8 @@ A module of a command imports what carries it out inside its functions, so that 
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -84,6 +85,18 @@ def epilog_of(examples: str) -> str:
     """Examples as the end of a help page."""
     lines = "\n".join(f"  {line}" for line in examples.splitlines())
     return f"examples:\n{lines}"
+
+
+@contextmanager
+def planning() -> Iterator[None]:
+    """Say on a terminal that a plan is being made: rates of one's own for several budgets take a minute.
+
+    It goes to standard error, so a plan as JSON can go through a pipe.
+    """
+    from rich.console import Console
+
+    with Console(stderr=True).status("planning ..."):
+        yield
 
 
 def make_console() -> "Console":

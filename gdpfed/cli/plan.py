@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.cli.command import Command, add_overrides, make_console, planning
 
 EXAMPLES = """\
 gdpfed plan                             the bundled digits, GDPFed+
@@ -39,7 +39,8 @@ def _execute(options: argparse.Namespace) -> int:
 
     if options.compare:
         of_records = load_unit(options.overrides) == "record"
-        rows = record_comparison(options.overrides) if of_records else comparison(options.overrides)
+        with planning():
+            rows = record_comparison(options.overrides) if of_records else comparison(options.overrides)
         if options.json:
             _print_json([comparison_dict(*row) for row in rows])
         else:
@@ -47,7 +48,8 @@ def _execute(options: argparse.Namespace) -> int:
         return 0
     config = load_run(options.overrides)
     check_model(config, options.overrides)
-    method = make_method(with_saved_delta(config))
+    with planning():
+        method = make_method(with_saved_delta(config))
     if options.json:
         _print_json(method.describe())
     else:

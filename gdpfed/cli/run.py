@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.cli.command import Command, add_overrides, make_console, planning
 
 EXAMPLES = """\
 gdpfed run method=dp_fedavg run.seed=1      train and follow the rounds
@@ -32,7 +32,8 @@ def _execute(options: argparse.Namespace) -> int:
     directory = run_path(chosen, config.dataset.name, config.method.name)
     if not resuming:
         require_unused(directory)
-    method = make_method(with_saved_delta(config))
+    with planning():
+        method = make_method(with_saved_delta(config))
     console = make_console()
     show_plan(console, config, method)
     refuse_skipped(method.plan, config.secagg.minimum_cohort)

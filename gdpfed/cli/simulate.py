@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from gdpfed.cli.command import Command, add_overrides, make_console
+from gdpfed.cli.command import Command, add_overrides, make_console, planning
 
 EXAMPLES = """\
 gdpfed simulate method=dp_fedavg secagg=off   the fastest way to train
@@ -24,7 +24,9 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.runs.resume import load_run
     from gdpfed.simulation.simulate import simulate_prepared
 
-    prepared = PreparedRun.of(load_run(options.overrides))
+    config = load_run(options.overrides)
+    with planning():
+        prepared = PreparedRun.of(config)
     console, method = make_console(), prepared.method
     show_plan(console, prepared.config, method)
     for line in data_warnings(prepared.task):

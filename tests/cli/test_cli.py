@@ -228,3 +228,15 @@ def test_a_picture_that_cannot_be_written_is_one_line(capsys):
 def test_a_plan_for_groups_of_another_number_needs_no_further_setting(capsys):
     assert main(["plan", "privacy.budgets=[1,4]", "privacy.accountant=rdp", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["weighting"]["keep_fractions"] == [0.7, 0.9]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_says_that_a_plan_is_being_made_and_a_pipe_gets_the_plan_alone(
+    capsys, monkeypatch, terminal
+):
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["plan", "dataset=fmnist", "method=gdpfed", "privacy.accountant=rdp", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["accountant"] == "rdp"
+    assert ("planning ..." in err) == terminal
