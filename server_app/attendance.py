@@ -23,6 +23,7 @@ class Attendance:
     Args:
         joined: the nodes so far; kept up to date.
         terms_of: the terms, from a round on, of those clients that have a budget of their own.
+        refusals_of: why clients cannot take part with the records that they bring.
         questions: which a node answers before it takes part.
         timeout_seconds: how long new nodes have to answer.
     """
@@ -32,6 +33,7 @@ class Attendance:
         grid: Grid,
         joined: Joined,
         terms_of: Callable[[Joined, int], Mapping[int, Terms]],
+        refusals_of: Callable[[Joined], Mapping[int, str]],
         num_clients: int,
         questions: Questions,
         timeout_seconds: float,
@@ -39,6 +41,7 @@ class Attendance:
         self._grid = grid
         self._joined = joined
         self._terms_of = terms_of
+        self._refusals_of = refusals_of
         self._num_clients = num_clients
         self._questions = questions
         self._timeout_seconds = timeout_seconds
@@ -74,12 +77,12 @@ class Attendance:
         """Have a node that comes late agree to the rounds that are left, and charge them.
 
         Raises:
-            NodeRefusedError: it does not.
+            NodeRefusedError: it does not, or may not.
         """
+        _refuse(self._refusals_of(late))
         terms = self._terms_of(late, round_index)
         for ask in (offer_terms, begin_terms):
-            for client, refusal in ask(self._grid, late, terms, self._timeout_seconds).items():
-                raise NodeRefusedError(f"client {client} does not take part in this run: {refusal}")
+            _refuse(ask(self._grid, late, terms, self._timeout_seconds))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
         """Return one node's answer if the node may take part as that client.
@@ -99,3 +102,8 @@ class Attendance:
                 f"client {answer.client_id} signs with another key than the others know it by"
             )
         return late
+
+
+def _refuse(refusals: Mapping[int, str]) -> None:
+    for client, refusal in refusals.items():
+        raise NodeRefusedError(f"client {client} does not take part in this run: {refusal}")

@@ -9,7 +9,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
-from gdpfed.clients.configured import task_of
+from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.messages import BEGIN, OFFER, TERMS_RECORD
 from gdpfed.errors import RunError
 from gdpfed.methods.rates import configured_delta
@@ -113,7 +113,39 @@ def agree_to_terms(
     Raises:
         RunError: too few stay; it says why the last one does not.
     """
-    for client, refusal in offer_terms(grid, joined, terms, timeout_seconds).items():
+    _leave_out(joined, offer_terms(grid, joined, terms, timeout_seconds), enough)
+
+
+def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
+    """Leave out the clients of `dealt_otherwise`, as long as ``enough`` nodes stay.
+
+    Raises:
+        RunError: too few stay; it says why.
+    """
+    _leave_out(joined, dealt_otherwise(run, joined), enough)
+
+
+def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
+    """Why clients cannot go on whose records would be in other groups than the plan has them in.
+
+    Shares deal records out by how many there are. With another number a record can pass from a strict group
+    to a loose one while the run goes on, and cost more than its own budget. Where data says the group of
+    every record, and where all records have one budget, a new number changes weights and no epsilon.
+    """
+    records = run.method.plan.groups[0].records
+    if not joined.records or records is None or len(records.groups) == 1 or run.task.load().record_groups:
+        return {}
+    counts = record_counts(run.config)
+    return {
+        client: f"it brings {count} records, and the plan dealt {counts[client]} out to groups with budgets "
+        "of their own: bring the same records as before, or begin a new run"
+        for client, count in joined.records.items()
+        if count != counts[client]
+    }
+
+
+def _leave_out(joined: Joined, refusals: Mapping[int, str], enough: int) -> None:
+    for client, refusal in refusals.items():
         reason = f"client {client} does not take part in this run: {refusal}"
         joined.remove(client, reason)
         if len(joined.nodes) < enough:

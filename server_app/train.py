@@ -18,6 +18,8 @@ from server_app.attendance import Attendance
 from server_app.budgets import (
     agree_to_terms,
     begin_with_terms,
+    dealt_otherwise,
+    keep_groups,
     plan_waits_for_clients,
     terms_of_clients,
     with_said_budgets,
@@ -54,8 +56,10 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     else:
         prepared = PreparedRun.of(config, identities)
         joined = join()
+    enough = min(num_clients, config.run.minimum_nodes or num_clients)
+    keep_groups(prepared, joined, enough)
     terms = terms_of_clients(prepared, joined, prepared.next_round)
-    agree_to_terms(grid, joined, terms, waits, min(num_clients, config.run.minimum_nodes or num_clients))
+    agree_to_terms(grid, joined, terms, waits, enough)
     fleet = GridFleet(
         Exchanger(grid, joined.nodes, waits),
         config.secagg,
@@ -64,7 +68,13 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         roster_is_sent=roster is None,
         run_name=prepared.name,
         attendance=Attendance(
-            grid, joined, partial(terms_of_clients, prepared), num_clients, questions, waits
+            grid,
+            joined,
+            partial(terms_of_clients, prepared),
+            partial(dealt_otherwise, prepared),
+            num_clients,
+            questions,
+            waits,
         ),
     )
     with prepared.open(fleet, default_observers, partial(log, INFO, "%s")) as run:

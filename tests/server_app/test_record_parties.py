@@ -189,3 +189,56 @@ def test_a_rate_above_one_is_one_line_before_anybody_is_asked(tmp_path):
     with pytest.raises(ConfigError, match=r"privacy.batch_rate=1.5 must be in \(0, 1\]"):
         run(tmp_path / "run", [*DP_SUM, "privacy.batch_rate=1.5"], grid=grid)
     assert grid.sent == []
+
+
+DEALT = ("privacy.budgets_of=records", "privacy.budgets=[1,2,4]", "privacy.group_shares=[0.7,0.2,0.1]")
+# Whose groups have one budget, or are none: a new number of records changes no epsilon.
+ALIKE = ("privacy.budgets=[1]",)
+
+
+def fewer(folder, client, count):
+    """The same party comes with the first of its records alone."""
+    path = folder / f"{client}.npz"
+    with np.load(path) as saved:
+        own = dict(saved)
+    np.savez(path, **{name: values[:count] for name, values in own.items()})
+
+
+@pytest.mark.parametrize("budgets", [DEALT, ALIKE])
+def test_records_are_not_dealt_out_anew_in_the_middle_of_a_run(tmp_path, budgets):
+    """With another number they would pass from strict groups to loose ones."""
+    overrides = [*RECORDS, "method=dp_sum", *budgets, "method.noise_multiplier=1.0", "run.num_rounds=2"]
+    overrides += ["privacy.delta=null", "secagg.dropout_tolerance=0.2"]
+    said = ["1,2,4"] * PARTIES if budgets is DEALT else [1.0] * PARTIES
+    run(
+        tmp_path / "run",
+        [*overrides, "run.stop_after_round=1"],
+        grid=parties(tmp_path / "nodes", epsilons=said),
+    )
+    before = (tmp_path / "nodes" / "5.json").read_bytes()
+    fewer(tmp_path / "nodes", 5, 30)
+    grid = parties(tmp_path / "nodes", epsilons=said)
+    if budgets is ALIKE:
+        records = run(tmp_path / "run", grid=grid, resume=True)
+        assert [record.survivors for record in records] == [[6], [6]]
+        return
+    with pytest.raises(RunError, match="client 5 .* brings 30 records, and the plan dealt 40 out"):
+        run(tmp_path / "run", grid=grid, resume=True)
+    assert (tmp_path / "nodes" / "5.json").read_bytes() == before
+
+
+def test_a_party_that_comes_late_with_other_records_stays_away(tmp_path, caplog):
+    overrides = [*RECORDS, "method=dp_sum", *DEALT, "method.noise_multiplier=1.0", "run.num_rounds=2"]
+    overrides += ["privacy.delta=null", "secagg.dropout_tolerance=0.2", "run.minimum_nodes=5"]
+    grid = parties(tmp_path / "nodes", epsilons=["1,2,4"] * PARTIES)
+    everybody = grid.get_node_ids
+
+    def node_ids():
+        late = any("mask" in exchange for exchange in grid.exchanges)
+        return [node_id for node_id in everybody() if late or node_id != FIRST_NODE_ID + 5]
+
+    grid.get_node_ids = node_ids
+    records = run(tmp_path / "run", overrides, grid=grid)
+    assert [record.survivors for record in records] == [[5], [5]]
+    assert "client 5 does not take part in this run: it brings 40 records, and the plan dealt" in caplog.text
+    assert ledger_of(tmp_path / "nodes", 5).runs == ()
