@@ -53,7 +53,10 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
         x = torch.randint(form.num_classes, shape, generator=generator)
     with torch.no_grad():
         outputs = model(x)
-    y = torch.randint(form.num_classes, outputs.shape[:-1], generator=generator)
+    if np.dtype(form.label_dtype).kind == "f":
+        y = 2 * torch.rand(outputs.shape[:-1], generator=generator) - 1
+    else:
+        y = torch.randint(form.num_classes, outputs.shape[:-1], generator=generator)
     refuse_coupled_records(model, loss, x, y)
     return record_gradients(model, loss, x[1:], y[1:], device=device)
 
