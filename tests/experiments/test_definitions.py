@@ -41,6 +41,18 @@ def test_rows_are_chosen_by_their_names_or_how_they_begin():
         experiment.with_rows(["most"])
 
 
+def test_steps_between_rounds_are_compared_on_pictures_too(tmp_path, capsys):
+    cells = cells_of(load_experiment("ali-tau"), Setting(datasets=("digits", "cifar10-features")))
+    assert len(cells) == 2 * 13 * 6
+    (data,) = {cell.config.dataset.path for cell in cells if cell.dataset == "cifar10-features"}
+    assert str(data).endswith("data/cifar10-images")
+    asked = ["simulate", "dataset=cifar10-features", "method=fedavg", f"dataset.path={tmp_path / 'none'}"]
+    assert main(asked) == 2
+    error = capsys.readouterr().err
+    assert "none is no directory: name the one with the class folders" in error
+    assert error.count("\n") == 1
+
+
 # Whole files: one data set each here, and mostly the same, since every choice of options takes Hydra a while.
 DATASETS = {
     "table2": "cifar10",

@@ -1,5 +1,8 @@
 """Private runs on tables with a column for the budget of a record: class weights, and numbers as labels."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -43,6 +46,11 @@ def write_table(folder, inputs, label, declared):
     return f"dataset.path={folder / 'table.csv'}"
 
 
+def results_of(directory: Path) -> Any:
+    """The last round, and what the model is worth by party and by budget."""
+    return read_rounds(directory)[-1], Parts.read(directory)
+
+
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
     """The table of breast cancer, in units of published deviations as good as any."""
@@ -63,7 +71,7 @@ def test_budgets_by_a_column_and_weights_by_class(tmp_path, cells, method, steps
     words = [*WORDS, cells, f"method={method}", *steps, "training.learning_rate=1", "privacy.batch_rate=0.2"]
     words += ["dataset.class_weights=[2,1]", "dataset.metrics=[accuracy,auc]"]
     assert main(["simulate", *words, f"run.directory={directory}"]) == 0
-    last, parts = read_rounds(directory)[-1], Parts.read(directory)
+    last, parts = results_of(directory)
     # Benign is what 63 % of the samples are; two in three of the records have epsilon 1.
     assert last.metrics["accuracy"] > 0.75
     strict, loose = parts.budgets
@@ -110,7 +118,7 @@ def test_numbers_are_learnt_within_the_budgets_of_their_records(tmp_path, loss):
     ]
     words += ["run.num_rounds=40", "privacy.batch_rate=0.2", "training.learning_rate=0.5"]
     assert main(["simulate", *words, f"run.directory={directory}"]) == 0
-    last, parts = read_rounds(directory)[-1], Parts.read(directory)
+    last, parts = results_of(directory)
     # Who always says the middle of the range is off by three days.
     assert last.metrics["mean_absolute_error"] < 0.6 * np.abs(days - 10).mean()
     errors = [part.examples * part.metrics["mean_absolute_error"] for part in parts.budgets]
