@@ -5,6 +5,7 @@ shape (n,) or (n, length), losses of shape (n,). It couples no records. Another 
 point of the group ``gdpfed.losses``, or for one process with ``LOSSES.register``.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -74,7 +75,10 @@ def check_loss(name: str, class_weights: Sequence[float], num_classes: int) -> N
     outputs, targets = torch.zeros(3, num_classes), torch.zeros(3, dtype=kind)
     remedy = "squared_error" if num_classes == 1 else "cross_entropy"
     try:
-        shape = make_loss(name, class_weights)(outputs, targets).shape
+        with warnings.catch_warnings():
+            # torch warns of shapes that a loss would broadcast; such a loss is refused below.
+            warnings.simplefilter("ignore", UserWarning)
+            shape = make_loss(name, class_weights)(outputs, targets).shape
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, LearningError):
             raise

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from conf.limits import LIMITS
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
@@ -21,6 +22,7 @@ from gdpfed.privacy.planning.record_steps import evenly_spread, knee_steps, step
 
 RULES = ("fixed", "printed", "bound", "budget", "knee")
 NOISE_FIRST = ("printed", "bound", "budget")
+MOST_STEPS_A_ROUND = LIMITS["local_steps"][1]
 OF_BOUNDS = ("strong_convexity", "smoothness", "initial_distance")
 
 
@@ -39,8 +41,8 @@ class ALIDPFLConfig(DPSGDConfig):
         super().validate()
         require(self.rule in RULES, f"method.rule={self.rule} is none of {', '.join(RULES)}")
         require(
-            1 <= self.most_local_steps <= 100_000,
-            f"method.most_local_steps={self.most_local_steps} must be from 1 to 100000",
+            1 <= self.most_local_steps <= MOST_STEPS_A_ROUND,
+            f"method.most_local_steps={self.most_local_steps} must be from 1 to {MOST_STEPS_A_ROUND:.0f}",
         )
         require(
             self.rule not in NOISE_FIRST or self.noise_multiplier is not None,
@@ -73,7 +75,21 @@ class ALIDPFL(DPSGD):
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """tau_r by ``method.rule``, at the largest budget; stricter ones are as ``heterogeneous`` says."""
+        """tau_r by ``method.rule``, at the largest budget; stricter ones are as ``heterogeneous`` says.
+
+        Raises:
+            ConfigError: more steps in a round than a client takes.
+        """
+        schedule = cls._by_rule(config, num_rounds)
+        require(
+            max(schedule) <= MOST_STEPS_A_ROUND,
+            f"method.rule={config.method.rule} plans {max(schedule)} steps a round, and a client takes up to "
+            f"{MOST_STEPS_A_ROUND:.0f}: set a smaller method.noise_multiplier, or more run.num_rounds",
+        )
+        return schedule
+
+    @classmethod
+    def _by_rule(cls, config: Config, num_rounds: int) -> Sequence[int]:
         method, accountant = config.method, make_accountant(config.privacy.accountant, renyi_orders(config))
         if method.rule == "fixed":
             return (config.training.local_steps,) * num_rounds

@@ -1,7 +1,7 @@
 """How many steps between two rounds: the rules of ALI-DPFL, from public numbers only.
 
 Source: the appendix of "ALI-DPFL: Differentially Private Federated Learning with Adaptive Local Iterations",
-proof of Theorem 1, corrected: docs/ali_dpfl.md says where and why.
+proof of Theorem 1, corrected: docs/records.md says where and why.
 """
 
 import math

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conf.schema import Config
+from gdpfed.clients.configured import record_counts
+from gdpfed.errors import ConfigError
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.run import MakeObservers, PreparedRun
@@ -51,6 +53,8 @@ def simulate_prepared(
     config.secagg.refuse_roster()
     plan = prepared.method.plan
     records = plan.private and plan.unit == "record"
+    if records:
+        _check_record_counts(prepared)
     engine, which = choose_engine(config.simulation, prepared.task, config.run.device, records=records)
     with InProcessFleet(config.secagg, label, engine) as fleet:
         announce(f"training {which}")
@@ -60,3 +64,19 @@ def simulate_prepared(
                     observe(record)
             run.conclude()
     return prepared.path
+
+
+def _check_record_counts(prepared: PreparedRun) -> None:
+    """Refuse numbers of records that are not those of the clients that are simulated.
+
+    Raises:
+        ConfigError: names the first client of whom they are not.
+    """
+    planned = record_counts(prepared.config)
+    for client, count in enumerate(planned.tolist()):
+        held = len(prepared.task.client_indices(client))
+        if held != count:
+            raise ConfigError(
+                f"privacy.client_records says {count} records of client {client}, and the data set gives it "
+                f"{held}: leave it out, or train over messages, where nodes bring records of their own"
+            )

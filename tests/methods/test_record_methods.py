@@ -165,12 +165,26 @@ def test_runs_end_within_every_budget(tmp_path, method, overrides):
             ConfigError,
             "one share for each",
         ),
+        (
+            ["method=ali_dpfl", "method.rule=budget", "method.noise_multiplier=500", "run.num_rounds=20"],
+            ConfigError,
+            "method.rule=budget plans 500000 steps a round, and a client takes up to 100000",
+        ),
+        (["privacy.budgets=[1e9]"], PrivacyError, "needs practically no noise"),
     ],
 )
 def test_what_cannot_be_had_is_one_line(overrides, error, reason):
     with pytest.raises(error, match=reason) as caught:
         make_method(load([*SIX, BUDGETS, "method=dp_sgd", *overrides]))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_records_that_are_not_those_of_the_data_set_are_refused_in_a_simulation(tmp_path):
+    said = ["method=dp_sum", "privacy.client_records=[1,2,3,4,5,6]", f"run.directory={tmp_path / 'run'}"]
+    with pytest.raises(ConfigError, match="says 1 records of client 0, and the data set gives it"):
+        simulate(load([*SIX, BUDGETS, *said]))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_client_without_records_is_named():

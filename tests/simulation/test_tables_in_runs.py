@@ -211,6 +211,14 @@ def test_what_does_not_fit_is_one_line_and_nothing_is_written(tmp_path, capsys, 
     assert not directory.exists()
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_as_classes_are_one_line_without_a_warning_of_torch(tmp_path, capsys):
+    directory = tmp_path / "run"
+    given = ["dataset=breast_cancer", "dataset.loss=huber", f"run.directory={directory}"]
+    assert main(["simulate", *PLAIN, *given]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_table_that_does_not_fit_is_one_line_and_nothing_is_written(stays, tmp_path, capsys):
     table = tmp_path / "stays.csv"
     table.write_text(stays.read_text().replace("east", "eest", 1))

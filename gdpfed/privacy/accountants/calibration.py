@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
@@ -142,7 +144,8 @@ def _guess(mechanism: SampledGaussian, target: float, num_rounds: int, delta: fl
     Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy", Corollary 5.4: a start
     for the search, never a result.
     """
-    mu = 1 / dp.get_sigma_gaussian(target, delta)
+    with np.errstate(divide="ignore"):  # of budgets that allow all: no noise is the answer
+        mu = 1 / dp.get_sigma_gaussian(target, delta)
     per_round = mu / (mechanism.sampling_rate * math.sqrt(num_rounds))
     sigma = 1 / math.sqrt(math.log1p(per_round**2))
     if mechanism.sampling == "fixed_size":
