@@ -1,0 +1,78 @@
+"""One pass forward and back of some records through the model of one client.
+
+Every buffer is made once and every call is bound to its buffers, so a pass is a list of calls. What it
+computes does not depend on what was computed before.
+"""
+
+import torch
+
+from gdpfed.learning.losses import Loss, cross_entropy
+from gdpfed.learning.programs import kernels
+from gdpfed.learning.programs.layer import Layer
+from gdpfed.learning.programs.lowering import Lowered
+
+
+class Program:
+    """The pass of a lowered model for a fixed number of records.
+
+    Args:
+        lowered: the model.
+        loss: one figure a record.
+        num_records: how many records take part in a pass.
+        parameters: in the program's order, shape (d,); read at every pass.
+        gradient: takes the gradient of the sum of weighted losses, in the program's order, shape (d,); None
+            to leave gradients apart for each record, in the layers.
+
+    Attributes:
+        layers: in their order.
+    """
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        loss: Loss,
+        num_records: int,
+        parameters: torch.Tensor,
+        gradient: torch.Tensor | None = None,
+    ) -> None:
+        self._loss = loss
+        inputs = torch.empty(num_records, *lowered.stages[0].shape)
+        # As the model takes it.
+        self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
+        self.layers: list[Layer] = []
+        for stage in lowered.stages:
+            self.layers.append(Layer(stage, inputs, parameters, gradient))
+            inputs = self.layers[-1].output
+        self._logits = inputs.view(num_records, -1)
+        self._logits_back = self.layers[-1].output_back.view(num_records, -1)
+        self._forward = [call for layer in self.layers for call in layer.forward]
+        before = [None, *(layer.output_back for layer in self.layers[:-1])]
+        self._backward = [
+            call
+            for layer, inputs_back in reversed(list(zip(self.layers, before, strict=True)))
+            for call in layer.backward(inputs_back)
+        ]
+
+    def run(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> None:
+        """One pass over records of shape (n, ...), whose losses are weighted; weights of shape (n,)."""
+        self._given.copy_(x.view(self._given.shape))
+        for call in self._forward:
+            call()
+        self._by_loss(y, weights)
+        for call in self._backward:
+            call()
+
+    def _by_loss(self, y: torch.Tensor, weights: torch.Tensor) -> None:
+        if self._loss is cross_entropy:
+            kernels.cross_entropy_back(
+                self._logits.view(-1).numpy(),
+                self._logits.shape[1],
+                y.to(torch.int64).numpy(),
+                weights.numpy(),
+                self._logits_back.view(-1).numpy(),
+            )
+            return
+        with torch.enable_grad():
+            leaf = self._logits.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad((self._loss(leaf, y) * weights).sum(), leaf)
+        self._logits_back.copy_(gradient)
