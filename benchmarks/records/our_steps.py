@@ -13,7 +13,7 @@ from gdpfed.learning.local_update import LocalTraining, local_update
 from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.record_batches import PoissonBatches
-from gdpfed.learning.record_gradients import record_gradients
+from gdpfed.learning.record_form import record_gradients
 from gdpfed.learning.record_training import RecordHolder, noised_updates
 from gdpfed.record_steps import RecordSteps
 from secagg import keystream

@@ -15,7 +15,8 @@ from gdpfed.learning.datasets import Split
 from gdpfed.learning.datasets.own import ExampleForm
 from gdpfed.learning.record_batches import PoissonBatches, RandomBytes
 from gdpfed.learning.record_coupling import refuse_coupled_records
-from gdpfed.learning.record_gradients import RecordGradients, record_gradients
+from gdpfed.learning.record_form import record_gradients
+from gdpfed.learning.record_gradients import RecordGradients
 from gdpfed.learning.record_groups import record_groups
 from gdpfed.learning.record_training import Positions, RecordHolder, Take, exact_sums, noised_updates
 from gdpfed.learning.task import Task

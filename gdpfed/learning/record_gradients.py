@@ -3,13 +3,13 @@
 The gradient of a record is one vector over all trainable parameters. It is clipped to L2 norm C as a whole
 (Abadi et al., arXiv:1607.00133, Algorithm 1), and only the sum over a batch is noised.
 
-Four forms compute it, and :func:`record_gradients` chooses: a closed form for multinomial logistic
-regression; one pass with a tape; `torch.func.vmap` of the gradient; one record after the other. Where the
-tape knows the gradient as a product of two vectors, it is neither written out nor summed one by one.
+Five forms compute it, and `record_form.py` chooses: a closed form for multinomial logistic regression;
+programs (`record_programs.py`); one pass with a tape; `torch.func.vmap` of the gradient; one record after the
+other. Where the tape knows the gradient as a product of two vectors, it is neither written out nor summed one
+by one.
 """
 
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,14 +20,11 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from gdpfed.learning.losses import Loss, cross_entropy
-from gdpfed.learning.record_tape import NotOnTapeError, Product, RecordTape
+from gdpfed.learning.record_tape import Product, RecordTape
 
 # Outweighs the rounding of norms in float32, so that no clipped gradient is longer than C.
 SLACK = 1 - 2.0**-18
 PIECE = 8192
-# What rounding may do to a gradient in float32, also of a layer that divides by small numbers; a form that
-# is wrong is further off.
-MOST_OFF, NEXT_TO_NOTHING = 1e-2, 1e-5
 MEMORY_SHARE = 0.5
 # A CPU gains nothing from more at once: the overhead of a call is spread, and caches overflow.
 CPU_BYTES = 32 * 2**20
@@ -309,53 +306,3 @@ class SoftmaxGradients(RecordGradients):
         """Whether the model is one linear layer on the flattened input, and the loss cross-entropy."""
         layers = [type(layer) for layer in model] if type(model) is nn.Sequential else []
         return loss is cross_entropy and layers == [nn.Flatten, nn.Linear]
-
-
-def record_gradients(
-    model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor, *, device: torch.device
-) -> RecordGradients:
-    """Choose the form for a model, by a rule: the first that computes what autograd computes.
-
-    Args:
-        model: the architecture, which is copied.
-        loss: of shape (n,), one figure a record.
-        x, y: some records to compare by, at least two.
-        device: where to compute.
-    """
-    theta = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).to(device)[None]
-    x, y = x[None].to(device), y[None].to(device)
-    plain = RecordGradients(model, loss, device)
-    # Layers that draw, such as dropout, draw nothing here.
-    plain.model.eval()
-    expected = plain.rows(theta, x, y)
-    plain.model.train()
-    forms: list[Callable[[], RecordGradients]] = [
-        lambda: TapedGradients(model, loss, device),
-        lambda: VmappedGradients(model, loss, device),
-    ]
-    if SoftmaxGradients.fits(model, loss):
-        forms.insert(0, lambda: SoftmaxGradients(model, loss, device))
-    for make in forms:
-        form = make()
-        form.model.eval()
-        try:
-            with warnings.catch_warnings():
-                # torch warns where vmap would loop over the records.
-                warnings.simplefilter("error")
-                rows = form.rows(theta, x, y)
-        except (NotOnTapeError, RuntimeError, NotImplementedError, ValueError, TypeError, UserWarning):
-            continue
-        form.model.train()
-        if _agree(rows, expected, form.sizes):
-            return form
-    return plain
-
-
-def _agree(rows: torch.Tensor, expected: torch.Tensor, sizes: Sequence[int]) -> bool:
-    """Whether two ways to the same gradients differ by rounding alone, parameter by parameter."""
-    least = NEXT_TO_NOTHING * float(expected.norm())
-    ours, theirs = (torch.split(each, list(sizes), dim=-1) for each in (rows, expected))
-    return all(
-        float((one - other).norm()) <= MOST_OFF * float(other.norm()) + least
-        for one, other in zip(ours, theirs, strict=True)
-    )

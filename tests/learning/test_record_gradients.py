@@ -13,14 +13,15 @@ from gdpfed.learning import record_gradients as module
 from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import build_model
 from gdpfed.learning.record_coupling import refuse_coupled_records
-from gdpfed.learning.record_gradients import RecordGradients, record_gradients
+from gdpfed.learning.record_form import record_gradients
+from gdpfed.learning.record_gradients import RecordGradients
 
 CPU = torch.device("cpu")
 BUILT_IN: dict[str, tuple[tuple[int, ...], str]] = {
     "linear": ((1, 8, 8), "many records at once in closed form"),
     "mlp": ((1, 8, 8), "many records at once by one pass"),
-    "cnn2": ((1, 28, 28), "many records at once by one pass"),
-    "cnn3": ((3, 16, 16), "many records at once by one pass"),
+    "cnn2": ((1, 28, 28), "many records at once by compiled loops"),
+    "cnn3": ((3, 16, 16), "many records at once by compiled loops"),
     "lstm": ((12,), "many records at once by one pass"),
     "resnet18": ((3, 16, 16), "many records at once by one pass"),
 }
@@ -229,7 +230,7 @@ def test_long_vectors_have_exact_norms():
 
 
 def test_less_memory_means_fewer_records_at_once(monkeypatch):
-    model, form = built("cnn2")
+    model, form = built("mlp")
     gradients = chosen(model, *records(form, 3))
     gradients.rows(theta_of(model)[None], *(each[None] for each in records(form, 3)))
     assert gradients.record_bytes >= 8 * len(theta_of(model))

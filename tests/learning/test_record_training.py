@@ -14,7 +14,7 @@ from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.record_batches import PoissonBatches
-from gdpfed.learning.record_gradients import record_gradients
+from gdpfed.learning.record_form import record_gradients
 from gdpfed.learning.record_groups import record_groups
 from gdpfed.learning.record_training import RecordHolder, exact_sums, noised_updates
 from gdpfed.record_steps import RecordSteps

@@ -1,0 +1,116 @@
+"""Gradients of single records by programs, for the models that there are programs for."""
+
+import threading
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from gdpfed.learning.losses import Loss
+from gdpfed.learning.programs.clipped import ClippedProgram
+from gdpfed.learning.programs.lowering import Lowered
+from gdpfed.learning.record_gradients import SLACK, RecordGradients
+
+# What a pass takes for its buffers stays in the caches of a core.
+CACHE_BYTES = 4 * 2**20
+MOST_A_PASS = 64
+# Passes one after the other by one thread, so that several threads have some each.
+PASSES_IN_A_ROW = 4
+
+
+class ProgrammedGradients(RecordGradients):
+    """Compiled loops and products on buffers that stay in cache, some records at a time.
+
+    Args:
+        model, loss, device: as in the base.
+        lowered: the model's layers.
+    """
+
+    form = "many records at once by compiled loops"
+    stacks = True
+
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, lowered: Lowered) -> None:
+        super().__init__(model, loss, device)
+        self._lowered = lowered
+        self._order = torch.from_numpy(lowered.order)
+        self._programs = threading.local()
+        self.record_bytes = lowered.bytes_a_record
+        self._most = MOST_A_PASS
+        while self._most > 1 and self._most * self.record_bytes > CACHE_BYTES:
+            self._most //= 2
+
+    def clipped_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        clipping_norms: torch.Tensor,
+    ) -> torch.Tensor:
+        """As in the base."""
+        own, sums = self._own_programs, torch.zeros_like(thetas)
+        for k, places in enumerate(present):
+            own.load(thetas[k])
+            our_x, our_y = (x[k], y[k]) if places.all() else (x[k][places], y[k][places])
+            most = SLACK * float(clipping_norms[k])
+            for piece in self._pieces(len(our_y)):
+                own.of(piece.stop - piece.start).add(our_x[piece], our_y[piece], most)
+            sums[k, self._order] = own.total
+        return sums
+
+    def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """As in the base."""
+        own, apart = self._own_programs, torch.empty(*y.shape[:2], thetas.shape[1])
+        for k, theta in enumerate(thetas):
+            own.load(theta)
+            for piece in self._pieces(y.shape[1]):
+                out = apart[k, piece]
+                own.of(len(out)).write(x[k, piece], y[k, piece], out)
+        rows = torch.empty_like(apart)
+        rows[..., self._order] = apart
+        return rows
+
+    def records_at_once(self, least_bytes: int = 0) -> int:
+        """As in the base, but for no more than one thread is to do in a row."""
+        return min(super().records_at_once(least_bytes), PASSES_IN_A_ROW * self._most)
+
+    @property
+    def _own_programs(self) -> "_Programs":
+        """Those of this thread."""
+        if not hasattr(self._programs, "own"):
+            self._programs.own = _Programs(self._lowered, self.loss)
+        own: _Programs = self._programs.own
+        return own
+
+    def _pieces(self, count: int) -> Iterator[slice]:
+        """As many whole passes as there are, and the rest in powers of two, for which programs are kept."""
+        begin, size = 0, self._most
+        while begin < count:
+            while size > count - begin:
+                size //= 2
+            yield slice(begin, begin + size)
+            begin += size
+
+
+class _Programs:
+    """Programs for several numbers of records, with one set of parameters and one sum."""
+
+    def __init__(self, lowered: Lowered, loss: Loss) -> None:
+        self._lowered, self._loss = lowered, loss
+        self._order = torch.from_numpy(lowered.order)
+        self._parameters = torch.empty(len(lowered.order))
+        self.total = torch.empty(len(lowered.order))
+        self._by_size: dict[int, ClippedProgram] = {}
+
+    def load(self, theta: torch.Tensor) -> None:
+        """Take a client's parameters, shape (d,), and begin a sum of its own."""
+        torch.index_select(theta, 0, self._order, out=self._parameters)
+        self.total.zero_()
+
+    def of(self, num_records: int) -> ClippedProgram:
+        """The program for so many records."""
+        if num_records not in self._by_size:
+            self._by_size[num_records] = ClippedProgram(
+                self._lowered, self._loss, num_records, self._parameters, self.total
+            )
+        return self._by_size[num_records]
