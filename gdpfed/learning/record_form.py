@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gdpfed.learning.losses import Loss
-from gdpfed.learning.programs.fitting import fitted
+from gdpfed.learning.programs.fitting import UncompiledError, fitted
 from gdpfed.learning.programs.lowering import NotLoweredError
 from gdpfed.learning.record_gradients import (
     RecordGradients,
@@ -44,6 +44,7 @@ def record_gradients(
     plain.model.train()
     clipping_norm = expected[0].norm(dim=1).median()[None]
     expected_sum = (expected * (clipping_norm / expected.norm(dim=2, keepdim=True)).clamp(max=1.0)).sum(dim=1)
+    without = ""
     for make in _forms(model, loss, x[0].shape[1:], device):
         try:
             form = make()
@@ -55,6 +56,9 @@ def record_gradients(
                 total = form.clipped_sums(
                     theta, x, y, torch.ones_like(rows[..., 0], dtype=torch.bool), clipping_norm
                 )
+        except UncompiledError as error:
+            without = f", without compiled loops ({error})"
+            continue
         except (
             NotLoweredError,
             NotOnTapeError,
@@ -67,6 +71,7 @@ def record_gradients(
             continue
         form.model.train()
         if _agree(rows, expected, form.sizes) and _agree(total, expected_sum, form.sizes):
+            form.form += without
             return form
     return plain
 

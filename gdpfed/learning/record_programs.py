@@ -1,7 +1,6 @@
 """Gradients of single records by programs, for the models that there are programs for."""
 
 import threading
-from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -9,11 +8,9 @@ from torch import nn
 from gdpfed.learning.losses import Loss
 from gdpfed.learning.programs.clipped import ClippedProgram
 from gdpfed.learning.programs.lowering import Lowered
+from gdpfed.learning.programs.pieces import most_records, pieces_of
 from gdpfed.learning.record_gradients import SLACK, RecordGradients
 
-# What a pass takes for its buffers stays in the caches of a core.
-CACHE_BYTES = 4 * 2**20
-MOST_A_PASS = 64
 # Passes one after the other by one thread, so that several threads have some each.
 PASSES_IN_A_ROW = 4
 
@@ -35,9 +32,7 @@ class ProgrammedGradients(RecordGradients):
         self._order = torch.from_numpy(lowered.order)
         self._programs = threading.local()
         self.record_bytes = lowered.bytes_a_record
-        self._most = MOST_A_PASS
-        while self._most > 1 and self._most * self.record_bytes > CACHE_BYTES:
-            self._most //= 2
+        self._most = most_records(lowered)
 
     def clipped_sums(
         self,
@@ -53,7 +48,7 @@ class ProgrammedGradients(RecordGradients):
             own.load(thetas[k])
             our_x, our_y = (x[k], y[k]) if places.all() else (x[k][places], y[k][places])
             most = SLACK * float(clipping_norms[k])
-            for piece in self._pieces(len(our_y)):
+            for piece in pieces_of(len(our_y), self._most):
                 own.of(piece.stop - piece.start).add(our_x[piece], our_y[piece], most)
             sums[k, self._order] = own.total
         return sums
@@ -63,7 +58,7 @@ class ProgrammedGradients(RecordGradients):
         own, apart = self._own_programs, torch.empty(*y.shape[:2], thetas.shape[1])
         for k, theta in enumerate(thetas):
             own.load(theta)
-            for piece in self._pieces(y.shape[1]):
+            for piece in pieces_of(y.shape[1], self._most):
                 out = apart[k, piece]
                 own.of(len(out)).write(x[k, piece], y[k, piece], out)
         rows = torch.empty_like(apart)
@@ -81,15 +76,6 @@ class ProgrammedGradients(RecordGradients):
             self._programs.own = _Programs(self._lowered, self.loss)
         own: _Programs = self._programs.own
         return own
-
-    def _pieces(self, count: int) -> Iterator[slice]:
-        """As many whole passes as there are, and the rest in powers of two, for which programs are kept."""
-        begin, size = 0, self._most
-        while begin < count:
-            while size > count - begin:
-                size //= 2
-            yield slice(begin, begin + size)
-            begin += size
 
 
 class _Programs:

@@ -17,10 +17,12 @@ from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum
 from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.simulation.programmed_training import ProgrammedTraining
+from gdpfed.simulation.training_choice import choose_training
 
 
 class BatchedEngine(Engine):
-    """Trains a chunk of clients at once.
+    """Trains a chunk of clients at once, or of those for whose model there is a program, one by one.
 
     On a CPU the result does not depend on the size of a chunk, bit for bit; on a GPU the library may
     choose another product for another number of matrices, which moves the last bits of an update.
@@ -43,17 +45,22 @@ class BatchedEngine(Engine):
         bits: BitsOf = secret_bits,
     ) -> None:
         self.device = device
-        self._training = BatchedTraining(task.build_model(), device, precision, task.make_loss())
+        self._precision = precision
+        self._choose_training = partial(choose_training, task, device, precision)
         self._examples = DeviceExamples(task, device)
         self._chunk_clients = chunk_clients
         self._at_once: dict[str, int] = {}
         self._task, self._bits = task, bits
 
     @cached_property
+    def _training(self) -> BatchedTraining | ProgrammedTraining:
+        return self._choose_training()[0]
+
+    @cached_property
     def _records(self) -> BatchedRecords:
-        if self._training.precision != "float32":
+        if self._precision != "float32":
             raise OrderError(
-                f"simulation.precision={self._training.precision} is for runs that protect clients: leave "
+                f"simulation.precision={self._precision} is for runs that protect clients: leave "
                 "it out, since gradients of records are computed in float32"
             )
         return BatchedRecords(gradients_of(self._task, self.device), self._bits)

@@ -20,6 +20,7 @@ from gdpfed.simulation.devices import SeveralDevices
 from gdpfed.simulation.engine import Engine
 from gdpfed.simulation.processes import WorkerProcesses
 from gdpfed.simulation.sequential import SequentialEngine
+from gdpfed.simulation.training_choice import choose_training
 
 # A step of a larger model keeps a core busy by itself, and its unfolded pictures would not fit the caches.
 MOST_BATCHED_PARAMETERS_ON_CPU = 2_000_000
@@ -57,6 +58,9 @@ def choose_engine(
     kind = "many clients at once" if batched else "one client after the other"
     if form is not None:
         kind += f", {form.form}"
+    elif batched:
+        # Compiles what there is to compile, for all workers.
+        kind += choose_training(task, device, settings.precision)[1]
     if device.type == "cuda":
         return _on_gpus(settings, task, batched), f"{kind} on {torch.cuda.get_device_name(device)}"
     workers = settings.workers or (len(os.sched_getaffinity(0)) if can_fork() else 1)

@@ -8,6 +8,7 @@ import torch
 
 from gdpfed.clients.order import ClientPart
 from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import CPU_BYTES, clients_at_once, kept_bytes
 from gdpfed.simulation.examples import Batches, DeviceExamples
 from gdpfed.simulation.sequential import SequentialEngine
@@ -16,7 +17,7 @@ from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, update
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("model", ["linear", "mlp"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn3"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(("num_clients", "batch_size"), [(400, 4), (400, 2), (400, 50), (2000, 4)])
 def test_every_client_ends_where_it_ends_alone(model, momentum, num_clients, batch_size):
@@ -34,9 +35,10 @@ def test_every_client_ends_where_it_ends_alone(model, momentum, num_clients, bat
         assert off <= 1e-5, client_id
 
 
+@pytest.mark.parametrize("model", ["mlp", "cnn3"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_sum_is_the_same_bit_for_bit_whatever_the_chunk(momentum):
-    order = order_of(momentum=momentum)
+def test_the_sum_is_the_same_bit_for_bit_whatever_the_chunk(model, momentum):
+    order = order_of(model, momentum=momentum)
     cohort = cohort_of(order, 23)
     sums = [
         BatchedEngine(order.task, CPU, chunk_clients=size).sum_updates(order, theta_of(order), cohort)
@@ -88,7 +90,7 @@ def test_a_step_weighs_the_examples_that_a_client_has():
 
 def test_a_chunk_takes_no_more_memory_than_is_meant_for_it():
     order = order_of()
-    training = BatchedEngine(order.task, CPU)._training
+    training = BatchedTraining(order.task.build_model(), CPU)
     examples = DeviceExamples(order.task, CPU)
     kept = kept_bytes(training, theta_of(order), order, examples)
     assert kept >= 4 * len(theta_of(order))

@@ -45,7 +45,7 @@ def cohort_for(order, size=20):
 
 
 @pytest.mark.parametrize("work", ["dp_sgd", "gradient_sum"])
-@pytest.mark.parametrize("model", ["linear", "mlp"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn3"])
 @pytest.mark.parametrize("num_clients", [60, 2000])
 def test_every_client_ends_where_it_ends_alone(model, work, num_clients):
     order = replace(order_of(model, num_clients=num_clients, momentum=0.5), work=work)

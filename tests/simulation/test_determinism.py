@@ -34,7 +34,7 @@ def trained(directory, *overrides):
     return model, [(record.cohort_sizes, record.accuracy, record.loss) for record in read_rounds(directory)]
 
 
-@pytest.mark.parametrize("model", ["mlp", "linear"])
+@pytest.mark.parametrize("model", ["mlp", "linear", "cnn3"])
 def test_the_model_is_the_same_bit_for_bit_however_the_work_is_shared_out(tmp_path, model):
     results = [trained(tmp_path / str(n), f"dataset.model={model}", *way) for n, way in enumerate(WAYS)]
     assert all(result == results[0] for result in results[1:])

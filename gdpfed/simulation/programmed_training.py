@@ -1,0 +1,97 @@
+"""Local SGD by programs: one client after the other, each on buffers that stay in cache."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.losses import Loss
+from gdpfed.learning.programs.lowering import Lowered
+from gdpfed.learning.programs.pieces import most_records, pieces_of
+from gdpfed.learning.programs.program import Program
+from gdpfed.methods.base import Theta
+from gdpfed.simulation.examples import Batches, DeviceExamples
+
+
+class ProgrammedTraining:
+    """tau steps of SGD of many clients, one after the other (Algorithm 1 of the paper).
+
+    What a client's steps compute depends on nothing but the client: its parameters lie in the same buffers
+    as those of every other one.
+
+    Args:
+        lowered: the model's layers.
+        loss: one figure a record.
+    """
+
+    def __init__(self, lowered: Lowered, loss: Loss) -> None:
+        self._lowered, self._loss = lowered, loss
+        self._order = torch.from_numpy(lowered.order)
+        self._parameters, self._gradient, self._total, self._velocity = torch.empty(
+            4, len(lowered.order)
+        ).unbind()
+        self._by_size: dict[int, Program] = {}
+
+    def updates(
+        self, theta: Theta, training: LocalTraining, examples: DeviceExamples, batches: Batches
+    ) -> torch.Tensor:
+        """Delta_i = theta_i - theta of every client, shape (clients, d), float64."""
+        start = torch.from_numpy(theta)[self._order]
+        weights = torch.from_numpy(batches.weights)
+        updates = torch.empty(weights.shape[1], len(theta), dtype=torch.float64)
+        with _one_thread():
+            for k, update in enumerate(updates):
+                self._parameters.copy_(start)
+                self._velocity.zero_()
+                x, y = examples.take(batches.positions[:, k])
+                for step in range(len(weights)):
+                    self._descend(self.gradient(x[step], y[step], weights[step, k]), training)
+                update[self._order] = self._parameters.double() - start.double()
+        return updates
+
+    def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """The gradient of the weighted sum of the losses at the parameters that are loaded, shape (d,)."""
+        most = min(most_records(self._lowered), len(y))
+        if len(y) == most:
+            self._program(most).run(x, y, weights)
+            return self._gradient
+        self._total.zero_()
+        for piece in pieces_of(len(y), most):
+            self._program(piece.stop - piece.start).run(x[piece], y[piece], weights[piece])
+            self._total += self._gradient
+        return self._total
+
+    def load(self, theta: torch.Tensor) -> None:
+        """Take parameters, shape (d,), in the model's order."""
+        torch.index_select(theta, 0, self._order, out=self._parameters)
+
+    def in_order(self, ours: torch.Tensor) -> torch.Tensor:
+        """A vector in the program's order, shape (d,), in the model's."""
+        theirs = torch.empty_like(ours)
+        theirs[self._order] = ours
+        return theirs
+
+    def _descend(self, gradient: torch.Tensor, training: LocalTraining) -> None:
+        """v <- momentum * v + g, p <- p - eta v, in place."""
+        if training.momentum:
+            gradient = self._velocity.mul_(training.momentum).add_(gradient)
+        self._parameters.sub_(gradient, alpha=training.learning_rate)
+
+    def _program(self, num_records: int) -> Program:
+        if num_records not in self._by_size:
+            self._by_size[num_records] = Program(
+                self._lowered, self._loss, num_records, self._parameters, self._gradient
+            )
+        return self._by_size[num_records]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes share the work; threads would split a product, or not, by its size."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

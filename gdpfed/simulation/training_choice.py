@@ -1,0 +1,52 @@
+"""How many clients train at once: by programs where there are any for the model, else by vmap."""
+
+import torch
+
+from gdpfed.learning.datasets.own import ExampleForm
+from gdpfed.learning.models import flatten
+from gdpfed.learning.programs.fitting import UncompiledError, fitted
+from gdpfed.learning.programs.lowering import NotLoweredError
+from gdpfed.learning.task import Task
+from gdpfed.simulation.batched_training import BatchedTraining
+from gdpfed.simulation.programmed_training import ProgrammedTraining
+
+TRIED_RECORDS = 3
+# float32 sums in another order; a program that is wrong is further off.
+MOST_OFF = 1e-3
+
+
+def choose_training(
+    task: Task, device: torch.device, precision: str
+) -> tuple[BatchedTraining | ProgrammedTraining, str]:
+    """What trains a task's model, and what to say of it.
+
+    A program is taken on a CPU in float32, if it computes what autograd computes on drawn records.
+    """
+    words = ""
+    if precision == "float32":
+        try:
+            return _programmed(task, device), ", by compiled loops"
+        except UncompiledError as error:
+            words = f", without compiled loops ({error})"
+        except NotLoweredError:
+            pass
+    return BatchedTraining(task.build_model(), device, precision, task.make_loss()), words
+
+
+def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
+    """Raises NotLoweredError where there is no program, or one that is wrong."""
+    model, loss, form = task.build_model(), task.make_loss(), task.form or ExampleForm.of(task.load())
+    training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(TRIED_RECORDS, *form.input_shape, generator=generator)
+    y = torch.randint(form.num_classes, (TRIED_RECORDS,), generator=generator)
+    theta = torch.from_numpy(flatten(model))
+    training.load(theta)
+    weights = torch.full((TRIED_RECORDS,), 1 / TRIED_RECORDS)
+    ours = training.in_order(training.gradient(x, y, weights))
+    leaves = list(model.train().parameters())
+    parts = torch.autograd.grad(loss(model(x), y).mean(), leaves)
+    theirs = torch.cat([part.reshape(-1) for part in parts])
+    if not (ours - theirs).norm() <= MOST_OFF * theirs.norm():
+        raise NotLoweredError("layers that compute something else")
+    return training

@@ -1,0 +1,127 @@
+"""Clients by programs train to what they train by vmap, bit by bit the same whoever is beside them."""
+
+import pytest
+import torch
+from torch import nn
+
+from conf.load import load
+from gdpfed.clients.configured import task_of
+from gdpfed.learning.losses import cross_entropy
+from gdpfed.learning.models import build_model, flatten
+from gdpfed.learning.programs import pieces
+from gdpfed.learning.programs.lowering import lower
+from gdpfed.learning.task import Task
+from gdpfed.simulation.batched_training import BatchedTraining
+from gdpfed.simulation.choice import choose_engine
+from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.simulation.programmed_training import ProgrammedTraining
+from gdpfed.simulation.training_choice import choose_training
+from tests.simulation.small_cohorts import order_of, theta_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("cnn2", (1, 28, 28)), ("cnn3", (3, 16, 16)), ("mlp", (1, 28, 28)), ("linear", (3, 5, 7))],
+)
+@pytest.mark.parametrize("width", [1, 7])
+def test_gradients_are_those_of_vmap(name, shape, width):
+    model = build_model(name, shape, 10, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(width, *shape, generator=generator)
+    y = torch.randint(10, (width,), generator=generator)
+    # The last example fills up the batch.
+    weights = torch.full((width,), 1 / width)
+    weights[-1] = 0.0 if width > 1 else 1.0
+    training = ProgrammedTraining(lower(model, shape), cross_entropy)
+    theta = torch.from_numpy(flatten(model))
+    training.load(theta)
+    ours = training.in_order(training.gradient(x, y, weights))
+    (theirs,) = BatchedTraining(model, CPU).gradients(theta[None], x[None], y[None], weights[None])
+    assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def updates_of(training, order, clients):
+    examples, batches = DeviceExamples(order.task, CPU), Batches.draw(order, clients)
+    return training.updates(theta_of(order), order.training, examples, batches)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("num_clients", [90, 2000])
+def test_updates_are_those_of_vmap_with_clients_of_any_size(num_clients, momentum):
+    order = order_of("cnn3", num_clients=num_clients, batch_size=50, momentum=momentum, learning_rate=0.1)
+    training, words = choose_training(order.task, CPU, "float32")
+    assert isinstance(training, ProgrammedTraining)
+    assert words == ", by compiled loops"
+    clients = range(5, 11)
+    ours = updates_of(training, order, clients)
+    theirs = updates_of(BatchedTraining(order.task.build_model(), CPU), order, clients)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one - other).norm() <= 1e-5 * other.norm()
+    sizes = [len(order.task.client_indices(client)) for client in clients]
+    assert [bool(update.any()) for update in ours] == [size > 0 for size in sizes]
+
+
+def test_a_batch_that_does_not_fit_the_cache_goes_in_pieces(monkeypatch):
+    order = order_of("cnn3", num_clients=90, batch_size=13, learning_rate=0.1)
+    whole = updates_of(choose_training(order.task, CPU, "float32")[0], order, range(4))
+    monkeypatch.setattr(pieces, "MOST_RECORDS", 4)
+    in_pieces = updates_of(choose_training(order.task, CPU, "float32")[0], order, range(4))
+    assert not torch.equal(whole, in_pieces)
+    assert (whole - in_pieces).norm() <= 1e-5 * whole.norm()
+    alone = updates_of(choose_training(order.task, CPU, "float32")[0], order, [2])
+    assert torch.equal(alone[0], in_pieces[2])
+
+
+def test_pieces_have_few_sizes():
+    assert [piece.stop for piece in pieces.pieces_of(23, 8)] == [8, 16, 20, 22, 23]
+    assert list(pieces.pieces_of(0, 8)) == []
+    lowered = lower(build_model("cnn2", (1, 28, 28), 10, seed=0), (1, 28, 28))
+    assert 1 < pieces.most_records(lowered) < pieces.MOST_RECORDS
+    assert pieces.most_records(lowered) * lowered.bytes_a_record <= pieces.CACHE_BYTES
+
+
+class Doubled(nn.Flatten):
+    """Is no layer that programs know."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def wrong(order):
+    """A model with a hook, which its layers do not tell of."""
+    model = build_model("cnn3", (1, 8, 8), 10, seed=0)
+    next(model.children()).register_forward_hook(lambda layer, inputs, output: 2 * output)
+    return model
+
+
+def test_what_is_wrong_or_unknown_goes_through_vmap(monkeypatch):
+    order = order_of("cnn3")
+    assert isinstance(choose_training(order.task, CPU, "bf16")[0], BatchedTraining)
+    monkeypatch.setattr(Task, "build_model", wrong)
+    training, words = choose_training(order.task, CPU, "float32")
+    assert isinstance(training, BatchedTraining)
+    assert words == ""
+    large = nn.Sequential(Doubled(), nn.Linear(64, 200), nn.ReLU(), nn.Linear(200, 10))
+    monkeypatch.setattr(Task, "build_model", lambda task: large)
+    assert isinstance(choose_training(order.task, CPU, "float32")[0], BatchedTraining)
+
+
+def words_of(*overrides, records=False):
+    config = load(["simulation.workers=1", "dataset.model=cnn3", *overrides])
+    engine, words = choose_engine(config.simulation, task_of(config), "cpu", records=records)
+    engine.close()
+    return words
+
+
+def test_the_run_says_whether_loops_are_compiled(monkeypatch):
+    assert words_of() == "many clients at once, by compiled loops on the CPU"
+    assert words_of("simulation.precision=bf16") == "many clients at once on the CPU"
+    assert words_of(records=True) == (
+        "many clients at once, many records at once by compiled loops on the CPU"
+    )
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
+    without = "without compiled loops (numba is switched off by NUMBA_DISABLE_JIT) on the CPU"
+    assert words_of() == f"many clients at once, {without}"
+    assert words_of(records=True) == f"many clients at once, many records at once by one pass, {without}"
