@@ -31,6 +31,7 @@ class ProgrammedTraining:
         self._parameters, self._gradient, self._total, self._velocity = torch.empty(
             4, len(lowered.order)
         ).unbind()
+        self._most = most_records(lowered)
         self._by_size: dict[int, Program] = {}
 
     def updates(
@@ -52,12 +53,11 @@ class ProgrammedTraining:
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The gradient of the weighted sum of the losses at the parameters that are loaded, shape (d,)."""
-        most = min(most_records(self._lowered), len(y))
-        if len(y) == most:
-            self._program(most).run(x, y, weights)
+        if len(y) <= self._most:
+            self._program(len(y)).run(x, y, weights)
             return self._gradient
         self._total.zero_()
-        for piece in pieces_of(len(y), most):
+        for piece in pieces_of(len(y), self._most):
             self._program(piece.stop - piece.start).run(x[piece], y[piece], weights[piece])
             self._total += self._gradient
         return self._total

@@ -4,11 +4,13 @@ Every buffer is made once and every call is bound to its buffers, so a pass is a
 computes does not depend on what was computed before.
 """
 
+from functools import partial
+
 import torch
 
 from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.learning.programs import kernels
-from gdpfed.learning.programs.layer import Layer
+from gdpfed.learning.programs.layer import Layer, flat
 from gdpfed.learning.programs.lowering import Lowered
 
 
@@ -45,6 +47,9 @@ class Program:
             inputs = self.layers[-1].output
         self._logits = inputs.view(num_records, -1)
         self._logits_back = self.layers[-1].output_back.view(num_records, -1)
+        self._by_cross_entropy = partial(
+            kernels.cross_entropy_back, flat(self._logits), self._logits.shape[1], out=flat(self._logits_back)
+        )
         self._forward = [call for layer in self.layers for call in layer.forward]
         before = [None, *(layer.output_back for layer in self.layers[:-1])]
         self._backward = [
@@ -64,13 +69,7 @@ class Program:
 
     def _by_loss(self, y: torch.Tensor, weights: torch.Tensor) -> None:
         if self._loss is cross_entropy:
-            kernels.cross_entropy_back(
-                self._logits.view(-1).numpy(),
-                self._logits.shape[1],
-                y.to(torch.int64).numpy(),
-                weights.numpy(),
-                self._logits_back.view(-1).numpy(),
-            )
+            self._by_cross_entropy(y.to(torch.int64).numpy(), weights.numpy())
             return
         with torch.enable_grad():
             leaf = self._logits.detach().requires_grad_()
