@@ -2,11 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, process_time
 from typing import Any
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,11 +19,12 @@ from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.learning.models import flatten
-from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
 from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.simulation.programmed_training import ProgrammedTraining
+from gdpfed.simulation.training_choice import choose_training
 
-REPEATS = 15
+REPEATS, MANY = 15, 20
 PRODUCT_SIZE = 512
 COPY_BYTES = {"in cache": 2**18, "in memory": 2**27}
 GROUPS = {
@@ -30,6 +33,14 @@ GROUPS = {
     "pooling": ("aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward"),
     "adding the patches' gradients": ("aten::add_", "PatchesBackward"),
     "ReLU": ("aten::clamp_min", "aten::relu", "aten::threshold_backward"),
+}
+
+
+LOOPS = {
+    "products": ("mm", "bmm"),
+    "patches": ("patches",),
+    "adding the patches' gradients": ("patches_back",),
+    "bias, ReLU and pooling": ("activate", "activate_back", "pool", "pool_back"),
 }
 
 
@@ -75,20 +86,61 @@ def device_rates(device: torch.device) -> dict[str, float]:
     return rates
 
 
-def make_step(work: Work) -> tuple[Callable[[], object], int, torch.device]:
-    """All local steps of one chunk of clients, how many client steps these are, and where."""
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """All local steps of one chunk of clients.
+
+    Attributes:
+        act: takes them.
+        count: how many steps of one client these are.
+        device: where.
+        calls: of a program's pass; none without one.
+    """
+
+    act: Callable[[], object]
+    count: int
+    device: torch.device
+    calls: Sequence[Any]
+
+
+def make_steps(work: Work) -> Steps:
+    """The steps of a work's cohort."""
     config = load(work.overrides)
     task = task_of(config)
-    order, model = order_of(config, task), task.build_model()
-    theta, device = flatten(model), torch.device(work.device)
-    training, examples = BatchedTraining(model, device), DeviceExamples(task, device)
+    order = order_of(config, task)
+    theta, device = flatten(task.build_model()), torch.device(work.device)
+    training, examples = choose_training(task, device, "float32")[0], DeviceExamples(task, device)
     size = clients_at_once(training, theta, order, examples)
     batches = Batches.draw(order, range(size))
 
     def act() -> object:
         return training.updates(theta, order.training, examples, batches)
 
-    return act, size * order.training.local_steps, device
+    calls: Sequence[Any] = ()
+    if isinstance(training, ProgrammedTraining):
+        calls = training.program(batches.positions.shape[2]).calls
+    return Steps(act, size * order.training.local_steps, device, calls)
+
+
+def shares_of_calls(calls: Sequence[Any], seconds: float) -> dict[str, float]:
+    """Share of a step's seconds that each group of a program's calls takes."""
+    times: dict[str, float] = {}
+    for call in calls:
+        name = call.func.__name__
+        times[name] = times.get(name, 0.0) + best_seconds(partial(_many, call), torch.device("cpu")) / MANY
+    named = {group: sum(times.get(key, 0) for key in keys) / seconds for group, keys in LOOPS.items()}
+    return named | {"everything else": 1 - sum(named.values())}
+
+
+def _many(call: Callable[[], object]) -> None:
+    for _ in range(MANY):
+        call()
+
+
+def bytes_of_calls(calls: Sequence[Any]) -> int:
+    """Bytes of all buffers that a program's calls read or write."""
+    buffers = [each for call in calls for each in (*call.args, *call.keywords.values())]
+    return sum(each.nbytes for each in buffers if isinstance(each, torch.Tensor | np.ndarray))
 
 
 def shares(act: Callable[[], object]) -> dict[str, float]:
@@ -108,21 +160,26 @@ def shares(act: Callable[[], object]) -> dict[str, float]:
 def main() -> None:
     """Measure the work that the first argument describes, on one thread or one GPU."""
     torch.set_num_threads(1)
-    act, client_steps, device = make_step(Work(**json.loads(sys.argv[1])))
-    rates = device_rates(device)
-    seconds = best_seconds(act, device)
+    steps = make_steps(Work(**json.loads(sys.argv[1])))
+    rates = device_rates(steps.device)
+    seconds = best_seconds(steps.act, steps.device)
     with FlopCounterMode(display=False) as flops:
-        act()
-    with BytesMoved() as moved:
-        act()
+        steps.act()
+    if steps.calls:
+        moved = bytes_of_calls(steps.calls) * steps.count
+        parts = shares_of_calls(steps.calls, seconds / steps.count)
+    else:
+        with BytesMoved() as counter:
+            steps.act()
+        moved, parts = counter.total, shares(steps.act)
     print_result(
         {
             "rates": rates,
-            "client_steps": client_steps,
+            "client_steps": steps.count,
             "seconds": seconds,
             "flops": flops.get_total_flops(),
-            "bytes": moved.total,
-            "shares": shares(act),
+            "bytes": moved,
+            "shares": parts,
         }
     )
 

@@ -29,7 +29,7 @@ class ProgrammedGradients(RecordGradients):
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device, lowered: Lowered) -> None:
         super().__init__(model, loss, device)
         self._lowered = lowered
-        self._order = torch.from_numpy(lowered.order)
+        self._inverse = torch.from_numpy(lowered.inverse)
         self._programs = threading.local()
         self.record_bytes = lowered.bytes_a_record
         self._most = most_records(lowered)
@@ -43,14 +43,14 @@ class ProgrammedGradients(RecordGradients):
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
         """As in the base."""
-        own, sums = self._own_programs, torch.zeros_like(thetas)
+        own, sums = self._own_programs, torch.empty_like(thetas)
         for k, places in enumerate(present):
             own.load(thetas[k])
             our_x, our_y = (x[k], y[k]) if places.all() else (x[k][places], y[k][places])
             most = SLACK * float(clipping_norms[k])
             for piece in pieces_of(len(our_y), self._most):
                 own.of(piece.stop - piece.start).add(our_x[piece], our_y[piece], most)
-            sums[k, self._order] = own.total
+            torch.index_select(own.total, 0, self._inverse, out=sums[k])
         return sums
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -61,9 +61,7 @@ class ProgrammedGradients(RecordGradients):
             for piece in pieces_of(y.shape[1], self._most):
                 out = apart[k, piece]
                 own.of(len(out)).write(x[k, piece], y[k, piece], out)
-        rows = torch.empty_like(apart)
-        rows[..., self._order] = apart
-        return rows
+        return apart[..., self._inverse]
 
     def records_at_once(self, least_bytes: int = 0) -> int:
         """As in the base, but for no more than one thread is to do in a row."""

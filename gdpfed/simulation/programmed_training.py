@@ -27,7 +27,7 @@ class ProgrammedTraining:
 
     def __init__(self, lowered: Lowered, loss: Loss) -> None:
         self._lowered, self._loss = lowered, loss
-        self._order = torch.from_numpy(lowered.order)
+        self._order, self._inverse = torch.from_numpy(lowered.order), torch.from_numpy(lowered.inverse)
         self._parameters, self._gradient, self._total, self._velocity = torch.empty(
             4, len(lowered.order)
         ).unbind()
@@ -38,27 +38,26 @@ class ProgrammedTraining:
         self, theta: Theta, training: LocalTraining, examples: DeviceExamples, batches: Batches
     ) -> torch.Tensor:
         """Delta_i = theta_i - theta of every client, shape (clients, d), float64."""
-        start = torch.from_numpy(theta)[self._order]
-        weights = torch.from_numpy(batches.weights)
-        updates = torch.empty(weights.shape[1], len(theta), dtype=torch.float64)
+        start, weights = torch.from_numpy(theta), torch.from_numpy(batches.weights)
+        ends = torch.empty(weights.shape[1], len(theta))
         with _one_thread():
-            for k, update in enumerate(updates):
-                self._parameters.copy_(start)
+            for k, end in enumerate(ends):
+                self.load(start)
                 self._velocity.zero_()
                 x, y = examples.take(batches.positions[:, k])
                 for step in range(len(weights)):
                     self._descend(self.gradient(x[step], y[step], weights[step, k]), training)
-                update[self._order] = self._parameters.double() - start.double()
-        return updates
+                torch.index_select(self._parameters, 0, self._inverse, out=end)
+        return ends.double() - start.double()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The gradient of the weighted sum of the losses at the parameters that are loaded, shape (d,)."""
         if len(y) <= self._most:
-            self._program(len(y)).run(x, y, weights)
+            self.program(len(y)).run(x, y, weights)
             return self._gradient
         self._total.zero_()
         for piece in pieces_of(len(y), self._most):
-            self._program(piece.stop - piece.start).run(x[piece], y[piece], weights[piece])
+            self.program(piece.stop - piece.start).run(x[piece], y[piece], weights[piece])
             self._total += self._gradient
         return self._total
 
@@ -68,9 +67,7 @@ class ProgrammedTraining:
 
     def in_order(self, ours: torch.Tensor) -> torch.Tensor:
         """A vector in the program's order, shape (d,), in the model's."""
-        theirs = torch.empty_like(ours)
-        theirs[self._order] = ours
-        return theirs
+        return ours[self._inverse]
 
     def _descend(self, gradient: torch.Tensor, training: LocalTraining) -> None:
         """v <- momentum * v + g, p <- p - eta v, in place."""
@@ -78,7 +75,8 @@ class ProgrammedTraining:
             gradient = self._velocity.mul_(training.momentum).add_(gradient)
         self._parameters.sub_(gradient, alpha=training.learning_rate)
 
-    def _program(self, num_records: int) -> Program:
+    def program(self, num_records: int) -> Program:
+        """The pass of so many records."""
         if num_records not in self._by_size:
             self._by_size[num_records] = Program(
                 self._lowered, self._loss, num_records, self._parameters, self._gradient

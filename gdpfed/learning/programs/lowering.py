@@ -7,6 +7,7 @@ with their channels last, and the entries of every weight in the order in which 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -87,6 +88,11 @@ class Lowered:
     stages: tuple[Stage, ...]
     input_shape: tuple[int, ...]
     order: npt.NDArray[np.int64]
+
+    @cached_property
+    def inverse(self) -> npt.NDArray[np.int64]:
+        """Where each parameter of theta stands in the program, shape (d,)."""
+        return np.argsort(self.order)
 
     @property
     def bytes_a_record(self) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.learning.programs import kernels
-from gdpfed.learning.programs.layer import Layer, flat
+from gdpfed.learning.programs.layer import Call, Layer, flat
 from gdpfed.learning.programs.lowering import Lowered
 
 
@@ -58,9 +58,14 @@ class Program:
             for call in layer.backward(inputs_back)
         ]
 
+    @property
+    def calls(self) -> list[Call]:
+        """Those of a pass, but for that of the loss."""
+        return self._forward + self._backward
+
     def run(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> None:
         """One pass over records of shape (n, ...), whose losses are weighted; weights of shape (n,)."""
-        self._given.copy_(x.view(self._given.shape))
+        self._given.copy_(x.reshape(self._given.shape))
         for call in self._forward:
             call()
         self._by_loss(y, weights)
