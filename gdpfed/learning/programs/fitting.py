@@ -6,7 +6,7 @@ from torch import nn
 from gdpfed.learning.models import flatten
 from gdpfed.learning.programs.lowering import Lowered, NotLoweredError, lower
 
-# Smaller models gain nothing, and it takes about two seconds to load numba.
+# Smaller models gain nothing, and numba takes a while to load.
 LEAST_PARAMETERS = 10_000
 
 
