@@ -24,6 +24,8 @@ from gdpfed.learning.record_tape import Product, RecordTape
 
 # Outweighs the rounding of norms in float32, so that no clipped gradient is longer than C.
 SLACK = 1 - 2.0**-18
+# Outweighs the rounding of float64 in the norm, the factor and the product.
+EXACT_SLACK = 1 - 2.0**-30
 PIECE = 8192
 MEMORY_SHARE = 0.5
 # A CPU gains nothing from more at once: the overhead of a call is spread, and caches overflow.
@@ -160,6 +162,27 @@ class RecordGradients:
             factors = (SLACK * clipping_norms[:, None] / norms.view(present.shape)).clamp(max=1.0)
             factors = factors.masked_fill(~present | unusable.view(present.shape), 0.0)
             return torch.cat([part.sums(factors) for part in parts], dim=1)
+
+    def truncated_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        bounds: torch.Tensor,
+        unit: float,
+    ) -> torch.Tensor:
+        """sum_i trunc(g_i min(1, bound / ||g_i||) / unit) of every client, shape (clients, d), int64.
+
+        By coordinate and towards zero; the norm is taken in float64, of the numbers that are truncated. A
+        gradient that is not finite counts as zero. Bounds have shape (clients,), in float64.
+        """
+        rows = self.rows(thetas, x, y).double()
+        norms = torch.linalg.vector_norm(rows, dim=2)
+        usable = present & norms.isfinite()
+        rows.masked_fill_(~usable[..., None], 0.0)
+        factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
+        return rows.mul_(factors[..., None]).div_(unit).trunc_().long().sum(dim=1)
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Every record's gradient as it is, shape (clients, width, d), float32."""

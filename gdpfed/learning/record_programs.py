@@ -1,6 +1,7 @@
 """Gradients of single records by programs, for the models that there are programs for."""
 
 import threading
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -9,7 +10,7 @@ from gdpfed.learning.losses import Loss
 from gdpfed.learning.programs.clipped import ClippedProgram
 from gdpfed.learning.programs.lowering import Lowered
 from gdpfed.learning.programs.pieces import most_records, pieces_of
-from gdpfed.learning.record_gradients import SLACK, RecordGradients
+from gdpfed.learning.record_gradients import EXACT_SLACK, SLACK, RecordGradients
 
 # Passes one after the other by one thread, so that several threads have some each.
 PASSES_IN_A_ROW = 4
@@ -44,13 +45,31 @@ class ProgrammedGradients(RecordGradients):
     ) -> torch.Tensor:
         """As in the base."""
         own, sums = self._own_programs, torch.empty_like(thetas)
-        for k, places in enumerate(present):
+        for k, our_x, our_y in _present(x, y, present):
             own.load(thetas[k])
-            our_x, our_y = (x[k], y[k]) if places.all() else (x[k][places], y[k][places])
             most = SLACK * float(clipping_norms[k])
             for piece in pieces_of(len(our_y), self._most):
                 own.of(piece.stop - piece.start).add(our_x[piece], our_y[piece], most)
             torch.index_select(own.total, 0, self._inverse, out=sums[k])
+        return sums
+
+    def truncated_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        bounds: torch.Tensor,
+        unit: float,
+    ) -> torch.Tensor:
+        """As in the base; the entries of outer products are taken as they are in float64."""
+        own, sums = self._own_programs, torch.empty(thetas.shape, dtype=torch.int64)
+        for k, our_x, our_y in _present(x, y, present):
+            own.load(thetas[k])
+            most = EXACT_SLACK * float(bounds[k])
+            for piece in pieces_of(len(our_y), self._most):
+                own.of(piece.stop - piece.start).add_truncated(our_x[piece], our_y[piece], most, unit)
+            torch.index_select(own.truncated, 0, self._inverse, out=sums[k])
         return sums
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -76,6 +95,14 @@ class ProgrammedGradients(RecordGradients):
         return own
 
 
+def _present(
+    x: torch.Tensor, y: torch.Tensor, present: torch.Tensor
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Every client's number, and the records that it has."""
+    for k, places in enumerate(present):
+        yield (k, x[k], y[k]) if places.all() else (k, x[k][places], y[k][places])
+
+
 class _Programs:
     """Programs for several numbers of records, with one set of parameters and one sum."""
 
@@ -84,17 +111,19 @@ class _Programs:
         self._order = torch.from_numpy(lowered.order)
         self._parameters = torch.empty(len(lowered.order))
         self.total = torch.empty(len(lowered.order))
+        self.truncated = torch.empty(len(lowered.order), dtype=torch.int64)
         self._by_size: dict[int, ClippedProgram] = {}
 
     def load(self, theta: torch.Tensor) -> None:
-        """Take a client's parameters, shape (d,), and begin a sum of its own."""
+        """Take a client's parameters, shape (d,), and begin sums of its own."""
         torch.index_select(theta, 0, self._order, out=self._parameters)
         self.total.zero_()
+        self.truncated.zero_()
 
     def of(self, num_records: int) -> ClippedProgram:
         """The program for so many records."""
         if num_records not in self._by_size:
             self._by_size[num_records] = ClippedProgram(
-                self._lowered, self._loss, num_records, self._parameters, self.total
+                self._lowered, self._loss, num_records, self._parameters, self.total, self.truncated
             )
         return self._by_size[num_records]

@@ -149,14 +149,9 @@ def exact_sums(
     total = torch.zeros(len(holders), len(theta), dtype=torch.int64, device=gradients.device)
     at_once = gradients.records_at_once(least_bytes=EXACT_BYTES * len(theta))
     for clients, places, present in _passes([holder.draw() for holder in holders], at_once):
-        rows = gradients.rows(start.expand(len(clients), -1), *take(places)).double()
-        norms = torch.linalg.vector_norm(rows, dim=2)
-        usable = _on(present, norms) & norms.isfinite()
-        rows.masked_fill_(~usable[..., None], 0.0)
-        # Outweighs the rounding of float64 in the norm, the factor and the product.
-        most = rows.new_tensor([bounds[k] for k in clients])[:, None] * (1 - 2.0**-30)
-        factors = (most / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
-        total[clients] += rows.mul_(factors[..., None]).div_(unit).trunc_().long().sum(dim=1)
+        limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=start.device)
+        thetas = start.expand(len(clients), -1)
+        total[clients] += gradients.truncated_sums(thetas, *take(places), _on(present, start), limits, unit)
     exact: npt.NDArray[np.int64] = total.cpu().numpy()
     return exact
 

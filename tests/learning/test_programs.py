@@ -138,7 +138,7 @@ def test_norms_of_long_gradients_are_exact_and_factors_never_too_large():
     np.testing.assert_allclose(squares, rows.double().square().sum(dim=1), rtol=1e-12)
     kernels.add_outer_squares(flat(rows), flat(rows), squares := np.zeros(2))
     np.testing.assert_allclose(squares, rows.double().square().sum(dim=1) ** 2, rtol=1e-12)
-    factors = np.empty(5, np.float32)
+    factors = np.empty(5)
     kernels.clip_factors(np.array([0.25, 4.0, np.inf, np.nan, 1e39]), 1.0, factors)
     assert factors.tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
 
@@ -191,13 +191,16 @@ def test_gradients_are_those_of_autograd_in_float64(name, count, weighted):
         total = weights.double() @ expected
         assert (gradient - total[order]).norm() <= 1e-5 * total.norm()
     apart = torch.empty(count, len(order))
-    clipped = ClippedProgram(lowered, loss, count, parameters, sums := torch.zeros(len(order)))
+    sums, integers = torch.zeros(len(order)), torch.zeros(len(order), dtype=torch.int64)
+    clipped = ClippedProgram(lowered, loss, count, parameters, sums, integers)
     clipped.write(x, y, apart)
     assert (apart - expected[:, order]).norm() <= 1e-5 * expected.norm()
     norms = expected.norm(dim=1, keepdim=True)
     clipped.add(x, y, float(norms.median()))
     total = (expected * (norms.median() / norms).clamp(max=1.0)).sum(dim=0)
     assert (sums - total[order]).norm() <= 1e-5 * total.norm()
+    clipped.add_truncated(x, y, float(norms.median()), 2.0**-20)
+    assert (integers * 2.0**-20 - total[order]).abs().max() <= count * 2.0**-20 + 1e-5 * total.norm()
 
 
 @pytest.mark.parametrize("loss", [squared_error, huber])

@@ -223,6 +223,28 @@ def test_no_record_adds_more_than_the_clipping_norm(name, scale):
         assert alone.norm() <= 0.3
 
 
+@pytest.mark.parametrize("name", ["mlp", "cnn2"])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+def test_in_integers_no_record_adds_more_than_its_bound(name, scale):
+    model, form = built(name)
+    x, y = records(form, 8)
+    theta, bounds, unit = theta_of(model)[None], torch.tensor([0.3], dtype=torch.float64), 2.0**-14
+    gradients, plain = chosen(model, x, y), RecordGradients(model, cross_entropy, CPU)
+    longest = 0
+    for i in range(len(x)):
+        one = theta, scale * x[None, i : i + 1], y[None, i : i + 1], torch.ones(1, 1, dtype=torch.bool)
+        alone = gradients.truncated_sums(*one, bounds, unit)[0]
+        longest = max(longest, int(alone @ alone))
+        # One unit where rounding takes a value across the edge of two.
+        assert (alone - plain.truncated_sums(*one, bounds, unit)[0]).abs().max() <= 1 + 1e-4 * 0.3 / unit
+    assert 0 < longest <= (0.3 / unit) ** 2
+    x[0] = float("nan")
+    absent = torch.tensor([[True] * 6 + [False] * 2])
+    together = gradients.truncated_sums(theta, x[None], y[None], absent, bounds, unit)
+    rest = gradients.truncated_sums(theta, x[None, 1:6], y[None, 1:6], absent[:, 1:6], bounds, unit)
+    assert (together - rest).abs().max() <= 5
+
+
 def test_long_vectors_have_exact_norms():
     values = torch.rand(2, 3_000_000, generator=torch.Generator().manual_seed(0))
     exact = values.double().norm(dim=1)

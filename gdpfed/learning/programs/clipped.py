@@ -24,6 +24,7 @@ class ClippedProgram:
     Args:
         lowered, loss, num_records, parameters: as in `Program`.
         total: what clipped gradients are added to, in the program's order, shape (d,).
+        truncated: what they are added to in integers, shape (d,), int64.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class ClippedProgram:
         num_records: int,
         parameters: torch.Tensor,
         total: torch.Tensor,
+        truncated: torch.Tensor,
     ) -> None:
+        self._truncated = truncated
         self._program = Program(lowered, loss, num_records, parameters)
         self._weights = torch.ones(num_records)
         self._squares = np.zeros(num_records)
-        self._factors = np.zeros(num_records, dtype=np.float32)
+        self._factors = np.zeros(num_records)
         self._measure: list[Call] = []
         self._add: list[Call] = []
         for layer in self._program.layers:
@@ -45,13 +48,31 @@ class ClippedProgram:
 
     def add(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
         """Add min(1, most / ||g_i||) g_i of every record; one that is not finite adds nothing."""
+        self._clip(x, y, most)
+        for call in self._add:
+            call()
+
+    def add_truncated(self, x: torch.Tensor, y: torch.Tensor, most: float, unit: float) -> None:
+        """Add trunc(min(1, most / ||g_i||) g_i / unit) of every record to ``truncated``, by coordinate."""
+        self._clip(x, y, most)
+        for layer in self._program.layers:
+            out = self._truncated[layer.weight].numpy()
+            if layer.is_outer:
+                vectors = flat(layer.values_back), flat(layer.patches)
+                kernels.add_truncated_outer(*vectors, self._factors, unit, out)
+            else:
+                kernels.add_truncated(flat(layer.rows), self._factors, unit, out)
+            if layer.bias is not None:
+                out = self._truncated[layer.bias].numpy()
+                kernels.add_truncated(flat(layer.biases), self._factors, unit, out)
+
+    def _clip(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
+        """Gradients of every record, and their factors."""
         self._program.run(x, y, self._weights)
         self._squares[:] = 0.0
         for call in self._measure:
             call()
         kernels.clip_factors(self._squares, most, self._factors)
-        for call in self._add:
-            call()
 
     def write(self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
         """Every record's gradient as it is, in the program's order, shape (records, d)."""

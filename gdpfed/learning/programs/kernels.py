@@ -294,39 +294,68 @@ def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None
         squares[n] += left * right
 
 
-@_compiled(_D, float64, _F)
-def clip_factors(squares: Doubles, most: float, out: Floats) -> None:
+@_compiled(_D, float64, _D)
+def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
     """min(1, most / ||g_i||) of squared norms, and 0 where a norm is not finite in float32."""
     for n in range(len(squares)):
         if squares[n] <= _MOST_SQUARED:
             norm = np.sqrt(squares[n])
             out[n] = most / norm if norm > most else 1.0
         else:
-            out[n] = _ZERO
+            out[n] = 0.0
 
 
-@_compiled(_F, _F, _F)
-def add_weighted(rows: Floats, factors: Floats, out: Floats) -> None:
+@_compiled(_F, _D, _F)
+def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
     """out += sum_i f_i row_i, without the rows of factor 0: rows of shape (records, entries)."""
     size = len(out)
     for n in range(len(factors)):
         if factors[n] == 0:
             continue
-        row, factor = rows[n * size : (n + 1) * size], factors[n]
+        row, factor = rows[n * size : (n + 1) * size], np.float32(factors[n])
         for t in range(size):
             out[t] += factor * row[t]
 
 
-@_compiled(_F, _F, _F)
-def scale(outputs: Floats, inputs: Floats, factors: Floats) -> None:
+@_compiled(_F, _F, _D)
+def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
     """g_i *= f_i in place; where the factor is 0, both g_i and a_i become 0, whatever they hold."""
     count = len(factors)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):
-        row, factor = outputs[n * widths[0] : (n + 1) * widths[0]], factors[n]
+        row, factor = outputs[n * widths[0] : (n + 1) * widths[0]], np.float32(factors[n])
         for t in range(widths[0]):
             row[t] = _ZERO if factor == 0 else factor * row[t]
         if factor == 0:
             row = inputs[n * widths[1] : (n + 1) * widths[1]]
             for t in range(widths[1]):
                 row[t] = _ZERO
+
+
+@_compiled(_F, _D, float64, _I)
+def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
+    """out += sum_i trunc(f_i row_i / unit), in integers, without the rows of factor 0; shapes as above."""
+    size = len(out)
+    for n in range(len(factors)):
+        if factors[n] == 0:
+            continue
+        row, factor = rows[n * size : (n + 1) * size], factors[n]
+        for t in range(size):
+            out[t] += int64(np.trunc(float64(row[t]) * factor / unit))
+
+
+@_compiled(_F, _F, _D, float64, _I)
+def add_truncated_outer(
+    outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
+) -> None:
+    """As `add_truncated`, of g_i^T a_i, whose entries are exact in float64."""
+    count = len(factors)
+    height, width = len(outputs) // count, len(inputs) // count
+    for n in range(count):
+        if factors[n] == 0:
+            continue
+        row, factor = inputs[n * width : (n + 1) * width], factors[n]
+        for k in range(height):
+            value, target = float64(outputs[n * height + k]), out[k * width : (k + 1) * width]
+            for t in range(width):
+                target[t] += int64(np.trunc(value * float64(row[t]) * factor / unit))
