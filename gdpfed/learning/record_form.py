@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import nn
 
+from gdpfed.late_import import late_import
 from gdpfed.learning.losses import Loss
 from gdpfed.learning.programs.fitting import UncompiledError, fitted
 from gdpfed.learning.programs.lowering import NotLoweredError
@@ -17,6 +18,8 @@ from gdpfed.learning.record_gradients import (
 )
 from gdpfed.learning.record_tape import NotOnTapeError
 
+# It imports numba, which takes a while and is needed for some models only.
+programs = late_import("gdpfed.learning.record_programs")
 # What rounding may do to a gradient in float32, also of a layer that divides by small numbers; a form that
 # is wrong is further off.
 MOST_OFF, NEXT_TO_NOTHING = 1e-2, 1e-5
@@ -83,10 +86,8 @@ def _forms(
 
     def programmed() -> RecordGradients:
         lowered = fitted(model, tuple(input_shape), device)
-        # It imports numba, which takes a while and is missed only here.
-        from gdpfed.learning.record_programs import ProgrammedGradients
-
-        return ProgrammedGradients(model, loss, device, lowered)
+        form: RecordGradients = programs.ProgrammedGradients(model, loss, device, lowered)
+        return form
 
     if SoftmaxGradients.fits(model, loss):
         yield lambda: SoftmaxGradients(model, loss, device)

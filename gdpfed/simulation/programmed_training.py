@@ -2,16 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
+from gdpfed.late_import import late_import
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.losses import Loss
 from gdpfed.learning.programs.lowering import Lowered
 from gdpfed.learning.programs.pieces import most_records, pieces_of
-from gdpfed.learning.programs.program import Program
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.examples import Batches, DeviceExamples
+
+if TYPE_CHECKING:
+    from gdpfed.learning.programs.program import Program
+
+# It imports numba, which takes a while and is needed for some models only.
+programs = late_import("gdpfed.learning.programs.program")
 
 
 class ProgrammedTraining:
@@ -75,10 +82,10 @@ class ProgrammedTraining:
             gradient = self._velocity.mul_(training.momentum).add_(gradient)
         self._parameters.sub_(gradient, alpha=training.learning_rate)
 
-    def program(self, num_records: int) -> Program:
+    def program(self, num_records: int) -> "Program":
         """The pass of so many records."""
         if num_records not in self._by_size:
-            self._by_size[num_records] = Program(
+            self._by_size[num_records] = programs.Program(
                 self._lowered, self._loss, num_records, self._parameters, self._gradient
             )
         return self._by_size[num_records]

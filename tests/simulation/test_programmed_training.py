@@ -1,5 +1,8 @@
 """Clients by programs train to what they train by vmap, bit by bit the same whoever is beside them."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -125,3 +128,15 @@ def test_the_run_says_whether_loops_are_compiled(monkeypatch):
     without = "without compiled loops (numba is switched off by NUMBA_DISABLE_JIT) on the CPU"
     assert words_of() == f"many clients at once, {without}"
     assert words_of(records=True) == f"many clients at once, many records at once by one pass, {without}"
+
+
+def test_numba_is_loaded_for_models_that_need_it_only():
+    code = (
+        "import sys, conf.load, gdpfed.clients.configured, gdpfed.simulation.choice as choice\n"
+        "config = conf.load.load(['simulation.workers=1', 'dataset.model=linear'])\n"
+        "task = gdpfed.clients.configured.task_of(config)\n"
+        "for records in (False, True):\n"
+        "    choice.choose_engine(config.simulation, task, 'cpu', records=records)\n"
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
