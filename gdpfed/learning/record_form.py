@@ -23,6 +23,7 @@ programs = late_import("gdpfed.learning.record_programs")
 # What rounding may do to a gradient in float32, also of a layer that divides by small numbers; a form that
 # is wrong is further off.
 MOST_OFF, NEXT_TO_NOTHING = 1e-2, 1e-5
+LEAST_NORM = 1e-12
 
 
 def record_gradients(
@@ -45,7 +46,7 @@ def record_gradients(
     plain.model.eval()
     expected = plain.rows(theta, x, y)
     plain.model.train()
-    clipping_norm = expected[0].norm(dim=1).median()[None]
+    clipping_norm = expected[0].norm(dim=1).median()[None].clamp(min=LEAST_NORM)
     expected_sum = (expected * (clipping_norm / expected.norm(dim=2, keepdim=True)).clamp(max=1.0)).sum(dim=1)
     without = ""
     for make in _forms(model, loss, x[0].shape[1:], device):

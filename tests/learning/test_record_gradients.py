@@ -224,6 +224,16 @@ def test_no_record_adds_more_than_the_clipping_norm(name, scale):
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn2"])
+def test_a_form_whose_sum_is_not_clipped_right_is_not_taken(name, monkeypatch):
+    model, form = built(name)
+    x, y = records(form, 3)
+    right = chosen(model, x, y)
+    clip = type(right).clipped_sums
+    monkeypatch.setattr(type(right), "clipped_sums", lambda self, *a: 1.1 * clip(self, *a), raising=True)
+    assert chosen(model, x, y).form != right.form
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn2"])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
 def test_in_integers_no_record_adds_more_than_its_bound(name, scale):
     model, form = built(name)
