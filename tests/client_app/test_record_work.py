@@ -13,7 +13,9 @@ from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import MODELS, flatten
+from gdpfed.learning.record_gradients import RecordGradients
 from gdpfed.learning.task import Task
 from gdpfed.record_steps import RecordSteps
 from gdpfed.simulation.batched_encoding import clipped_steps
@@ -141,12 +143,11 @@ def sums_with_and_without(order, encoding, scales, rng):
     rows = torch.from_numpy(rows.astype(np.float32))
     left_out = int(rng.integers(12))
 
-    class Given:
+    class Given(RecordGradients):
         """Gradients that are given: the record's number is its input."""
 
-        device, model = torch.device("cpu"), None
-
         def __init__(self, zeroed):
+            super().__init__(torch.nn.Linear(1, 1), cross_entropy, torch.device("cpu"))
             self.values = rows.clone()
             self.values[zeroed] = 0.0
 
@@ -163,7 +164,7 @@ def sums_with_and_without(order, encoding, scales, rng):
     order = replace(order, records=every)
     for zeroed in ([], [left_out]):
         holder = holder_of(order, 0, np.arange(12), lambda: TASK.client_data(0), bits_of)
-        update = record_updates([order], THETA, Given(zeroed), [holder], take, encoding.grid)  # type: ignore[arg-type]
+        update = record_updates([order], THETA, Given(zeroed), [holder], take, encoding.grid)
         own = encoding if order.clipping_norm == inf else encoding.clipped_to(order.clipping_norm)
         yield (
             contribution_steps(order, update[0], encoding),
