@@ -1,7 +1,7 @@
 """Many clients at once on one device: trained, clipped, rounded and summed in chunks."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 
