@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help venv demo test lint types imports check test-faults test-compose test-defences bench pfl-environment opacus-environment compose-check deploy-local fuzz clean
 
 help:
-	@echo "make demo    train GDPFed+ on the bundled digits in simulation, with its privacy plan"
+	@echo "make demo    train GDPFed* on the bundled digits in simulation, with its privacy plan"
 	@echo "make test    linters, types, import contracts and all tests, one real flwr run included"
 	@echo "make bench   the same as make bench-overhead: secure aggregation on, off, and Flower's echo, side by side"
 	@echo "make bench-NAME     one benchmark, python -m benchmarks.NAME; OPTIONS=\"--write DOC\" puts its table into DOC"
@@ -44,7 +44,7 @@ venv: .venv/.made
 	@touch $@
 
 demo: venv
-	$(BIN)/gdpfed run dataset=digits method=gdpfed_plus $(OVERRIDES)
+	$(BIN)/gdpfed run dataset=digits method=gdpfed_star $(OVERRIDES)
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

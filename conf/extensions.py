@@ -29,6 +29,7 @@ METHODS: Registry[Any] = Registry(
         "gdpfed": "gdpfed.methods.gdpfed:GDPFed",
         "gdpfed_op": "gdpfed.methods.gdpfed:GDPFedOp",
         "gdpfed_plus": "gdpfed.methods.gdpfed:GDPFedPlus",
+        "gdpfed_star": "gdpfed.methods.gdpfed_star:GDPFedStar",
         "idp_fedavg_sample": "gdpfed.methods.idp_fedavg_sample:IDPFedAvgSample",
         "idp_fedavg_scale": "gdpfed.methods.idp_fedavg_scale:IDPFedAvgScale",
         "pfa": "gdpfed.methods.pfa:PFA",

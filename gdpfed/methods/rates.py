@@ -24,26 +24,36 @@ def refuse_given_rates(config: Config) -> None:
         raise ConfigError(
             f"privacy.sampling_rates={config.privacy.sampling_rates} does not go with "
             f"method={config.method.name}, whose rates follow from privacy.sampling_rate: "
-            "use method=gdpfed_op or method=gdpfed_plus"
+            "use method=gdpfed_star, method=gdpfed_op or method=gdpfed_plus"
         )
 
 
+def given_rates(config: Config) -> tuple[float, ...] | None:
+    """Rates q_m that the configuration gives: its own, or the paper's for this data set; None for neither.
+
+    Raises:
+        ConfigError: rates that the configuration does not have.
+    """
+    given = config.privacy.sampling_rates
+    if isinstance(given, list):
+        return tuple(given)
+    if given != "paper":
+        return None
+    if config.dataset.paper_sampling_rates is None:
+        raise ConfigError(f"privacy.sampling_rates=paper: the paper has no rates for {config.dataset.name}")
+    return tuple(config.dataset.paper_sampling_rates)
+
+
 def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) -> tuple[float, ...]:
-    """Rates q_m: the configured ones, the paper's own for this data set, or those of Problem 1.
+    """Rates q_m: the given ones, or those of Problem 1.
 
     Raises:
         ConfigError: rates that the configuration does not have, or an objective without an optimum.
         PrivacyError: rates that cannot be had.
     """
-    given = config.privacy.sampling_rates
-    if isinstance(given, list):
-        return tuple(given)
-    if given == "paper":
-        if config.dataset.paper_sampling_rates is None:
-            raise ConfigError(
-                f"privacy.sampling_rates=paper: the paper has no rates for {config.dataset.name}"
-            )
-        return tuple(config.dataset.paper_sampling_rates)
+    given = given_rates(config)
+    if given is not None:
+        return given
     if config.method.reweighting != "squared_participation":
         raise ConfigError(
             f"method.reweighting={config.method.reweighting} makes Problem 1 the same for all rates: "

@@ -67,6 +67,20 @@ class Weighting:
             for weight, group in zip(self.group_weights, plan.groups, strict=True)
         )
 
+    def noise_per_step(self, plan: PrivacyPlan) -> float:
+        """Return the noise of a round over its step, of a parameter: the lower, the better a method hears.
+
+        sqrt(sum_m omega_m^2 s_m^2) / (sum_m omega_m r_m C_m), s_m = C_m sigma_m; where all groups are one
+        sum, the noise is omega s. The step is that of an update which all clients agree on and which is
+        clipped. Top-k and projection are left out.
+        """
+        if not plan.private:
+            return 0.0
+        pairs = list(zip(self.group_weights, plan.groups, strict=True))
+        step = math.fsum(weight * each.expected_cohort_size * each.clipping_norm for weight, each in pairs)
+        sums = pairs[:1] if plan.one_sum else pairs
+        return math.hypot(*(weight * each.noise_stddev for weight, each in sums)) / step
+
     def to_dict(self, plan: PrivacyPlan) -> dict[str, Any]:
         """Return the JSON form, with the figures that follow from it."""
         return {
@@ -75,6 +89,7 @@ class Weighting:
             "keep_fractions": list(self.keep_fractions),
             "noise_magnitude": self.noise_magnitude(plan),
             "effective_step": self.effective_step(plan),
+            "noise_per_step": self.noise_per_step(plan),
         }
 
 

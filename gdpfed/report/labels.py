@@ -18,6 +18,7 @@ METHODS = {
     "gdpfed": "GDPFed",
     "gdpfed_op": "GDPFed-op",
     "gdpfed_plus": "GDPFed+",
+    "gdpfed_star": "GDPFed*",
     "idp_fedavg_scale": "IDP-FedAvg, scale",
     "idp_fedavg_sample": "IDP-FedAvg, sample",
     "pfa": "PFA",

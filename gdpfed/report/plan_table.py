@@ -92,7 +92,16 @@ def _clipping(plan: PrivacyPlan) -> str:
 def comparison_table(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
     """Methods and accountants side by side, one line a group; below it why any plan was refused."""
     table = Table(title="plans side by side", title_justify="left", show_lines=True)
-    for heading in ("method", "accountant", "epsilon", "rate q", "sigma²", "Lambda", "step Σωr"):
+    for heading in (
+        "method",
+        "accountant",
+        "epsilon",
+        "rate q",
+        "sigma²",
+        "Lambda",
+        "step Σωr",
+        "noise/step",
+    ):
         table.add_column(heading, justify="left" if heading in ("method", "accountant") else "right")
     reasons: list[str] = []
     for name, accountant, method in rows:
@@ -115,6 +124,7 @@ def _comparison_row(method: Method) -> Sequence[str]:
         "\n".join(f"{group.noise_variance_multiplier:.3f}" for group in groups),
         f"{weighting.noise_magnitude(plan):.3f}",
         f"{weighting.effective_step(plan):.2f}",
+        f"{weighting.noise_per_step(plan):.5f}",
     )
 
 

@@ -22,6 +22,7 @@ METHODS: dict[str, tuple[str, Any, str]] = {
     "gdpfed": ("#56B4E9", "-.", "^"),
     "gdpfed_op": ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D"),
     "gdpfed_plus": ("#0072B2", "-", "o"),
+    "gdpfed_star": ("#C00000", "-", "p"),
     "idp_fedavg_scale": ("#CC79A7", "--", "v"),
     "idp_fedavg_sample": ("#E69F00", "-.", "P"),
     "pfa": ("#602040", "-", "*"),

@@ -96,7 +96,7 @@ def test_compare_shows_every_method_and_why_one_is_refused(capsys, monkeypatch):
 def test_compare_as_json(capsys):
     assert main([*COMPARE, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 1 + 7 * 3
+    assert len(rows) == 1 + 8 * 3
     refused = {(row["method"], row["accountant"]) for row in rows if "refused" in row}
     assert refused == {(name, "theorem1") for name in METHODS.names() if METHODS.get(name).unit == "client"}
 

@@ -1,4 +1,4 @@
-"""IDP-FedAvg: one sum under one noise, and what is planned for it."""
+"""IDP-FedAvg and GDPFed*: one sum under one noise, and what is planned for it."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 
-BOTH = pytest.mark.parametrize("name", ["idp_fedavg_scale", "idp_fedavg_sample"])
+ALL = pytest.mark.parametrize("name", ["idp_fedavg_scale", "idp_fedavg_sample", "gdpfed_star"])
 RDP = "privacy.accountant=rdp"
 # The rates of idp_fedavg_sample are searched for: by the accountant that takes least time.
 SMALL = [
@@ -31,7 +31,7 @@ def test_clipping_norms_on_fmnist():
     assert {group.sampling_rate for group in plan.groups} == {0.02}
 
 
-@BOTH
+@ALL
 def test_a_round_is_one_sum_of_everybody_at_the_plans_noise(name):
     method = method_of(name)
     cohorts = [np.array([3, 5]), np.array([22]), np.array([44, 45, 59])]
@@ -45,7 +45,7 @@ def test_a_round_is_one_sum_of_everybody_at_the_plans_noise(name):
         assert stddev / group.clipping_norm == pytest.approx(group.noise_multiplier, rel=1e-12)
 
 
-@BOTH
+@ALL
 def test_step_is_the_sum_over_the_mean_cohort(name):
     method = method_of(name, "method.server_learning_rate=0.5")
     total = np.array([1.0, -2.0, 4.0])
@@ -56,7 +56,7 @@ def test_step_is_the_sum_over_the_mean_cohort(name):
     np.testing.assert_array_equal(lost, theta)
 
 
-@BOTH
+@ALL
 def test_the_ledger_charges_every_client_by_its_group(name):
     method = method_of(name)
     ledger = Ledger(method.plan)

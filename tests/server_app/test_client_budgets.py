@@ -44,7 +44,9 @@ def test_groups_are_formed_of_what_the_nodes_say(tmp_path):
     assert audit_run(tmp_path / "run").passed
 
 
-@pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "gdpfed_op", "pfa", "idp_fedavg_scale"])
+@pytest.mark.parametrize(
+    "method", ["dp_fedavg", "gdpfed", "gdpfed_op", "pfa", "idp_fedavg_scale", "gdpfed_star"]
+)
 def test_every_private_method_keeps_the_terms_it_offers(tmp_path, method):
     grid = grid_of_owners(tmp_path / "ledgers", EPSILONS)
     overrides = [*THEIRS, f"method={method}", "run.num_rounds=2"]

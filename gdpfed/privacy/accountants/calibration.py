@@ -76,36 +76,57 @@ def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float,
         raise PrivacyError(_why_unreachable(target_epsilon, error.low, error.high)) from None
 
 
+def estimate_noise_multiplier(
+    accountant: Accountant, unit_noise: SampledGaussian, target_epsilon: float, num_rounds: int, delta: float
+) -> float:
+    """Return sigma_m to about 1 %, in a third of the time: to compare rates by, never to add noise by.
+
+    `unit_noise` is a round with noise of one clipping norm.
+
+    Raises PrivacyError where no noise meets the budget.
+    """
+    start = Start(_guess(unit_noise, target_epsilon, num_rounds, delta), TYPICAL_LOG_SLOPE)
+    try:
+        return _search(accountant, unit_noise, target_epsilon, num_rounds, delta, start, rough=True).position
+    except UnreachableError as error:
+        raise PrivacyError(_why_unreachable(target_epsilon, error.low, error.high)) from None
+
+
+def _search(
+    accountant: Accountant,
+    unit_noise: SampledGaussian,
+    target: float,
+    num_rounds: int,
+    delta: float,
+    start: Start,
+    *,
+    rough: bool,
+) -> Start:
+    """Find sigma; a rough search has a coarser grid of losses where the accountant is pld."""
+
+    def epsilon(sigma: float) -> float:
+        event = replace(unit_noise, noise_stddev=sigma)
+        if rough and accountant.name == "pld":
+            return pld_epsilon(event, num_rounds, delta, coarseness=SEARCH_COARSENESS)
+        return accountant.epsilon(event, num_rounds, delta)
+
+    return solve_falling(epsilon, target, start, (MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER))
+
+
 @lru_cache(maxsize=1024)
 def _calibrate_by_search(
     accountant: Accountant, unit_noise: SampledGaussian, target: float, num_rounds: int, delta: float
 ) -> float:
     accountant.epsilon(unit_noise, 1, delta)  # refuses a combination before any search
     start = Start(_guess(unit_noise, target, num_rounds, delta), TYPICAL_LOG_SLOPE)
-    bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
+    terms = accountant, unit_noise, target, num_rounds, delta
     try:
         if accountant.name == "pld":
             _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
-            start = solve_falling(
-                lambda sigma: pld_epsilon(
-                    replace(unit_noise, noise_stddev=sigma),
-                    num_rounds,
-                    delta,
-                    coarseness=SEARCH_COARSENESS,
-                ),
-                target,
-                start,
-                bounds,
-            )
-        solution = solve_falling(
-            lambda sigma: accountant.epsilon(replace(unit_noise, noise_stddev=sigma), num_rounds, delta),
-            target,
-            start,
-            bounds,
-        )
+            start = _search(*terms, start, rough=True)
+        return _search(*terms, start, rough=False).position
     except UnreachableError as error:
         raise PrivacyError(_why_unreachable(target, error.low, error.high)) from None
-    return solution.position
 
 
 def _calibrate_theorem1(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:

@@ -111,7 +111,7 @@ def optimal_sampling_rates(
     does not meet the optimality conditions.
     """
     _check_groups(epsilons, group_sizes)
-    _check_feasible(require_rate("sampling_rate", sampling_rate), min_sampling_rate)
+    check_feasible(require_rate("sampling_rate", sampling_rate), min_sampling_rate)
     require_count("local_steps", local_steps)
     require_positive("learning_rate", learning_rate)
     if len(epsilons) == 1 or sampling_rate in (1.0, min_sampling_rate):
@@ -136,15 +136,25 @@ def optimal_sampling_rates(
     return tuple(float(rate) for rate in rates)
 
 
+def fit_bounds(shares: Vector, lower: Vector, upper: Vector) -> Vector:
+    """Scale `shares` by one factor so that, clipped to the bounds, they sum to one."""
+
+    def excess(log_factor: float) -> float:
+        return float(np.sum(np.clip(shares * math.exp(log_factor), lower, upper))) - 1.0
+
+    log_factor = optimize.brentq(excess, -50.0, 50.0, xtol=1e-15)
+    return np.clip(shares * math.exp(log_factor), lower, upper)
+
+
 def _best_shares(problem: _Problem, free: Vector, proportional: Vector) -> Vector:
     """Return the best of the local optima found from several starts, the closed form's first.
 
     Without phi, and with it while s_m < 2/3, one start is enough; beyond, Problem 1 is not convex.
     """
-    starts = [_fit_bounds(free, problem), proportional]
+    starts = [fit_bounds(free, problem.lower, problem.upper), proportional]
     if problem.sparsified and np.max(problem.noise_slopes) > 2 / 3:
         tilts = 1 + 9 * np.eye(len(free))
-        starts += [_fit_bounds(proportional * tilt, problem) for tilt in tilts]
+        starts += [fit_bounds(proportional * tilt, problem.lower, problem.upper) for tilt in tilts]
     best: Vector | None = None
     worst_residual = 0.0
     for start in starts:
@@ -161,17 +171,6 @@ def _best_shares(problem: _Problem, free: Vector, proportional: Vector) -> Vecto
             "choose uniform sampling rates, or give the rates yourself"
         )
     return best
-
-
-def _fit_bounds(shares: Vector, problem: _Problem) -> Vector:
-    """Scale `shares` by one factor so that, clipped to the bounds, they sum to one."""
-
-    def excess(log_factor: float) -> float:
-        scaled = np.clip(shares * math.exp(log_factor), problem.lower, problem.upper)
-        return float(np.sum(scaled)) - 1.0
-
-    log_factor = optimize.brentq(excess, -50.0, 50.0, xtol=1e-15)
-    return np.clip(shares * math.exp(log_factor), problem.lower, problem.upper)
 
 
 def _descend(problem: _Problem, start: Vector) -> Vector:
@@ -255,7 +254,8 @@ def _check_groups(epsilons: Sequence[float], group_sizes: Sequence[int]) -> None
         require_count("a group's size", size)
 
 
-def _check_feasible(sampling_rate: float, min_sampling_rate: float) -> None:
+def check_feasible(sampling_rate: float, min_sampling_rate: float) -> None:
+    """Refuse a least rate that is none, or is above the mean of all."""
     if not 0.0 <= require_number("min_sampling_rate", min_sampling_rate) <= 1.0:
         raise PrivacyError(f"min_sampling_rate is {min_sampling_rate}; choose it within [0, 1]")
     if min_sampling_rate > sampling_rate:

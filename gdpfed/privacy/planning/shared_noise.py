@@ -30,18 +30,18 @@ ALWAYS_TOLERANCE = 1e-6
 
 
 def scaled_clipping_norms(
-    noise_multipliers: Sequence[float], group_sizes: Sequence[int], clipping_norm: float
+    noise_multipliers: Sequence[float], weights: Sequence[float], clipping_norm: float
 ) -> tuple[float, ...]:
-    """Return C_m proportional to 1 / sigma_m, with mean C over all clients.
+    """Return C_m proportional to 1 / sigma_m, with mean C under these weights of the groups.
 
     Then sigma_m C_m is the same in every group: one noise of that standard deviation has the
     multiplier sigma_m for an update of norm C_m.
     """
-    require_length("group_sizes", group_sizes, len(noise_multipliers))
+    require_length("weights", weights, len(noise_multipliers))
     require_positive("clipping_norm", clipping_norm)
     inverses = [1 / require_positive("noise_multiplier", sigma) for sigma in noise_multipliers]
-    total = math.fsum(size * inverse for size, inverse in zip(group_sizes, inverses, strict=True))
-    return tuple(clipping_norm * sum(group_sizes) * inverse / total for inverse in inverses)
+    total = math.fsum(weight * inverse for weight, inverse in zip(weights, inverses, strict=True))
+    return tuple(clipping_norm * math.fsum(weights) * inverse / total for inverse in inverses)
 
 
 def shared_noise_sampling_rates(

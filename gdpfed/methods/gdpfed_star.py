@@ -1,0 +1,57 @@
+"""GDPFed*: one sum under one noise, with the rates and norms by group that make it largest for that noise."""
+
+from typing import ClassVar, cast
+
+from conf.schema import Config
+from gdpfed.methods.base import configured_groups
+from gdpfed.methods.rates import configured_delta, given_rates, private_plan, renyi_orders
+from gdpfed.methods.shared_noise import SharedNoise
+from gdpfed.privacy.accountants.accountant import accountant_for
+from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.groups import Group
+from gdpfed.privacy.planning.one_sum_rates import one_sum_sampling_rates
+from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms
+
+
+class GDPFedStar(SharedNoise):
+    """Rates q_m with mean q, and C_m proportional to 1 / sigma_m(q_m) with mean C over a round's cohort.
+
+    The rates maximise sum_m q_m |G_m| C_m over the noise, or are given; then the C_m are the best for them.
+    """
+
+    name: ClassVar[str] = "gdpfed_star"
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        groups = configured_groups(config)
+        apart = private_plan(config, groups=groups, group_sampling_rates=_rates(config, groups))
+        norms = scaled_clipping_norms(
+            [group.noise_multiplier for group in apart.groups],
+            [group.expected_cohort_size for group in apart.groups],
+            config.privacy.clipping_norm,
+        )
+        return private_plan(
+            config,
+            groups=groups,
+            group_sampling_rates=[group.sampling_rate for group in apart.groups],
+            group_clipping_norms=norms,
+            one_sum=True,
+        )
+
+
+def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
+    given = given_rates(config)
+    if given is not None:
+        return given
+    privacy = config.privacy
+    return one_sum_sampling_rates(
+        accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config)),
+        groups,
+        sampling=cast("Sampling", privacy.sampling),
+        sampling_rate=privacy.sampling_rate,
+        num_rounds=config.run.num_rounds,
+        delta=configured_delta(config),
+        adjacency=cast("Adjacency", privacy.adjacency),
+        min_sampling_rate=privacy.min_sampling_rate,
+    )
