@@ -22,6 +22,7 @@ NOISES = ("gaussian", "discrete_gaussian")
 DEVICES = ("auto", "cpu", "cuda")
 PARTITIONS = ("iid", "labels", "dirichlet", "natural")
 ENGINES = ("auto", "batched", "sequential")
+AVERAGES = ("none", "polynomial")
 PRECISIONS = ("float32", "tf32", "bf16")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
@@ -170,6 +171,7 @@ class MethodConfig:
 
     name: str = MISSING
     server_learning_rate: float = 1.0
+    average: str = "none"
 
     def settle(self, num_groups: int) -> None:
         """Give options that are null, and depend on the number of groups, their values."""
@@ -181,6 +183,10 @@ class MethodConfig:
             ConfigError: one line that names the value and the remedy.
         """
         require_limits("method", self)
+        require(
+            self.average in AVERAGES,
+            f"method.average={self.average} is none of {', '.join(AVERAGES)}",
+        )
 
 
 @dataclass

@@ -18,6 +18,7 @@ ADDED_LATER: dict[str, Any] = {
     **dict.fromkeys(["dataset.columns", "dataset.test_path", "dataset.complete_rows", "dataset.features"]),
     **dict.fromkeys(["dataset.class_weights", "dataset.metrics", "privacy.client_records"]),
     "dataset.loss": "cross_entropy",
+    "method.average": "none",
     "privacy.unit": "client",
     "privacy.budgets_of": "clients",
     "privacy.batch_rate": 0.05,

@@ -79,6 +79,11 @@ def model_card(subject: CardSubject) -> str:
             f"* model: {config.dataset.model}, {_steps(subject)} a round",
             f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",
             f"* rounds: {_rounds(subject)}",
+            *(
+                ["* released: an average of the models of all rounds"]
+                if config.method.average != "none"
+                else []
+            ),
             *_results(records),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {_versions()}",

@@ -86,8 +86,9 @@ class RoundLoop:
             outcome = self._interrupted(index)
         else:
             theta, outcome = self._train(index, theta, end)
+            self.state.average.add(self.method.released(theta))
         trained = perf_counter()
-        released = self.method.released(theta)
+        released = self.state.average.released(self.method.released(theta))
         evaluation = self.evaluate_model(released)
         if not isfinite(evaluation.loss):
             raise RunError(

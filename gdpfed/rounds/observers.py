@@ -96,5 +96,6 @@ class RoundFiles(Observer):
     def round_ended(self, ended: RoundEnded) -> None:
         """Keep theta itself, from which the run goes on, and not what is released of it."""
         self._files.append_round(ended.record)
-        key, method_state = self._state.sampling_key, self._method.state_dict()
+        key = self._state.sampling_key
+        method_state = self._method.state_dict() | self._state.average.state_dict()
         Checkpoint(ended.theta, ended.record.round, key, method_state).save(self._files.path)

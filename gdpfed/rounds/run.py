@@ -22,6 +22,7 @@ from gdpfed.methods import Method, make_method
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
+from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
 from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
@@ -73,6 +74,7 @@ class PreparedRun:
         task.check_record_groups()
         evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
         files = RunDirectory.resume(path, config) if config.run.resume else None
+        average = ReleasedAverage(config.method.average)
         return cls(
             config=config,
             method=method,
@@ -81,7 +83,7 @@ class PreparedRun:
             path=path,
             name=secrets.token_hex(16) if files is None else files.load_name(method.plan, identities),
             evaluate_model=evaluate_model,
-            resumed=None if files is None else (files, restore(files, method)),
+            resumed=None if files is None else (files, restore(files, method, average)),
             identities=identities,
         )
 
@@ -112,7 +114,8 @@ class PreparedRun:
                 closing.callback(observer.closed)
             if self.resumed is None:
                 files = RunDirectory.create(self.path, self.config, method, self.name, self.identities)
-                state, theta = begin(files, method, self.task)
+                average = ReleasedAverage(self.config.method.average)
+                state, theta = begin(files, method, self.task, average)
             else:
                 files, (state, theta) = self.resumed
             files.keep_rounds(state.completed_rounds)
@@ -176,8 +179,8 @@ class OpenRun:
 
     @property
     def released(self) -> Theta:
-        """What the method releases of the model as of the last round, shape (d,)."""
-        return self.prepared.method.released(self.theta)
+        """The model that is released as of the last round, shape (d,)."""
+        return self.loop.state.average.released(self.prepared.method.released(self.theta))
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left, and yield the record of each."""

@@ -10,6 +10,7 @@ from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method, Theta
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import KEY_BYTES
+from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
 
@@ -22,14 +23,18 @@ class RunState:
         completed_rounds: rounds behind it.
         sampling_key: draws the cohorts; secret.
         ledger: what has been charged; at most one round ahead of ``completed_rounds``.
+        average: of the models that the method has released so far.
     """
 
     completed_rounds: int
     sampling_key: bytes
     ledger: Ledger
+    average: ReleasedAverage
 
 
-def begin(files: RunDirectory, method: Method, task: Task) -> tuple[RunState, Theta]:
+def begin(
+    files: RunDirectory, method: Method, task: Task, average: ReleasedAverage
+) -> tuple[RunState, Theta]:
     """A new run's state, written down before its first round.
 
     The cohorts of a private run are drawn with a key from the operating system, since amplification
@@ -38,7 +43,8 @@ def begin(files: RunDirectory, method: Method, task: Task) -> tuple[RunState, Th
     """
     public_key = sha256(f"gdpfed cohorts {task.seed}".encode()).digest()
     key = secret_sampling_key() if method.plan.private else public_key
-    state = RunState(completed_rounds=0, sampling_key=key, ledger=Ledger(method.plan, subject_of(method)))
+    ledger = Ledger(method.plan, subject_of(method))
+    state = RunState(completed_rounds=0, sampling_key=key, ledger=ledger, average=average)
     theta = flatten(task.build_model())
     files.save_ledger(state.ledger)
     Checkpoint(theta, 0, key).save(files.path)
@@ -55,7 +61,7 @@ def secret_sampling_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def restore(files: RunDirectory, method: Method) -> tuple[RunState, Theta]:
+def restore(files: RunDirectory, method: Method, average: ReleasedAverage) -> tuple[RunState, Theta]:
     """The state of a run that was stopped, the method's own included; writes no file."""
     checkpoint = Checkpoint.load(files.path)
     ledger = files.load_ledger(method.plan, subject_of(method))
@@ -66,8 +72,8 @@ def restore(files: RunDirectory, method: Method) -> tuple[RunState, Theta]:
         )
     files.completed_records(checkpoint.completed_rounds)
     try:
-        method.load_state_dict(checkpoint.method_state)
+        method.load_state_dict(average.restore(checkpoint.method_state))
     except ValueError as error:
         raise RunError(f"run.resume={files.path}: {error}; restore the checkpoint from a copy") from None
-    state = RunState(checkpoint.completed_rounds, checkpoint.sampling_key, ledger)
+    state = RunState(checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average)
     return state, checkpoint.theta

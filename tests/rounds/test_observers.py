@@ -1,16 +1,19 @@
 """Observers are told in order what is already on disk, and a method's released model is what is kept."""
 
-from math import inf
+from math import comb, inf
 
 import numpy as np
 import pytest
 
 from conf.load import load
+from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods.fedavg import FedAvg
 from gdpfed.report.observers import default_observers
+from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.observers import Observer
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE, Checkpoint
 from gdpfed.runs.records import read_rounds
+from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
 from testing.small_runs import final_model
 
@@ -102,6 +105,37 @@ def test_observers_of_a_directory_that_is_refused_are_closed(tmp_path):
     with pytest.raises(RuntimeError, match="is not empty"):
         simulate(config(f"run.directory={tmp_path / 'run'}"), make_observers=make_observers)
     assert witness.moments == [("closed", None)]
+
+
+def test_the_average_of_models_is_released_and_survives_a_pause(tmp_path):
+    averaged = "method.average=polynomial"
+    whole, parts = Witness(tmp_path / "whole"), tmp_path / "parts"
+    simulate(
+        config(f"run.directory={tmp_path / 'whole'}", averaged),
+        make_observers=lambda run, announce: [*default_observers(run, announce), whole],
+    )
+    iterates = [ended.theta for ended in whole.rounds]
+    # The weight of model t is in proportion to (t + 1) (t + 2) ... (t + 8).
+    weights = np.array([comb(t + 8, 8) for t in range(len(iterates))], dtype=np.float64)
+    mean = np.average(iterates, axis=0, weights=weights)
+    np.testing.assert_allclose(whole.rounds[-1].released, mean, rtol=1e-5, atol=1e-7)
+    assert np.abs(mean - iterates[-1]).max() > 1e-3
+    np.testing.assert_array_equal(whole.rounds[0].released, iterates[0])
+    simulate(config(f"run.directory={parts}", averaged, "run.stop_after_round=2"))
+    with pytest.raises(RunError, match=r"method\.average=polynomial, not none"):
+        simulate(load_run([f"run.resume={parts}", "method.average=none"]))
+    simulate(load_run([f"run.resume={parts}"]))
+    np.testing.assert_array_equal(final_model(tmp_path / "whole"), final_model(parts))
+    assert "an average of the models of all rounds" in (parts / "model_card.md").read_text()
+
+
+def test_an_average_that_there_is_not_is_refused():
+    with pytest.raises(ConfigError, match=r"method\.average=mean is none of none, polynomial"):
+        config("method.average=mean")
+    with pytest.raises(ValueError, match="not one that this run keeps"):
+        ReleasedAverage("none").restore({"released.average": np.zeros(3), "released.rounds": np.array(1)})
+    with pytest.raises(ValueError, match="not one that this run keeps"):
+        ReleasedAverage("polynomial").restore({"released.average": np.zeros(3)})
 
 
 class AveragedFedAvg(FedAvg):
