@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.datasets.dataset import Dataset, Examples, Split
+from gdpfed.learning.datasets.hog import LEAST_SIZE, hog
 
 torch = late_import("torch")
 functional = late_import("torch.nn.functional")
@@ -69,17 +70,19 @@ def _features(
     return np.asarray(pooled.flatten(1).numpy(), dtype=np.float32)
 
 
-FEATURES: dict[str, Transform] = {"random_convolutions": random_convolutions}
+FEATURES: dict[str, Transform] = {"hog": hog, "random_convolutions": random_convolutions}
+LEAST_SIZES = {"hog": LEAST_SIZE, "random_convolutions": PATCH_SIZE + QUADRANTS - 1}
+"""Height and width of a picture, in pixels."""
 
 
 def with_features(data: Dataset, name: str) -> Dataset:
     """The same data set with its pictures turned into features, in memory as float32.
 
     Raises:
-        LearningError: no transform of that name, or examples that are no pictures of 7x7 pixels or more.
+        LearningError: no transform of that name, or examples that are no pictures or too small.
     """
     transform = transform_of(name)
-    shape, least = data.input_shape, PATCH_SIZE + QUADRANTS - 1
+    shape, least = data.input_shape, LEAST_SIZES[name]
     if len(shape) != 3 or min(shape[1:]) < least or data.input_dtype != np.float32:
         raise LearningError(
             f"dataset.features={name} takes pictures of {least}x{least} pixels or more, and the examples of "
