@@ -19,6 +19,7 @@ from gdpfed.report.table import Table
 
 LINES = {
     "fedavg (no privacy)": ["method=fedavg"],
+    "gdpfed_star": ["method=gdpfed_star"],
     "gdpfed_plus": ["method=gdpfed_plus"],
     "gdpfed_op": ["method=gdpfed_op"],
     "gdpfed": ["method=gdpfed"],
