@@ -118,10 +118,12 @@ class RecordGradients:
     Attributes:
         form: how it computes them, in words.
         stacks: whether the models of several clients go together, or one after the other.
+        most_clients: of how many clients a pass should have records; None for as many as fit.
     """
 
     form = "one record after the other"
     stacks = False
+    most_clients: int | None = None
 
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device) -> None:
         self.device = device

@@ -26,6 +26,7 @@ class ProgrammedGradients(RecordGradients):
 
     form = "many records at once by compiled loops"
     stacks = True
+    most_clients = 1
 
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device, lowered: Lowered) -> None:
         super().__init__(model, loss, device)

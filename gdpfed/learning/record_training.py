@@ -111,7 +111,9 @@ def _noised(
         among = slice(None) if len(clients) == len(holders) else clients
         return among, gradients.clipped_sums(thetas[among], *take(places), _on(present, thetas), bounds)
 
-    passes = list(_passes([holder.draw() for holder in holders], gradients.records_at_once()))
+    passes = list(
+        _passes([holder.draw() for holder in holders], gradients.records_at_once(), gradients.most_clients)
+    )
     for among, sums in _side_by_side(sums_of, passes, gradients.device):
         total[among] += sums
     for k, holder in enumerate(holders):
@@ -148,7 +150,9 @@ def exact_sums(
     start = torch.from_numpy(theta.copy()).to(gradients.device)
     total = torch.zeros(len(holders), len(theta), dtype=torch.int64, device=gradients.device)
     at_once = gradients.records_at_once(least_bytes=EXACT_BYTES * len(theta))
-    for clients, places, present in _passes([holder.draw() for holder in holders], at_once):
+    for clients, places, present in _passes(
+        [holder.draw() for holder in holders], at_once, gradients.most_clients
+    ):
         limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=start.device)
         thetas = start.expand(len(clients), -1)
         total[clients] += gradients.truncated_sums(thetas, *take(places), _on(present, start), limits, unit)
@@ -156,7 +160,7 @@ def exact_sums(
     return exact
 
 
-def _passes(batches: Sequence[Positions], at_once: int) -> Iterator[Pass]:
+def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None = None) -> Iterator[Pass]:
     """Cut batches into passes of so many records at most: clients, positions, and where there is a record.
 
     Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
@@ -167,11 +171,12 @@ def _passes(batches: Sequence[Positions], at_once: int) -> Iterator[Pass]:
     while left := [k for k, size in enumerate(sizes) if size > begin]:
         rest = sizes[left] - begin
         width = int(rest.max())
-        if rest.sum() < (1 - MOST_EMPTY) * width * len(left):
+        together = min(len(left), most_clients or len(left))
+        if together > 1 and rest.sum() < (1 - MOST_EMPTY) * width * len(left):
             width = int(np.median(rest))
         # In equal pieces.
-        width = -(-width // -(-width // max(1, at_once // len(left))))
-        fewer = max(1, at_once // width)
+        width = -(-width // -(-width // max(1, at_once // together)))
+        fewer = min(together, max(1, at_once // width))
         for first in range(0, len(left), fewer):
             clients = left[first : first + fewer]
             places = np.zeros((len(clients), width), dtype=np.int64)
