@@ -84,13 +84,14 @@ def noised_updates(
     start = torch.from_numpy(theta.copy()).to(gradients.device)
     ours = start.repeat(len(holders), 1)
     velocity = torch.zeros_like(ours) if training.momentum else None
+    at_once = gradients.records_at_once()
     most = max((holder.steps.num_steps for holder in holders), default=0)
     for step in range(most):
         now = [k for k, holder in enumerate(holders) if len(holder.records) and step < holder.steps.num_steps]
         if not now:
             break
         among = slice(None) if len(now) == len(holders) else now
-        descent = _noised(gradients, ours[among], [holders[k] for k in now], take)
+        descent = _noised(gradients, ours[among], [holders[k] for k in now], take, at_once)
         if velocity is not None:
             descent = velocity[among].mul_(training.momentum).add_(descent)
             velocity[among] = descent
@@ -99,7 +100,11 @@ def noised_updates(
 
 
 def _noised(
-    gradients: RecordGradients, thetas: torch.Tensor, holders: Sequence[RecordHolder], take: Take
+    gradients: RecordGradients,
+    thetas: torch.Tensor,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    at_once: int,
 ) -> torch.Tensor:
     """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), float32."""
     norms = [holder.steps.clipping_norm for holder in holders]
@@ -111,9 +116,7 @@ def _noised(
         among = slice(None) if len(clients) == len(holders) else clients
         return among, gradients.clipped_sums(thetas[among], *take(places), _on(present, thetas), bounds)
 
-    passes = list(
-        _passes([holder.draw() for holder in holders], gradients.records_at_once(), gradients.most_clients)
-    )
+    passes = list(_passes([holder.draw() for holder in holders], at_once, gradients.most_clients))
     for among, sums in _side_by_side(sums_of, passes, gradients.device):
         total[among] += sums
     for k, holder in enumerate(holders):
