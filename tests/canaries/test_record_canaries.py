@@ -55,8 +55,8 @@ def test_no_more_is_measured_than_is_stated(method, how):
 @pytest.mark.parametrize("fault", RECORD_FAULTS)
 def test_a_fault_is_found(fault):
     method = fault.partition(",")[0]
-    # Twice the same sum is half the noise's variance, and one batch for all is missed by most records: with so
-    # many runs each lies ten deviations of its scale or more above 1.
+    # Twice the same sum is half the noise's variance, and one batch for all leaves most records out: with so
+    # many runs each scale lies ten of its deviations above 1.
     runs = 6 if "twice" in fault else 16 if "one batch" in fault else 2
     with broken(fault):
         measurement = measured([*RECORDS, f"method={method}"], runs=runs, confidence=USUALLY)
