@@ -1,7 +1,7 @@
 """Gradients of single records by programs, for the models that there are programs for."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -45,14 +45,11 @@ class ProgrammedGradients(RecordGradients):
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
         """As in the base."""
-        own, sums = self._own_programs, torch.empty_like(thetas)
-        for k, our_x, our_y in _present(x, y, present):
-            own.load(thetas[k])
-            most = SLACK * float(clipping_norms[k])
-            for piece in pieces_of(len(our_y), self._most):
-                own.of(piece.stop - piece.start).add(our_x[piece], our_y[piece], most)
-            torch.index_select(own.total, 0, self._inverse, out=sums[k])
-        return sums
+
+        def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
+            program.add(x, y, SLACK * float(clipping_norms[k]))
+
+        return self._summed(thetas, x, y, present, add, self._own_programs.total)
 
     def truncated_sums(
         self,
@@ -64,13 +61,28 @@ class ProgrammedGradients(RecordGradients):
         unit: float,
     ) -> torch.Tensor:
         """As in the base; the entries of outer products are taken as they are in float64."""
-        own, sums = self._own_programs, torch.empty(thetas.shape, dtype=torch.int64)
+
+        def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
+            program.add_truncated(x, y, EXACT_SLACK * float(bounds[k]), unit)
+
+        return self._summed(thetas, x, y, present, add, self._own_programs.truncated)
+
+    def _summed(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor], None],
+        total: torch.Tensor,
+    ) -> torch.Tensor:
+        """What ``add`` brings into ``total`` from every client's records, shape (clients, d)."""
+        own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
         for k, our_x, our_y in _present(x, y, present):
             own.load(thetas[k])
-            most = EXACT_SLACK * float(bounds[k])
             for piece in pieces_of(len(our_y), self._most):
-                own.of(piece.stop - piece.start).add_truncated(our_x[piece], our_y[piece], most, unit)
-            torch.index_select(own.truncated, 0, self._inverse, out=sums[k])
+                add(own.of(piece.stop - piece.start), k, our_x[piece], our_y[piece])
+            torch.index_select(total, 0, self._inverse, out=sums[k])
         return sums
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -4,14 +4,18 @@ from typing import ClassVar, cast
 
 from conf.schema import Config
 from gdpfed.methods.base import configured_groups
-from gdpfed.methods.rates import configured_delta, given_rates, private_plan, renyi_orders
+from gdpfed.methods.rates import (
+    configured_accountant,
+    configured_delta,
+    given_rates,
+    one_noise_plan,
+    private_plan,
+)
 from gdpfed.methods.shared_noise import SharedNoise
-from gdpfed.privacy.accountants.accountant import accountant_for
-from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
+from gdpfed.privacy.events import Adjacency, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.one_sum_rates import one_sum_sampling_rates
-from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms
 
 
 class GDPFedStar(SharedNoise):
@@ -26,18 +30,7 @@ class GDPFedStar(SharedNoise):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         groups = configured_groups(config)
         apart = private_plan(config, groups=groups, group_sampling_rates=_rates(config, groups))
-        norms = scaled_clipping_norms(
-            [group.noise_multiplier for group in apart.groups],
-            [group.expected_cohort_size for group in apart.groups],
-            config.privacy.clipping_norm,
-        )
-        return private_plan(
-            config,
-            groups=groups,
-            group_sampling_rates=[group.sampling_rate for group in apart.groups],
-            group_clipping_norms=norms,
-            one_sum=True,
-        )
+        return one_noise_plan(config, groups, apart, [group.expected_cohort_size for group in apart.groups])
 
 
 def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
@@ -46,7 +39,7 @@ def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
         return given
     privacy = config.privacy
     return one_sum_sampling_rates(
-        accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config)),
+        configured_accountant(config),
         groups,
         sampling=cast("Sampling", privacy.sampling),
         sampling_rate=privacy.sampling_rate,

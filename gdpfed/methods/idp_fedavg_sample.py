@@ -8,10 +8,14 @@ from typing import ClassVar, cast
 
 from conf.schema import Config
 from gdpfed.methods.base import configured_groups
-from gdpfed.methods.rates import configured_delta, private_plan, refuse_given_rates, renyi_orders
+from gdpfed.methods.rates import (
+    configured_accountant,
+    configured_delta,
+    private_plan,
+    refuse_given_rates,
+)
 from gdpfed.methods.shared_noise import SharedNoise
-from gdpfed.privacy.accountants.accountant import accountant_for
-from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
+from gdpfed.privacy.events import Adjacency, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.shared_noise import shared_noise_sampling_rates
 
@@ -27,7 +31,7 @@ class IDPFedAvgSample(SharedNoise):
         groups = configured_groups(config)
         privacy = config.privacy
         rates = shared_noise_sampling_rates(
-            accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config)),
+            configured_accountant(config),
             groups,
             sampling=cast("Sampling", privacy.sampling),
             sampling_rate=privacy.sampling_rate,

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 from conf.schema import Config
 from gdpfed.methods.base import configured_groups
-from gdpfed.methods.rates import private_plan, refuse_given_rates, uniform_rate_plan
+from gdpfed.methods.rates import one_noise_plan, refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.shared_noise import SharedNoise
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms
 
 
 class IDPFedAvgScale(SharedNoise):
@@ -23,16 +22,5 @@ class IDPFedAvgScale(SharedNoise):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
         groups = configured_groups(config)
-        calibrated = uniform_rate_plan(config, groups)
-        norms = scaled_clipping_norms(
-            [group.noise_multiplier for group in calibrated.groups],
-            [group.size for group in groups],
-            config.privacy.clipping_norm,
-        )
-        return private_plan(
-            config,
-            groups=groups,
-            group_sampling_rates=(config.privacy.sampling_rate,) * len(groups),
-            group_clipping_norms=norms,
-            one_sum=True,
-        )
+        apart = uniform_rate_plan(config, groups)
+        return one_noise_plan(config, groups, apart, [group.size for group in groups])

@@ -5,13 +5,14 @@ from typing import cast
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
-from gdpfed.privacy.accountants.accountant import RenyiOrders
+from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, default_delta
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA as DELTA_OF_RECORDS
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
+from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms
 
 
 def refuse_given_rates(config: Config) -> None:
@@ -92,12 +93,37 @@ def renyi_orders(config: Config) -> RenyiOrders:
     return cast("RenyiOrders", config.privacy.renyi_orders)
 
 
+def configured_accountant(config: Config) -> Accountant:
+    """The accountant of the configuration, for the law of its noise."""
+    privacy = config.privacy
+    return accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
+
+
 def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
     """The plan of one sum a group, every group sampled at the overall rate q (GDPFed's)."""
     return private_plan(
         config,
         groups=groups,
         group_sampling_rates=(config.privacy.sampling_rate,) * len(groups),
+    )
+
+
+def one_noise_plan(
+    config: Config, groups: Sequence[Group], apart: PrivacyPlan, weights: Sequence[float]
+) -> PrivacyPlan:
+    """The plan of one sum at the rates of a plan of one sum a group, whose noise meets every budget.
+
+    C_m is proportional to 1 / sigma_m, with mean C under these weights of the groups.
+    """
+    norms = scaled_clipping_norms(
+        [group.noise_multiplier for group in apart.groups], weights, config.privacy.clipping_norm
+    )
+    return private_plan(
+        config,
+        groups=groups,
+        group_sampling_rates=[group.sampling_rate for group in apart.groups],
+        group_clipping_norms=norms,
+        one_sum=True,
     )
 
 

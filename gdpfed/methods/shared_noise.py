@@ -1,4 +1,4 @@
-"""The base of the two IDP-FedAvg methods: one sum of all clients under one noise."""
+"""The base of the IDP-FedAvg methods and of GDPFed*: one sum of all clients under one noise."""
 
 import numpy as np
 

@@ -2,11 +2,10 @@
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conf.schema import Config
-from gdpfed.clients.configured import record_counts
 from gdpfed.errors import ConfigError
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.loop import Announce
@@ -53,8 +52,8 @@ def simulate_prepared(
     config.secagg.refuse_roster()
     plan = prepared.method.plan
     records = plan.private and plan.unit == "record"
-    if records:
-        _check_record_counts(prepared)
+    if records and prepared.config.privacy.client_records is not None:
+        _check_record_counts(prepared, prepared.config.privacy.client_records)
     engine, which = choose_engine(config.simulation, prepared.task, config.run.device, records=records)
     with InProcessFleet(config.secagg, label, engine) as fleet:
         announce(f"training {which}")
@@ -66,14 +65,13 @@ def simulate_prepared(
     return prepared.path
 
 
-def _check_record_counts(prepared: PreparedRun) -> None:
+def _check_record_counts(prepared: PreparedRun, given: Sequence[int]) -> None:
     """Refuse numbers of records that are not those of the clients that are simulated.
 
     Raises:
         ConfigError: names the first client of whom they are not.
     """
-    planned = record_counts(prepared.config)
-    for client, count in enumerate(planned.tolist()):
+    for client, count in enumerate(given):
         held = len(prepared.task.client_indices(client))
         if held != count:
             raise ConfigError(
