@@ -10,10 +10,11 @@ import numpy as np
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
+from gdpfed.privacy.accountants.estimate import estimate_by
 from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, solve_falling
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
-from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
+from gdpfed.privacy.events import Adjacency, Event, SampledGaussian, Sampling
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
 dp = late_import("dp_accounting")
@@ -79,38 +80,30 @@ def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float,
 def estimate_noise_multiplier(
     accountant: Accountant, unit_noise: SampledGaussian, target_epsilon: float, num_rounds: int, delta: float
 ) -> float:
-    """Return sigma_m to about 1 %, in a third of the time: to compare rates by, never to add noise by.
+    """Return sigma_m to about 1e-3, in a tenth of the time: to compare rates by, never to add noise by.
 
     `unit_noise` is a round with noise of one clipping norm.
 
     Raises PrivacyError where no noise meets the budget.
     """
     start = Start(_guess(unit_noise, target_epsilon, num_rounds, delta), TYPICAL_LOG_SLOPE)
+    epsilon = estimate_by(accountant)
     try:
-        return _search(accountant, unit_noise, target_epsilon, num_rounds, delta, start, rough=True).position
+        return _search(
+            lambda event: epsilon(event, num_rounds, delta), unit_noise, target_epsilon, start
+        ).position
     except UnreachableError as error:
         raise PrivacyError(_why_unreachable(target_epsilon, error.low, error.high)) from None
 
 
 def _search(
-    accountant: Accountant,
-    unit_noise: SampledGaussian,
-    target: float,
-    num_rounds: int,
-    delta: float,
-    start: Start,
-    *,
-    rough: bool,
+    epsilon: Callable[[Event], float], unit_noise: SampledGaussian, target: float, start: Start
 ) -> Start:
-    """Find sigma; a rough search has a coarser grid of losses where the accountant is pld."""
-
-    def epsilon(sigma: float) -> float:
-        event = replace(unit_noise, noise_stddev=sigma)
-        if rough and accountant.name == "pld":
-            return pld_epsilon(event, num_rounds, delta, coarseness=SEARCH_COARSENESS)
-        return accountant.epsilon(event, num_rounds, delta)
-
-    return solve_falling(epsilon, target, start, (MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER))
+    """Find the noise at which `epsilon` of the event meets the target."""
+    bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
+    return solve_falling(
+        lambda sigma: epsilon(replace(unit_noise, noise_stddev=sigma)), target, start, bounds
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -119,12 +112,17 @@ def _calibrate_by_search(
 ) -> float:
     accountant.epsilon(unit_noise, 1, delta)  # refuses a combination before any search
     start = Start(_guess(unit_noise, target, num_rounds, delta), TYPICAL_LOG_SLOPE)
-    terms = accountant, unit_noise, target, num_rounds, delta
+
+    def on_a_coarse_grid(event: Event) -> float:
+        return pld_epsilon(event, num_rounds, delta, coarseness=SEARCH_COARSENESS)
+
     try:
         if accountant.name == "pld":
             _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
-            start = _search(*terms, start, rough=True)
-        return _search(*terms, start, rough=False).position
+            start = _search(on_a_coarse_grid, unit_noise, target, start)
+        return _search(
+            lambda event: accountant.epsilon(event, num_rounds, delta), unit_noise, target, start
+        ).position
     except UnreachableError as error:
         raise PrivacyError(_why_unreachable(target, error.low, error.high)) from None
 

@@ -24,12 +24,12 @@ def pld_epsilon(event: Event, count: int, delta: float, *, coarseness: float = 1
 
     Raises PrivacyError for fixed_size sampling, which has no such bound.
     """
-    sigma = _sigma_without_sampling(event)
+    sigma = sigma_without_sampling(event)
     if sigma is not None:
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(count), delta))
     if isinstance(event, GaussianMixture):
         return composed_pld_epsilon([(event, count)], delta)
-    sigma, rate, adjacency, steps = _poisson_step(event)
+    sigma, rate, adjacency, steps = poisson_step(event)
     interval = coarseness * _discretization_interval(sigma, rate)
     return _self_composed_epsilon(sigma, rate, adjacency, interval, count * steps, delta)
 
@@ -39,7 +39,7 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
 
     All of them are put on one grid: the finest that one of them asks for and that all of them can afford.
     """
-    sigmas = [_sigma_without_sampling(event) for event, _ in releases]
+    sigmas = [sigma_without_sampling(event) for event, _ in releases]
     if all(sigma is not None for sigma in sigmas):
         inverse = math.fsum(
             count / sigma**2 for sigma, (_, count) in zip(sigmas, releases, strict=True) if sigma is not None
@@ -51,7 +51,7 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
     return float(reduce(lambda left, right: left.compose(right), parts).get_epsilon_for_delta(delta))
 
 
-def _sigma_without_sampling(event: Event) -> float | None:
+def sigma_without_sampling(event: Event) -> float | None:
     """The noise over the distance of neighbours, of a release that everybody is part of; None for others."""
     if isinstance(event, Gaussian):
         return event.noise_multiplier
@@ -62,7 +62,7 @@ def _sigma_without_sampling(event: Event) -> float | None:
     return None
 
 
-def _poisson_step(event: Event) -> tuple[float, float, Adjacency, int]:
+def poisson_step(event: Event) -> tuple[float, float, Adjacency, int]:
     """Multiplier, rate, adjacency, and how many such steps one release is."""
     if isinstance(event, DPSGDSteps):
         return event.noise_multiplier, event.batch_rate, "zero_out", event.num_steps
@@ -75,18 +75,18 @@ def _poisson_step(event: Event) -> tuple[float, float, Adjacency, int]:
 
 def _scale(event: Event) -> tuple[float, float]:
     """What the grid of losses follows from: noise over the largest move, and how often there is one."""
-    sigma = _sigma_without_sampling(event)
+    sigma = sigma_without_sampling(event)
     if sigma is not None:
         return sigma, 1.0
     if isinstance(event, GaussianMixture):
         moved = math.fsum(w for s, w in zip(event.sensitivities, event.weights, strict=True) if s > 0)
         return event.noise_stddev / max(*event.sensitivities, 1e-300), max(moved, 1e-300)
-    multiplier, rate, _, _ = _poisson_step(event)
+    multiplier, rate, _, _ = poisson_step(event)
     return multiplier, rate
 
 
 def _one_release(event: Event, interval: float, count: int) -> Any:
-    sigma = _sigma_without_sampling(event)
+    sigma = sigma_without_sampling(event)
     if sigma is not None:
         return _one_step(sigma, 1.0, "zero_out", interval).self_compose(count)
     if isinstance(event, GaussianMixture):
@@ -94,7 +94,7 @@ def _one_release(event: Event, interval: float, count: int) -> Any:
             event.noise_stddev, event.sensitivities, event.weights, value_discretization_interval=interval
         )
         return mixture.self_compose(count)
-    sigma, rate, adjacency, steps = _poisson_step(event)
+    sigma, rate, adjacency, steps = poisson_step(event)
     return _one_step(sigma, rate, adjacency, interval).self_compose(count * steps)
 
 

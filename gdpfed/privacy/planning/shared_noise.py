@@ -13,7 +13,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
-from gdpfed.privacy.accountants.pld import pld_epsilon
+from gdpfed.privacy.accountants.estimate import estimate_by
 from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, solve_falling
 from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
 from gdpfed.privacy.planning.groups import Group
@@ -23,7 +23,6 @@ from gdpfed.privacy.validation import require_length, require_positive, require_
 optimize = late_import("scipy.optimize")
 
 SMALLEST_RATE = 1e-7
-PLD_COARSENESS = 2.0
 EPSILON_TOLERANCE = 1e-3
 LOG_SIGMA_TOLERANCE = 3e-4
 ALWAYS_TOLERANCE = 1e-6
@@ -86,23 +85,13 @@ def shared_noise_sampling_rates(
     )
 
     lowest, highest = _bracket(accountant, groups, unit, num_rounds, delta)
-    epsilon = _epsilon_of(accountant, unit, num_rounds, delta)
-    rates = _rates_of_mean(epsilon, groups, sampling_rate, lowest, highest)
-    return _with_mean(rates, sizes, sampling_rate)
-
-
-def _epsilon_of(
-    accountant: Accountant, unit: SampledGaussian, num_rounds: int, delta: float
-) -> Callable[[float, float], float]:
-    """Return (sigma, q) -> epsilon for the search, with a coarser grid where it is pld's."""
+    estimate = estimate_by(accountant)
 
     def epsilon(sigma: float, rate: float) -> float:
-        mechanism = replace(unit, noise_stddev=sigma, sampling_rate=rate)
-        if accountant.name == "pld":
-            return pld_epsilon(mechanism, num_rounds, delta, coarseness=PLD_COARSENESS)
-        return accountant.epsilon(mechanism, num_rounds, delta)
+        return estimate(replace(unit, noise_stddev=sigma, sampling_rate=rate), num_rounds, delta)
 
-    return epsilon
+    rates = _rates_of_mean(epsilon, groups, sampling_rate, lowest, highest)
+    return _with_mean(rates, sizes, sampling_rate)
 
 
 def _bracket(

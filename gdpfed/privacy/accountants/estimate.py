@@ -1,0 +1,119 @@
+"""What Poisson-sampled steps cost, in a few milliseconds: to search by, never to promise by.
+
+The loss of one step is put on a grid by whole cells, between two of them by shares that keep its mean, and
+composed by one fast Fourier transform. Nothing is rounded up, so the figure may lie on either side of the
+truth, within about 1e-3 of it. Every search that uses it ends with `gdpfed.privacy.accountants.pld`.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.accountants.pld import poisson_step, sigma_without_sampling
+from gdpfed.privacy.events import Adjacency, Event
+
+dp = late_import("dp_accounting")
+fft = late_import("scipy.fft")
+
+Vector = npt.NDArray[np.float64]
+
+NODES = 4001
+REACH = 10.0
+"""How far noise is followed, in standard deviations."""
+CELLS_A_DEVIATION = 20
+LEAST_CELLS, MOST_CELLS = 2**14, 2**20
+OUTSIDE = 1e-4
+"""The share of delta that may lie beyond either end of the grid."""
+
+
+def estimate_by(accountant: Accountant) -> Callable[[Event, int, float], float]:
+    """Return what to search by with this accountant: itself, unless it is pld, which is slow."""
+    return estimated_epsilon if accountant.name == "pld" else accountant.epsilon
+
+
+def estimated_epsilon(event: Event, count: int, delta: float) -> float:
+    """Return epsilon at delta of `count` releases of one event to about 1e-3 of itself; at least 0.
+
+    Raises PrivacyError for fixed_size sampling.
+    """
+    sigma = sigma_without_sampling(event)
+    if sigma is not None:
+        return float(dp.get_epsilon_gaussian(sigma / math.sqrt(count), delta))
+    multiplier, rate, adjacency, steps = poisson_step(event)
+    with_client, without = _log_densities(multiplier, rate, adjacency)
+    sides = [(with_client, without)]
+    if adjacency == "zero_out":  # The other adjacency is its own mirror image.
+        sides.append((without, with_client))
+    return max(_epsilon(one, other, count * steps, delta) for one, other in sides)
+
+
+def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vector, Vector]:
+    """log of both outputs' densities along one axis, in units of C, up to a constant of both."""
+    centre = 1.0 if adjacency == "replace_one" else 0.0
+    axis = np.linspace(-centre - REACH * sigma, 1 + REACH * sigma, NODES)
+    at_rest = math.log1p(-rate) - axis**2 / (2 * sigma**2)
+
+    def drawn(mean: float) -> Vector:
+        moved: Vector = np.logaddexp(at_rest, math.log(rate) - (axis - mean) ** 2 / (2 * sigma**2))
+        return moved
+
+    return drawn(1.0), drawn(-1.0) if adjacency == "replace_one" else -(axis**2) / (2 * sigma**2)
+
+
+def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> float:
+    """Epsilon at delta of so many losses log_density - other, drawn from the first."""
+    losses = log_density - other
+    masses = np.exp(log_density - log_density.max())
+    masses /= masses.sum()
+    mean = float(masses @ losses)
+    deviation = math.sqrt(float(masses @ (losses - mean) ** 2))
+    if deviation == 0.0:
+        return 0.0
+    lowest, highest = _range(losses, masses, count, math.log(1 / (OUTSIDE * delta)))
+    finest = deviation / CELLS_A_DEVIATION
+    margin = 6 * math.sqrt(count) * finest  # The shares between cells move a sum by up to a cell a step.
+    lowest, highest = lowest - margin, highest + margin
+    cells = min(max(2 ** math.ceil(math.log2((highest - lowest) / finest)), LEAST_CELLS), MOST_CELLS)
+    width = (highest - lowest) / cells
+    places = (losses - mean) / width
+    below = np.floor(places).astype(np.int64)
+    share = places - below
+    one = np.bincount(below % cells, masses * (1 - share), cells)
+    one += np.bincount((below + 1) % cells, masses * share, cells)
+    composed = fft.irfft(fft.rfft(one) ** count, cells)
+    index = math.floor((lowest - count * mean) / width) + np.arange(cells)
+    return _least_epsilon(count * mean + width * index, np.maximum(composed[index % cells], 0.0), delta)
+
+
+def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple[float, float]:
+    """Return losses that the sum leaves with chance exp(-log_odds) at most, on either side, by Chernoff."""
+    losses, masses = losses[::4], masses[::4] / masses[::4].sum()
+    deviation = math.sqrt(float(masses @ (losses - masses @ losses) ** 2))
+    tilts = np.geomspace(0.02, 50, 24) / (deviation * math.sqrt(count))
+
+    def largest(signed: Vector) -> float:
+        top = float(signed.max())
+        moments = np.log(np.exp(np.outer(tilts, signed - top)) @ masses) * count
+        return count * top + min(0.0, float(np.min((moments + log_odds) / tilts)))
+
+    return -largest(-losses), largest(losses)
+
+
+def _least_epsilon(losses: Vector, masses: Vector, delta: float) -> float:
+    """The least epsilon >= 0 with sum over l > epsilon of mass(l) (1 - exp(epsilon - l)) <= delta."""
+
+    def excess(epsilon: float) -> float:
+        first = int(np.searchsorted(losses, epsilon))
+        return float(masses[first:] @ -np.expm1(epsilon - losses[first:])) - delta
+
+    low, high = 0.0, float(losses[-1])
+    if high <= low or excess(low) <= 0:
+        return 0.0
+    while high - low > 1e-5 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high
