@@ -1,9 +1,16 @@
 """Settings of the whole suite: one thread, what hypothesis draws, and which files come first."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 # Before numpy and torch are loaded. Beside other programs a second thread waits more than it works.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+if "PYTEST_XDIST_WORKER" not in os.environ:  # Its processes, and theirs, share what was calibrated.
+    os.environ["GDPFED_CACHE_DIR"] = tempfile.mkdtemp(prefix="gdpfed-tests-")
+    atexit.register(shutil.rmtree, os.environ["GDPFED_CACHE_DIR"], ignore_errors=True)
 
 from hypothesis import settings
 

@@ -10,9 +10,10 @@ import numpy as np
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
+from gdpfed.privacy.accountants.calibrated import keep_noise, known_noise
 from gdpfed.privacy.accountants.estimate import estimate_by
 from gdpfed.privacy.accountants.pld import pld_epsilon
-from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, solve_falling
+from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, is_met, solve_falling
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
 from gdpfed.privacy.events import Adjacency, Event, SampledGaussian, Sampling
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
@@ -41,7 +42,8 @@ def calibrate_noise_multiplier(
 
     With the accountant's epsilon, epsilon(sigma) <= target and target - epsilon(sigma) < 1e-3 *
     target. For theorem1 sigma^2 is Theorem 1's formula, refused outside its conditions; only
-    there does `clipping_norm` matter. Results are cached.
+    there does `clipping_norm` matter. Results are kept, also on the disk, and checked when they are
+    used again.
 
     Raises PrivacyError for invalid combinations, and for budgets that no noise can reach.
     """
@@ -111,20 +113,36 @@ def _calibrate_by_search(
     accountant: Accountant, unit_noise: SampledGaussian, target: float, num_rounds: int, delta: float
 ) -> float:
     accountant.epsilon(unit_noise, 1, delta)  # refuses a combination before any search
+    if accountant.name == "pld":
+        _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
+
+    def epsilon(event: Event) -> float:
+        return accountant.epsilon(event, num_rounds, delta)
+
+    key = {
+        "accountant": [type(accountant).__name__, accountant.name, accountant.renyi_orders],
+        "event": unit_noise.to_dict(),
+        "epsilon": target,
+        "num_rounds": num_rounds,
+        "delta": delta,
+    }
+    known = known_noise(key)
+    if known is not None and is_met(epsilon(replace(unit_noise, noise_stddev=known)), target):
+        return known
     start = Start(_guess(unit_noise, target, num_rounds, delta), TYPICAL_LOG_SLOPE)
-
-    def on_a_coarse_grid(event: Event) -> float:
-        return pld_epsilon(event, num_rounds, delta, coarseness=SEARCH_COARSENESS)
-
     try:
         if accountant.name == "pld":
-            _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
-            start = _search(on_a_coarse_grid, unit_noise, target, start)
-        return _search(
-            lambda event: accountant.epsilon(event, num_rounds, delta), unit_noise, target, start
-        ).position
+            start = _search(
+                lambda event: pld_epsilon(event, num_rounds, delta, coarseness=SEARCH_COARSENESS),
+                unit_noise,
+                target,
+                start,
+            )
+        noise = _search(epsilon, unit_noise, target, start).position
     except UnreachableError as error:
         raise PrivacyError(_why_unreachable(target, error.low, error.high)) from None
+    keep_noise(key, noise)
+    return noise
 
 
 def _calibrate_theorem1(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:

@@ -31,6 +31,11 @@ class UnreachableError(ArithmeticError):
         self.high = high
 
 
+def is_met(value: float, target: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
+    """Whether a search may end with this value: at the target, or below by less than the tolerance."""
+    return target * (1 - tolerance) < value <= target
+
+
 def solve_falling(
     function: Callable[[float], float],
     target: float,
@@ -53,7 +58,7 @@ def solve_falling(
     previous: tuple[float, float] | None = None
     for _ in range(MAX_EVALUATIONS):
         value = function(math.exp(position))
-        if target * (1 - tolerance) < value <= target:
+        if is_met(value, target, tolerance):
             return Start(math.exp(position), slope)
         low, high = (position, high) if value > target else (low, position)
         if high - low < 1e-9:
