@@ -144,17 +144,26 @@ def _fixed_size_renyi(mechanism: SampledGaussian) -> tuple[float, ...]:
     return _without_replacement_renyi(multiplier, mechanism.cohort_size, mechanism.group_size)
 
 
-@lru_cache(maxsize=1024)
 def _poisson_renyi(
     noise_multiplier: float, sampling_rate: float, orders: tuple[float, ...] = POISSON_ORDERS
 ) -> tuple[float, ...]:
     """Mironov, Talwar, Zhang, arXiv:1908.10530, Section 3.3, one round, at these orders."""
-    relation = dp.NeighboringRelation.REPLACE_SPECIAL
-    accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)
-    gaussian = dp.GaussianDpEvent(noise_multiplier)
-    with _unconverged_orders_expected():
-        accountant.compose(dp.PoissonSampledDpEvent(sampling_rate, gaussian))
-    return _renyi_of(accountant)
+    known = _known_divergences(noise_multiplier, sampling_rate)
+    missing = tuple(order for order in orders if order not in known)
+    if missing:
+        relation = dp.NeighboringRelation.REPLACE_SPECIAL
+        accountant = dp.rdp.RdpAccountant(missing, neighboring_relation=relation)
+        gaussian = dp.GaussianDpEvent(noise_multiplier)
+        with _unconverged_orders_expected():
+            accountant.compose(dp.PoissonSampledDpEvent(sampling_rate, gaussian))
+        known.update(zip(missing, _renyi_of(accountant), strict=True))
+    return tuple(known[order] for order in orders)
+
+
+@lru_cache(maxsize=1024)
+def _known_divergences(noise_multiplier: float, sampling_rate: float) -> dict[float, float]:
+    """What was computed for one round so far, by order; it is filled as orders are asked for."""
+    return {}
 
 
 @lru_cache(maxsize=256)
