@@ -39,11 +39,10 @@ def order_and_model(
     if not isinstance(order, ConfigRecord) or not isinstance(arrays, ArrayRecord):
         raise OrderError(f"the message lacks the record {ORDER_RECORD} or {THETA_RECORD}")
     theta = arrays[THETA_RECORD].numpy()
-    if theta.dtype != np.float32 or theta.shape != (parameters.dimension,):
-        raise OrderError(
-            f"the model is {theta.dtype}{list(theta.shape)}, not float32[{parameters.dimension}]"
-        )
     ordered = TrainingOrder.from_scalars(dict(order))
+    dimension = parameters.dimension - ordered.more_coordinates
+    if theta.dtype != np.float32 or theta.shape != (dimension,):
+        raise OrderError(f"the model is {theta.dtype}{list(theta.shape)}, not float32[{dimension}]")
     asked = {name: (getattr(ordered.training, name), most) for name, most in MOST.items()}
     records = ordered.records
     if records is not None:

@@ -23,6 +23,7 @@ DEVICES = ("auto", "cpu", "cuda")
 PARTITIONS = ("iid", "labels", "dirichlet", "natural")
 ENGINES = ("auto", "batched", "sequential")
 AVERAGES = ("none", "polynomial")
+CLIPPINGS = ("fixed", "adaptive")
 PRECISIONS = ("float32", "tf32", "bf16")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
@@ -206,6 +207,10 @@ class PrivacyConfig:
     group_edges: list[float] | None = None
     delta: float | None = None
     clipping_norm: float = MISSING
+    clipping: str = "fixed"
+    clipping_quantile: float = 0.5
+    clipping_learning_rate: float = 0.2
+    clipping_noise: float = 0.05
     noise: str = "gaussian"
     sampling_rate: float = MISSING
     sampling_rates: Any = "auto"
@@ -231,8 +236,25 @@ class PrivacyConfig:
             "as in privacy.sampling_rates=[0.01,0.02,0.03]",
         )
         require_limits("privacy", self)
+        self._validate_clipping()
         self._validate_budgets()
         self._validate_unit()
+
+    def _validate_clipping(self) -> None:
+        require(
+            self.clipping in CLIPPINGS, f"privacy.clipping={self.clipping} is none of {', '.join(CLIPPINGS)}"
+        )
+        require(
+            0 < self.clipping_quantile < 1,
+            f"privacy.clipping_quantile={self.clipping_quantile} must be in (0, 1)",
+        )
+        require(
+            0 < self.clipping_learning_rate <= 1,
+            f"privacy.clipping_learning_rate={self.clipping_learning_rate} must be in (0, 1]",
+        )
+        require(
+            0 < self.clipping_noise <= 1, f"privacy.clipping_noise={self.clipping_noise} must be in (0, 1]"
+        )
 
     def _validate_unit(self) -> None:
         require(self.unit in UNITS, f"privacy.unit={self.unit} is none of {', '.join(UNITS)}")
@@ -251,7 +273,13 @@ class PrivacyConfig:
                 )
             return
         # What the accounting of steps on records covers.
-        for key, only in (("adjacency", "zero_out"), ("noise", "gaussian"), ("sampling_rates", "auto")):
+        accounted = {
+            "adjacency": "zero_out",
+            "noise": "gaussian",
+            "sampling_rates": "auto",
+            "clipping": "fixed",
+        }
+        for key, only in accounted.items():
             value = getattr(self, key)
             require(
                 value == only,

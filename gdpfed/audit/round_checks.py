@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from gdpfed.audit.norm_checks import check_norms
 from gdpfed.audit.plan_checks import ROUNDING
 from gdpfed.audit.record_checks import noise_of_sum
 from gdpfed.audit.run_files import RunFiles
@@ -35,6 +36,7 @@ def check_rounds(files: RunFiles) -> Iterator[str]:
     yield from _check_participations(files)
     for record in files.rounds:
         yield from _check_sums(files, record)
+    yield from check_norms(files)
 
 
 def _check_cohorts(files: RunFiles) -> Iterator[str]:

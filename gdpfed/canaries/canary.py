@@ -106,13 +106,17 @@ class Canaries:
         """By what each multiplies its vector, shape (m,)."""
         return np.where(self.present, 1.0, 0.0 if self.adjacency == "zero_out" else -1.0)
 
+    def signs_of(self, clients: Sequence[int]) -> npt.NDArray[np.float64]:
+        """By what these canaries multiply their vectors."""
+        return self.signs[[self.numbers[client] for client in clients]]
+
     def updates(self, clients: Sequence[int], norms: Sequence[float]) -> Vectors:
         """What these canaries send before they are clipped, shape (clients, d).
 
         ``norms`` are the L2 bounds on their contributions, before any weight.
         """
         canaries = np.asarray([self.numbers[client] for client in clients], dtype=np.int64)
-        lengths = OVERSHOOT * np.asarray(norms) * self.signs[canaries]
+        lengths = OVERSHOOT * np.asarray(norms) * self.signs_of(clients)
         return self.directions.vectors(canaries) * lengths[:, None]
 
 

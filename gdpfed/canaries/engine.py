@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import isinf
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ class CanaryEngine(Engine):
         if self._others is not None and rest:
             yield from self._others.updates(order, theta, replace(cohort, clients=rest))
         elif rest:
-            yield rest, np.zeros((len(rest), len(theta)), dtype=np.int64)
+            yield rest, np.zeros((len(rest), cohort.encoding.dimension), dtype=np.int64)
         for begin in range(0, len(ours), CLIENTS_AT_ONCE):
             clients = ours[begin : begin + CLIENTS_AT_ONCE]
             yield clients, self._steps(order, cohort, clients)
@@ -50,7 +49,7 @@ class CanaryEngine(Engine):
         if self._others is not None and rest:
             total = self._others.sum_updates(order, theta, replace(cohort, clients=rest))
         else:
-            total = StepSum(np.zeros(len(theta), dtype=np.int64), len(rest))
+            total = StepSum(np.zeros(cohort.encoding.dimension, dtype=np.int64), len(rest))
         for clients, steps in self.updates(order, theta, replace(cohort, clients=ours)):
             total.add(steps.sum(axis=0), len(clients))
         return total
@@ -67,13 +66,15 @@ class CanaryEngine(Engine):
     def _steps(self, order: TrainingOrder, cohort: Cohort, clients: Sequence[int]) -> Steps:
         parts = [cohort.parts.get(client, ClientPart()) for client in clients]
         sum_norm = cohort.encoding.clipping_norm
-        norms = [
-            (sum_norm if isinf(part.clipping_norm) else part.clipping_norm) / part.weight for part in parts
-        ]
+        norms = [order.norm_factor * min(sum_norm, part.clipping_norm) / part.weight for part in parts]
         updates = torch.from_numpy(self._canaries.updates(clients, norms))
         if self._many_at_once:
-            return contributions_steps(updates, cohort, clients).numpy()
-        pairs = zip(parts, updates, strict=True)
-        return np.stack(
-            [contribution_steps(order.for_part(part), update, cohort.encoding) for part, update in pairs]
-        )
+            steps: Steps = contributions_steps(updates, order, cohort, clients).numpy()
+        else:
+            pairs = zip(parts, updates, strict=True)
+            steps = np.stack(
+                [contribution_steps(order.for_part(part), update, cohort.encoding) for part, update in pairs]
+            )
+        # Whoever is absent has no indicator either.
+        steps[self._canaries.signs_of(clients) == 0] = 0
+        return steps

@@ -156,7 +156,7 @@ class RecordCanaryEngine(Engine):
         self, order: TrainingOrder, updates: torch.Tensor, cohort: Cohort, clients: Sequence[int]
     ) -> Steps:
         if self._many_at_once:
-            return contributions_steps(updates, cohort, clients).numpy()
+            return contributions_steps(updates, order, cohort, clients).numpy()
         part = cohort.parts.get(clients[0], ClientPart())
         return contribution_steps(order.for_part(part), updates[0], cohort.encoding)[None]
 

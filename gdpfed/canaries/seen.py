@@ -69,7 +69,7 @@ class Seen:
                 round_index=prepared.order.round_index,
                 groups=self._groups_of(prepared.clients),
                 asked=np.isin(self.canaries.clients, list(prepared.clients)),
-                projections=self.canaries.directions.project(result.total),
+                projections=self.canaries.directions.project(result.total[: len(self.start)]),
                 noise_stddev=np.full(len(self.canaries.clients), stddev),
             )
         )

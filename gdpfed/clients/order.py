@@ -20,7 +20,8 @@ Scalar = str | int | float | list[float]
 
 PART_FIELDS = ("clipping_norm", "weight")
 RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
-ROUND_FIELDS = ("round_index", "device", "noise", "work", *PART_FIELDS, *RANGE_FIELDS)
+ADAPTIVE_FIELDS = ("norm_factor", "indicator_share")
+ROUND_FIELDS = ("round_index", "device", "noise", "work", *PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS)
 RECORD_FIELDS = {f"record_{field.name}": field.name for field in fields(RecordSteps)}
 """What the fields of `RecordSteps` are called among an order's values, where it has some."""
 
@@ -65,6 +66,9 @@ class TrainingOrder:
         weight: w_i, of what the client computes; clipping comes after it.
         smallest_norm: no client of the sum has a smaller bound; infinite where all have the sum's.
         smallest_weight, largest_weight: the same of the weights.
+        norm_factor: F; what the client computes is divided by it before it is clipped.
+        indicator_share: rho; the contribution has one coordinate more than the model, of rho times its bound
+            where the update was within the rest of it, and the opposite where it was clipped. 0 for none.
         records: this client's steps on its records, where a record is the unit.
     """
 
@@ -79,7 +83,14 @@ class TrainingOrder:
     smallest_norm: float = inf
     smallest_weight: float = 1.0
     largest_weight: float = 1.0
+    norm_factor: float = 1.0
+    indicator_share: float = 0.0
     records: RecordSteps | None = None
+
+    @property
+    def more_coordinates(self) -> int:
+        """How many coordinates a contribution has beside those of the model."""
+        return int(self.indicator_share > 0)
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; the task, which is nested, travels as JSON."""

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from gdpfed.clients.indicator import with_indicator
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_work import (
     BitsOf,
@@ -48,7 +49,9 @@ def update_steps(
     *,
     bits: BitsOf = secret_bits,
 ) -> npt.NDArray[np.int64]:
-    """One client's contribution in integer steps, shape (d,): clip(w_i Delta_i, w_i C_i).
+    """One client's contribution in integer steps, shape (d,): clip(w_i Delta_i / F, w_i C_i).
+
+    F is the order's norm factor; with an indicator share there is one coordinate more (`with_indicator`).
 
     It is clipped to ``clip_bound``, a hair below w_i C_i, so that after rounding to the grid its L2 norm is
     at most w_i C_i: the order's clipping norm, which may not be above the sum's. The noise of the sum is not
@@ -71,6 +74,7 @@ def update_steps(
         raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
     if not 0.0 < order.weight < inf:
         raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
+    _check_adaptive(order)
     data, device = _examples(order.task, client_id, own_data), choose_device(order.device)
     if order.work in RECORD_WORKS:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
@@ -85,6 +89,16 @@ def update_steps(
             loss=order.task.make_loss(),
         )
     return contribution_steps(order, update, encoding)
+
+
+def _check_adaptive(order: TrainingOrder) -> None:
+    """Refuse numbers of adaptive clipping that are none."""
+    if not 0.0 < order.norm_factor < inf:
+        raise OrderError(f"the order's norm_factor is {order.norm_factor}; it must be positive and finite")
+    if not 0.0 <= order.indicator_share < 1.0:
+        raise OrderError(f"the order's indicator_share is {order.indicator_share}; it must be in [0, 1)")
+    if (order.norm_factor, order.indicator_share) != (1.0, 0.0) and order.work != "update":
+        raise OrderError(f"adaptive clipping goes with the work update, and the order's is {order.work}")
 
 
 def _on_records(
@@ -116,7 +130,11 @@ def contribution_steps(
     Raises EncodingError for a clipping norm that is none of this sum's.
     """
     own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
-    return encoded_anyway(order.weight * update, own)
+    weighed = order.weight / order.norm_factor * update
+    if order.indicator_share:
+        bound = weighed.new_tensor([[own.clip_bound]])
+        weighed = with_indicator(weighed[None], bound, order.indicator_share)[0]
+    return encoded_anyway(weighed, own)
 
 
 def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.int64]:

@@ -26,6 +26,12 @@ def make_method(config: Config) -> Method:
             f"method={config.method.name} protects a {method.unit}, not privacy.unit={config.privacy.unit}: "
             f"set privacy.unit={method.unit}, or privacy={method.unit}_level with all that goes with it"
         )
+    if config.privacy.clipping == "adaptive" and not method.adapts_clipping:
+        able = ", ".join(name for name, each in METHODS.items().items() if each.adapts_clipping)
+        raise ConfigError(
+            f"privacy.clipping=adaptive does not go with method={config.method.name}: one factor moves the "
+            f"norms of one sum under one noise, which {able} have: use one, or privacy.clipping=fixed"
+        )
     try:
         return method.from_config(config)
     except PrivacyError as error:

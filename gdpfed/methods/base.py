@@ -20,6 +20,7 @@ from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt, Release, Vector
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.adaptive_clipping import with_adaptive_clipping
 from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_shares
 from gdpfed.privacy.sampling.laws import ClientIds
 
@@ -36,10 +37,20 @@ class SumRequest(Release):
     Attributes:
         start: the model that clients start from, shape (d,).
         training: how they train; None for the run's own training at the round's learning rate.
+        norm_factor: F, in units of which norms and noise are; clients divide what they compute by it.
+        indicator_share: rho, for a last coordinate that says whether the update was clipped; 0 for none.
+            See `gdpfed.privacy.plan.AdaptiveClipping`, by which the run sets both.
     """
 
     start: Theta
     training: "LocalTraining | None" = None
+    norm_factor: float = 1.0
+    indicator_share: float = 0.0
+
+    @property
+    def dimension(self) -> int:
+        """How many coordinates the sum has."""
+        return len(self.start) + (self.indicator_share > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +89,13 @@ class Method(ABC):
         name: what it is chosen by, as in ``method=<name>``.
         config_class: the dataclass of its options, which stand in ``conf/method/<name>.yaml``.
         unit: whose presence its plans protect; None for one without a promise, which goes with any.
+        adapts_clipping: whether a round is one sum of updates under one noise, whose norms one factor can
+            move.
     """
 
     name: ClassVar[str]
     unit: ClassVar[Unit | None] = "client"
+    adapts_clipping: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:
@@ -93,6 +107,13 @@ class Method(ABC):
     def from_config(cls, config: Config) -> Self:
         """Plan the configured run."""
         plan = cls.make_plan(config)
+        if config.privacy.clipping == "adaptive":
+            plan = with_adaptive_clipping(
+                plan,
+                quantile=config.privacy.clipping_quantile,
+                learning_rate=config.privacy.clipping_learning_rate,
+                fraction_noise=config.privacy.clipping_noise,
+            )
         return cls(
             plan,
             cls.make_weighting(config, plan),

@@ -13,6 +13,7 @@ class DPFedAvg(Method):
     """One group at min_i eps_i, rate q, weight 1 / (q n): one sum and one noise a round."""
 
     name: ClassVar[str] = "dp_fedavg"
+    adapts_clipping: ClassVar[bool] = True
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

@@ -1,5 +1,7 @@
 """The base of the IDP-FedAvg methods and of GDPFed*: one sum of all clients under one noise."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from gdpfed.methods.base import Cohorts, Method, SumRequest, Theta
@@ -17,6 +19,8 @@ class SharedNoise(Method):
     of those any weights add more noise for the same step: sum_m omega_m^2 s^2 / (sum_m omega_m r_m)^2 is at
     least s^2 / sum_m r_m^2 (Cauchy and Schwarz), above the s^2 / (sum_m r_m)^2 of the one sum.
     """
+
+    adapts_clipping: ClassVar[bool] = True
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum over the cohorts of all groups, bounded and noised as the largest C_m needs."""

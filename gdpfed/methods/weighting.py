@@ -78,6 +78,8 @@ class Weighting:
             return 0.0
         pairs = list(zip(self.group_weights, plan.groups, strict=True))
         step = math.fsum(weight * each.expected_cohort_size * each.clipping_norm for weight, each in pairs)
+        if plan.adaptive_clipping is not None:
+            step *= plan.adaptive_clipping.update_share
         sums = pairs[:1] if plan.one_sum else pairs
         return math.hypot(*(weight * each.noise_stddev for weight, each in sums)) / step
 

@@ -171,6 +171,26 @@ class GroupPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdaptiveClipping:
+    """How the norms of all groups follow a quantile of the clients' updates: C_m(t) = C_m F(t), F(0) = 1.
+
+    Sums are in units of F(t), in which norms and noise are the plan's in every round. A contribution of norm
+    B_m has a last coordinate of +- rho B_m, `indicator_share` rho: + where the update was within C_m(t) and -
+    where it was clipped. With b the released fraction of those within, `learning_rate` eta and `quantile`
+    gamma, F(t + 1) = F(t) exp(- eta (b - gamma)).
+    """
+
+    quantile: float
+    learning_rate: float
+    indicator_share: float
+
+    @property
+    def update_share(self) -> float:
+        """C_m / B_m = sqrt(1 - rho^2): what is left of a contribution's norm for the update."""
+        return math.sqrt(1 - self.indicator_share**2)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
     """The plan of a training of `num_rounds` rounds; build it with `make_plan` or `plain_plan`.
 
@@ -180,7 +200,8 @@ class PrivacyPlan:
     be in `sums_per_round` sums of a round, of the kinds in `works`.
     `private` is False for training without clipping and noise: then every epsilon and
     `clipping_norm` are inf and `accountant` is "none". `sums_hidden` is False where single
-    updates, which carry only a share of the noise, reach the server.
+    updates, which carry only a share of the noise, reach the server. With `adaptive_clipping` a group's
+    norm is that of a whole contribution, B_m, in units of F(t), and C that of the updates in the first round.
     """
 
     groups: tuple[GroupPlan, ...]
@@ -199,6 +220,7 @@ class PrivacyPlan:
     private: bool = True
     sums_hidden: bool = True
     one_sum: bool = False
+    adaptive_clipping: AdaptiveClipping | None = None
 
     @property
     def num_clients(self) -> int:
@@ -298,6 +320,10 @@ class PrivacyPlan:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values["works"] = list(self.works)
         values["groups"] = [self._group_dict(index) for index in range(len(self.groups))]
+        if self.adaptive_clipping is None:
+            del values["adaptive_clipping"]
+        else:
+            values["adaptive_clipping"] = asdict(self.adaptive_clipping)
         return _finite(values)
 
     def _group_dict(self, index: int) -> dict[str, Any]:

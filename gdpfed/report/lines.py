@@ -22,6 +22,10 @@ ADDED_LATER: dict[str, Any] = {
     "privacy.unit": "client",
     "privacy.budgets_of": "clients",
     "privacy.batch_rate": 0.05,
+    "privacy.clipping": "fixed",
+    "privacy.clipping_quantile": 0.5,
+    "privacy.clipping_learning_rate": 0.2,
+    "privacy.clipping_noise": 0.05,
 }
 """Settings that older runs do not have, with the value that stands for what those did."""
 

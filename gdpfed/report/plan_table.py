@@ -80,12 +80,24 @@ def _caption(method: Method) -> str:
 
 
 def _clipping(plan: PrivacyPlan) -> str:
-    norms = [group.clipping_norm for group in plan.groups]
+    kept = 1.0 if plan.adaptive_clipping is None else plan.adaptive_clipping.update_share
+    norms = [kept * group.clipping_norm for group in plan.groups]
     shared = f", one sum with noise of standard deviation {plan.groups[0].noise_stddev:.3f}"
     apart = f" on average, by group {', '.join(f'{norm:.3f}' for norm in norms)}"
     return (
-        f"clipping norm {plan.clipping_norm:g}"
+        f"clipping norm {plan.clipping_norm:g}{_adapted(plan)}"
         f"{apart if len(set(norms)) > 1 else ''}{shared if plan.one_sum else ''}"
+    )
+
+
+def _adapted(plan: PrivacyPlan) -> str:
+    adaptive = plan.adaptive_clipping
+    if adaptive is None:
+        return ""
+    more = 100 * (1 / adaptive.update_share - 1)
+    return (
+        f" at first, then where {100 * adaptive.quantile:g} % of the updates are within it (which costs "
+        f"{more:.2g} % more noise)"
     )
 
 

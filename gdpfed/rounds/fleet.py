@@ -154,7 +154,7 @@ class Fleet(ABC):
             self.secagg,
             label=f"{self.run_label}/round {round_index}/{request.name}",
             num_clients=len(request.clients),
-            dimension=len(request.start),
+            dimension=request.dimension,
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier,
         )

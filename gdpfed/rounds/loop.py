@@ -33,6 +33,7 @@ class _Outcome:
     failures: dict[str, str]
     reachable: list[int] = field(default_factory=list)
     sums: list[ClientSum] = field(default_factory=list)
+    norms: dict[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -117,18 +118,19 @@ class RoundLoop:
         cohorts = self._cohorts(index, present)
         ledger.open_round(index, cohorts)
         self.files.save_ledger(ledger)
-        start, sums = theta, list[ClientSum]()
+        start, sums, norm_factor = theta, list[ClientSum](), self.state.norm_factor
+        norms = {"clipping_norm": norm_factor.clipping_norm}
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
             if index + 1 == end:
                 return []
             draw = cache(partial(self._cohorts, index + 1, present))
-            requests = self.method.requests_ahead(start, index + 1, draw)
+            requests = norm_factor.asked(self.method.requests_ahead(start, index + 1, draw))
             return ledger.expect(index + 1, draw(), requests) if requests else []
 
         def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
-            charged = ledger.charge(index, requests)
-            summed = self.fleet.sum_updates(order, charged, upcoming=upcoming)
+            charged = ledger.charge(index, norm_factor.asked(requests))
+            summed = norm_factor.taken(self.fleet.sum_updates(order, charged, upcoming=upcoming))
             pairs = zip(summed, charged, strict=True)
             sums.extend(replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs)
             return summed
@@ -137,7 +139,8 @@ class RoundLoop:
         ledger.close_round()
         failures = {each.name: each.failure for each in sums if each.failure is not None}
         sizes = [len(cohort) for cohort in cohorts]
-        return theta, _Outcome(sizes, failures, self._reachable(present), sums)
+        norms["fraction_within"] = norm_factor.fraction
+        return theta, _Outcome(sizes, failures, self._reachable(present), sums, norms)
 
     def _interrupted(self, index: int) -> _Outcome:
         """Return the cohort sizes of an interrupted round: the ledger's counts less those on record."""
@@ -192,4 +195,5 @@ class RoundLoop:
             noise_stddevs=[each.noise_stddev for each in outcome.sums],
             groups_in_sums=[list(each.groups) for each in outcome.sums],
             seconds={name: round(value, 4) for name, value in seconds.items()},
+            **outcome.norms,
         )

@@ -97,5 +97,6 @@ class RoundFiles(Observer):
         """Keep theta itself, from which the run goes on, and not what is released of it."""
         self._files.append_round(ended.record)
         key = self._state.sampling_key
-        method_state = self._method.state_dict() | self._state.average.state_dict()
+        carried = self._state.average.state_dict() | self._state.norm_factor.state_dict()
+        method_state = self._method.state_dict() | carried
         Checkpoint(ended.theta, ended.record.round, key, method_state).save(self._files.path)

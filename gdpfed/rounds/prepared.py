@@ -73,6 +73,8 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
         smallest_norm=inf if alike else request.smallest_norm,
         smallest_weight=least,
         largest_weight=largest,
+        norm_factor=request.norm_factor,
+        indicator_share=request.indicator_share,
     )
 
 

@@ -25,6 +25,7 @@ from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
+from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
 from gdpfed.rounds.state import RunState, begin, restore
 from gdpfed.runs.directory import RunDirectory
@@ -140,11 +141,12 @@ class PreparedRun:
         starts = {0}
         for group in plan.groups:
             starts |= set(accumulate(stretch.num_rounds for stretch in group.stretches[:-1]))
-        return [
+        requests = [
             request
             for index in sorted(starts)
             for request in self.method.requests(theta, index, self._largest_cohorts(index))
         ]
+        return NormFactor(plan).asked(requests)
 
     def _largest_cohorts(self, round_index: int) -> list[ClientIds]:
         law = self.method.plan.law

@@ -11,6 +11,7 @@ from gdpfed.methods.base import Method, Theta
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import KEY_BYTES
 from gdpfed.rounds.average import ReleasedAverage
+from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
 
@@ -24,12 +25,14 @@ class RunState:
         sampling_key: draws the cohorts; secret.
         ledger: what has been charged; at most one round ahead of ``completed_rounds``.
         average: of the models that the method has released so far.
+        norm_factor: of adaptive clipping.
     """
 
     completed_rounds: int
     sampling_key: bytes
     ledger: Ledger
     average: ReleasedAverage
+    norm_factor: NormFactor
 
 
 def begin(
@@ -44,10 +47,16 @@ def begin(
     public_key = sha256(f"gdpfed cohorts {task.seed}".encode()).digest()
     key = secret_sampling_key() if method.plan.private else public_key
     ledger = Ledger(method.plan, subject_of(method))
-    state = RunState(completed_rounds=0, sampling_key=key, ledger=ledger, average=average)
+    state = RunState(
+        completed_rounds=0,
+        sampling_key=key,
+        ledger=ledger,
+        average=average,
+        norm_factor=NormFactor(method.plan),
+    )
     theta = flatten(task.build_model())
     files.save_ledger(state.ledger)
-    Checkpoint(theta, 0, key).save(files.path)
+    Checkpoint(theta, 0, key, state.norm_factor.state_dict()).save(files.path)
     return state, theta
 
 
@@ -71,9 +80,10 @@ def restore(files: RunDirectory, method: Method, average: ReleasedAverage) -> tu
             f"{checkpoint.completed_rounds}: they are not of one run, restore both from one copy"
         )
     files.completed_records(checkpoint.completed_rounds)
+    norm_factor = NormFactor(method.plan)
     try:
-        method.load_state_dict(average.restore(checkpoint.method_state))
+        method.load_state_dict(norm_factor.restore(average.restore(checkpoint.method_state)))
     except ValueError as error:
         raise RunError(f"run.resume={files.path}: {error}; restore the checkpoint from a copy") from None
-    state = RunState(checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average)
+    state = RunState(checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average, norm_factor)
     return state, checkpoint.theta

@@ -58,6 +58,9 @@ class RoundRecord:
         noise_stddevs: C sigma of every requested sum, the least noise that was asked for.
         groups_in_sums: the groups that every requested sum was asked of.
         seconds: wall time by phase.
+        clipping_norm: C(t) of adaptive clipping, the mean norm of the updates; None where it is fixed.
+        fraction_within: the part of the clients within their norm, with its noise, from which the next C
+            follows; None where there was no sum.
     """
 
     round: int
@@ -74,6 +77,8 @@ class RoundRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     reachable: list[int] = field(default_factory=list)
     metrics: dict[str, float | None] = field(default_factory=dict)
+    clipping_norm: float | None = None
+    fraction_within: float | None = None
 
     @property
     def shown(self) -> tuple[str, float]:
@@ -96,6 +101,8 @@ class RoundRecord:
         values = asdict(self)
         if not self.metrics:
             del values["metrics"]
+        if self.clipping_norm is None:
+            del values["clipping_norm"], values["fraction_within"]
         return json.dumps(versioned(values), allow_nan=False)
 
 

@@ -72,7 +72,8 @@ class BatchedEngine(Engine):
             yield clients, steps.cpu().numpy()
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
-        total, num_updates = torch.zeros(len(theta), dtype=torch.int64, device=self.device), 0
+        dimension = cohort.encoding.dimension
+        total, num_updates = torch.zeros(dimension, dtype=torch.int64, device=self.device), 0
         for clients, steps in self._chunks(order, theta, cohort):
             total += steps.sum(dim=0)
             num_updates += len(clients)
@@ -108,7 +109,7 @@ class BatchedEngine(Engine):
             updates = self._training.updates(theta, order.training, self._examples, batches)
         else:
             raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
-        return clients, contributions_steps(updates, cohort, clients)
+        return clients, contributions_steps(updates, order, cohort, clients)
 
     def _clients_at_once(self, order: TrainingOrder, theta: Theta) -> int:
         if order.work in RECORD_WORKS:

@@ -5,15 +5,25 @@ from collections.abc import Sequence
 
 import torch
 
+from gdpfed.clients.indicator import with_indicator
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.simulation.engine import Cohort
 from secagg import Encoding
 
 
-def contributions_steps(updates: torch.Tensor, cohort: Cohort, clients: Sequence[int]) -> torch.Tensor:
+def contributions_steps(
+    updates: torch.Tensor, order: TrainingOrder, cohort: Cohort, clients: Sequence[int]
+) -> torch.Tensor:
     """Weigh, clip and round the updates of some of a cohort's clients, shape (clients, d); overwritten."""
     if cohort.parts:
         updates *= updates.new_tensor(cohort.weights(clients))[:, None]
-    return clipped_steps(updates, cohort.encodings(clients))
+    if order.norm_factor != 1.0:
+        updates /= order.norm_factor
+    encodings = cohort.encodings(clients)
+    if order.indicator_share:
+        bounds = updates.new_tensor([[each.clip_bound] for each in encodings])
+        updates = with_indicator(updates, bounds, order.indicator_share)
+    return clipped_steps(updates, encodings)
 
 
 def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:

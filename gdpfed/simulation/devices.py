@@ -33,7 +33,7 @@ class SeveralDevices(Engine):
         def train(engine: Engine, part: Cohort) -> StepSum:
             return engine.sum_updates(order, theta, part)
 
-        total = StepSum.zero(len(theta))
+        total = StepSum.zero(cohort.encoding.dimension)
         for part in self._pool.map(train, self._engines, split_evenly(cohort, len(self._engines))):
             total.add(part.total, part.num_updates)
         return total

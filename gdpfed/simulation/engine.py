@@ -79,7 +79,7 @@ class Engine(ABC):
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
         """The sum of the cohort's updates."""
-        total = StepSum.zero(len(theta))
+        total = StepSum.zero(cohort.encoding.dimension)
         for clients, steps in self.updates(order, theta, cohort):
             total.add(steps.sum(axis=0), len(clients))
         return total

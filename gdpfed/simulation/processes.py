@@ -52,7 +52,7 @@ class WorkerProcesses(Engine):
             yield from part
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
-        total = StepSum.zero(len(theta))
+        total = StepSum.zero(cohort.encoding.dimension)
         for part in self._each(_sum_of_part, order, theta, cohort):
             total.add(part.total, part.num_updates)
         return total

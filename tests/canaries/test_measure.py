@@ -31,6 +31,12 @@ EVERYTHING = {
     "discrete noise": ("method=dp_fedavg", "privacy.noise=discrete_gaussian", "secagg=off"),
     "noise in levels": ("method=dp_fedavg", "privacy.noise=discrete_gaussian", "secagg.noise_levels=4"),
     "one client after the other": ("method=dp_fedavg", "simulation.engine=sequential"),
+    "adaptive clipping": (
+        "method=gdpfed_star",
+        "privacy.clipping=adaptive",
+        "privacy.clipping_noise=0.3",
+        "secagg=off",
+    ),
 }
 
 
