@@ -73,10 +73,15 @@ def _caption(method: Method) -> str:
     return (
         f"delta {plan.delta:.3g}, accountant {plan.accountant}{orders}, {plan.sampling} sampling, "
         f"{plan.adjacency} adjacency, {_clipping(plan)}, "
-        f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}\n"
+        f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}{_step(method)}\n"
         "* against the server, which draws the cohorts, and members of the same sums: a client that takes "
         f"part K times, the 99th percentile.{hidden}"
     )
+
+
+def _step(method: Method) -> str:
+    rate = method.server_learning_rate
+    return "" if rate == 1.0 else f", the server's step times {rate:.3g}"
 
 
 def _clipping(plan: PrivacyPlan) -> str:

@@ -210,3 +210,31 @@ def test_what_cannot_be_planned_is_refused_in_one_line(overrides, error, message
         make_method(load(overrides))
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["dp_fedavg", "gdpfed_op", "gdpfed_star", "pfa"])
+def test_the_step_of_the_rule_brings_every_method_the_same_noise(name):
+    """Over all rounds, in a parameter and in units of C; counted from weights, norms and sigmas."""
+    method = make_method(load([f"method={name}", "privacy.accountant=rdp", "method.server_step=noise"]))
+    groups, rate = method.plan.groups, method.server_learning_rate
+    stddevs = [weight * group.noise_stddev for weight, group in zip(method.sum_weights, groups, strict=False)]
+    noise = rate * np.sqrt(30 * np.sum(np.square(stddevs))) / 2.0
+    # A method of one sum hears the mean norm C in every cohort, and one of a sum a group its C.
+    assert noise == pytest.approx(0.12, rel=1e-9)
+    described = method.describe()["weighting"]["server_learning_rate"]
+    assert described == rate != 1.0
+
+
+def test_the_step_of_the_rule_has_an_end_and_is_multiplied_by_the_rate():
+    rates = {
+        rate: make_method(
+            load(["method=fedavg", "method.server_step=noise", f"method.server_learning_rate={rate}"])
+        ).server_learning_rate
+        for rate in (1.0, 0.5)
+    }
+    assert rates == {1.0: 2.0, 0.5: 1.0}
+
+
+def test_records_have_no_rule_for_the_step():
+    with pytest.raises(ConfigError, match=r"method.server_step=noise is a rule for updates of clients"):
+        load(["privacy=record_level", "method=dp_sum", "method.server_step=noise"])

@@ -1,0 +1,69 @@
+"""What one setting brings under every method that takes it: runs with it and without it, seed by seed.
+
+Both the last model and the average of the same runs (method.average=polynomial) are shown.
+
+    python -m benchmarks.option [--seeds 3] [--methods ...] SETTING [OVERRIDE ...]
+"""
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.progress import track
+
+from benchmarks.average import Averaging
+from benchmarks.harness import CONSOLE, publish, read_options
+from conf.load import load
+from gdpfed.report.table import Table
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.simulation.simulate import simulate_prepared
+
+METHODS = ("fedavg", "gdpfed_star", "idp_fedavg_sample", "idp_fedavg_scale", "gdpfed_plus", "dp_fedavg")
+BUDGETS = ("[2,6,12]", "[0.5,1.5,3]")
+
+
+def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
+    """Train once; accuracy of the last model and of the average, in percent."""
+    with tempfile.TemporaryDirectory() as directory:
+        run = PreparedRun.of(load(["secagg=off", *overrides, f"run.directory={Path(directory) / 'run'}"]))
+        averaging = Averaging()
+        simulate_prepared(run, make_observers=lambda prepared, announce: [averaging])
+        return averaging.accuracies(run)
+
+
+def row(method: str, budgets: str, setting: str, overrides: Sequence[str], seeds: int) -> tuple[str, ...]:
+    """Means over the seeds without the setting, and what it changes, with the spread of that."""
+    common = [f"method={method}", f"privacy.budgets={budgets}", *overrides]
+    shown = ["none" if method == "fedavg" else budgets.strip("[]").replace(",", ", ")]
+    plain = [accuracies([*common, f"run.seed={seed}"]) for seed in range(seeds)]
+    tried = [accuracies([*common, setting, f"run.seed={seed}"]) for seed in range(seeds)]
+    for which in range(2):
+        before, after = ([each[which] for each in runs] for runs in (plain, tried))
+        gains = [b - a for a, b in zip(before, after, strict=True)]
+        spread = statistics.stdev(gains) if seeds > 1 else 0.0
+        shown += [f"{statistics.fmean(before):.1f}", f"{statistics.fmean(after):.1f}"]
+        shown += [f"{statistics.fmean(gains):+.1f} ± {spread:.1f}"]
+    return method, *shown
+
+
+def main() -> None:
+    """Train each method with and without the setting."""
+    options = read_options(__doc__, overrides=True, seeds=3, methods=METHODS)
+    if not options.overrides:
+        sys.exit("name the setting that is to be measured, as in method.server_step=noise")
+    setting, *overrides = options.overrides
+    cells = [
+        (name, budgets) for name in options.methods for budgets in BUDGETS[: 1 if name == "fedavg" else None]
+    ]
+    rows = [
+        row(*cell, setting, overrides, options.seeds) for cell in track(cells, "settings", console=CONSOLE)
+    ]
+    gain = f"gain, ± sd of {options.seeds} seeds"
+    headings = ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
+    publish([Table(f"{setting} ({load(overrides).dataset.name})", headings, rows)], options.write)
+
+
+if __name__ == "__main__":
+    main()
