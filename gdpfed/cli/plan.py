@@ -2,13 +2,19 @@
 
 import argparse
 import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, add_overrides, make_console, planning
+
+if TYPE_CHECKING:
+    from conf.schema import Config
 
 EXAMPLES = """\
 gdpfed plan                             the bundled digits, GDPFed+
 gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp
 gdpfed plan dataset=svhn --compare      every method and every accountant
+gdpfed plan --choose method=gdpfed_star rounds, norm and steps from public quantities
 gdpfed plan privacy.budgets=[0.5,2,8] privacy.group_shares=[0.2,0.3,0.5]"""
 
 
@@ -19,6 +25,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare",
         action="store_true",
         help="all methods under all accountants, side by side; of records: by what differs with the budget",
+    )
+    parser.add_argument(
+        "--choose",
+        action="store_true",
+        help="propose rounds, norm, local steps and the server's step from public quantities alone, with the "
+        "plan that comes of them; what you name stays",
+    )
+    parser.add_argument(
+        "--most-rounds", type=int, default=200, metavar="T", help="with --choose (default: %(default)s)"
     )
 
 
@@ -48,12 +63,37 @@ def _execute(options: argparse.Namespace) -> int:
         return 0
     config = load_run(options.overrides)
     check_model(config, options.overrides)
+    if options.choose:
+        return _choose(config, options)
     with planning():
         method = make_method(with_saved_delta(config))
     if options.json:
         _print_json(method.describe())
     else:
         show_plan(make_console(), config, method)
+    return 0
+
+
+def _choose(config: "Config", options: argparse.Namespace) -> int:
+    """Show what is proposed, and the plan that comes of it."""
+    from conf.load import load
+    from gdpfed.cli.show_plan import show_plan
+    from gdpfed.methods import make_method
+    from gdpfed.methods.choose import choose
+    from gdpfed.report.choice_table import choice_report
+
+    with planning():
+        choice = choose(config, options.overrides, options.most_rounds)
+        config = load([*options.overrides, *choice.overrides])
+        method = make_method(config)
+    if options.json:
+        candidates = [asdict(each) for each in choice.candidates]
+        proposals = [asdict(each) for each in choice.proposals]
+        _print_json({"candidates": candidates, "proposals": proposals, "plan": method.describe()})
+    else:
+        console = make_console()
+        console.print(choice_report(choice))
+        show_plan(console, config, method)
     return 0
 
 

@@ -3,15 +3,14 @@
 import math
 
 RELATIVE_NOISE = 0.12
-"""Of all rounds together, in a parameter and in units of C: at the step that the rule takes."""
-LARGEST_STEP = 2.0
+"""Of all rounds together, in a parameter and in units of C: the most that the rule's step brings."""
 
 
 def step_of_noise(noise_per_step: float, num_rounds: int) -> float:
-    """Return min(2, 0.12 / (sqrt(T) v)), the step at which T rounds bring a parameter noise of 0.12 C.
+    """Return min(1, 0.12 / (sqrt(T) v)): T rounds then bring a parameter noise of at most 0.12 C.
 
     v is the noise of a round in a parameter, in units of C, at a step of one (`Weighting.noise_per_step`);
     it holds what the rule needs of budgets, cohorts and rates. Independent rounds add up to sqrt(T) v.
     """
     noise = math.sqrt(num_rounds) * noise_per_step
-    return min(LARGEST_STEP, RELATIVE_NOISE / noise) if noise else LARGEST_STEP
+    return 1.0 if noise <= RELATIVE_NOISE else RELATIVE_NOISE / noise

@@ -212,27 +212,30 @@ def test_what_cannot_be_planned_is_refused_in_one_line(overrides, error, message
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["dp_fedavg", "gdpfed_op", "gdpfed_star", "pfa"])
+@pytest.mark.parametrize("name", ["dp_fedavg", "gdpfed_op", "gdpfed", "pfa"])
 def test_the_step_of_the_rule_brings_every_method_the_same_noise(name):
     """Over all rounds, in a parameter and in units of C; counted from weights, norms and sigmas."""
-    method = make_method(load([f"method={name}", "privacy.accountant=rdp", "method.server_step=noise"]))
+    strong = ("privacy.accountant=rdp", "privacy.budgets=[0.5,1.5,3]")
+    method = make_method(load([f"method={name}", *strong, "method.server_step=noise"]))
     groups, rate = method.plan.groups, method.server_learning_rate
     stddevs = [weight * group.noise_stddev for weight, group in zip(method.sum_weights, groups, strict=False)]
     noise = rate * np.sqrt(30 * np.sum(np.square(stddevs))) / 2.0
-    # A method of one sum hears the mean norm C in every cohort, and one of a sum a group its C.
     assert noise == pytest.approx(0.12, rel=1e-9)
     described = method.describe()["weighting"]["server_learning_rate"]
     assert described == rate != 1.0
 
 
-def test_the_step_of_the_rule_has_an_end_and_is_multiplied_by_the_rate():
+def test_the_step_of_the_rule_is_at_most_one_and_is_multiplied_by_the_rate():
     rates = {
         rate: make_method(
             load(["method=fedavg", "method.server_step=noise", f"method.server_learning_rate={rate}"])
         ).server_learning_rate
         for rate in (1.0, 0.5)
     }
-    assert rates == {1.0: 2.0, 0.5: 1.0}
+    assert rates == {1.0: 1.0, 0.5: 0.5}
+    weak = ("privacy.budgets=[50,60,70]", "privacy.accountant=rdp", "method.server_step=noise")
+    method = make_method(load(["method=gdpfed_plus", *weak]))
+    assert method.server_learning_rate * method.weighting.effective_step(method.plan) == pytest.approx(1.0)
 
 
 def test_records_have_no_rule_for_the_step():

@@ -1,0 +1,191 @@
+"""Settings proposed before anything is trained, from public quantities alone.
+
+What is looked at: the number of clients, their budgets and delta, the sampling rate, and the local steps and
+learning rate as configured. No data, no accuracy, no model: so it costs no budget, and it is no optimum.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conf.schema import Config
+from gdpfed.errors import ConfigError
+from gdpfed.late_import import late_import
+from gdpfed.methods import METHODS
+from gdpfed.methods.base import configured_groups
+from gdpfed.methods.rates import configured_delta
+from gdpfed.methods.server_step import step_of_noise
+
+optimize = late_import("scipy.optimize")
+special = late_import("scipy.special")
+
+ROUNDS = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
+ENOUGH = 0.9
+"""Rounds are enough at which this part of the way is paid for that endless rounds would pay for."""
+MOST_ROUNDS = 200
+LEAST_FRACTION_NOISE, MOST_FRACTION_NOISE = 0.05, 1.0
+INDICATOR_SHARE = 0.3
+"""The indicator of adaptive clipping then costs at most 5 % more noise."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """So many rounds, estimated in closed form.
+
+    Attributes:
+        noise_per_step: of a round, in a parameter and in units of C.
+        way: the signal of all rounds over their noise, as a part of that of endless rounds.
+        step: the server's step at this noise, by `step_of_noise`.
+        participations: in how many rounds a client takes part, on average.
+    """
+
+    num_rounds: int
+    noise_per_step: float
+    way: float
+    step: float
+    participations: float
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An override, and why."""
+
+    key: str
+    value: str
+    reason: str
+
+    @property
+    def override(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+def gaussian_parameter(epsilon: float, delta: float) -> float:
+    """Return the mu at which a sum with noise 1, moved by mu, is (epsilon, delta)-private.
+
+    delta = Phi(mu / 2 - epsilon / mu) - exp(epsilon) Phi(- mu / 2 - epsilon / mu) (Balle and Wang,
+    arXiv:1805.06530, Theorem 8).
+    """
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        second = math.exp(epsilon + float(special.log_ndtr(-mu / 2 - epsilon / mu)))
+        return float(special.ndtr(mu / 2 - epsilon / mu)) - second - delta
+
+    return math.exp(optimize.brentq(excess, math.log(1e-8), math.log(1e4), xtol=1e-9))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was compared, and what is proposed.
+
+    Attributes:
+        candidates: numbers of rounds, ascending; the proposed one is among them.
+        rounds: the proposed one.
+        proposals: overrides for what is not named already.
+    """
+
+    candidates: tuple[Candidate, ...]
+    rounds: int
+    proposals: tuple[Proposal, ...]
+
+    @property
+    def overrides(self) -> list[str]:
+        """What is proposed, for a command line."""
+        return [each.override for each in self.proposals]
+
+
+def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROUNDS) -> Choice:
+    """Propose rounds, norm, local steps and the server's step; what the overrides name stays as it is.
+
+    sigma = ln(1 + mu^2 / (q^2 T))^(-1/2) (Bu, Dong, Long, Su, arXiv:1911.11607, Corollary 5.4) at the mean mu
+    of the clients, or the smallest for dp_fedavg. Signal over noise of T rounds is in proportion to
+    sqrt(T) / sigma, which rises to mu / q.
+
+    Raises:
+        ConfigError: a method without privacy, a run that protects records, or too few rounds allowed.
+    """
+    if METHODS.get(config.method.name).unit is None or config.privacy.unit != "client":
+        raise ConfigError(
+            f"--choose is for methods that protect clients, not method={config.method.name} with "
+            f"privacy.unit={config.privacy.unit}: choose another, or leave --choose out"
+        )
+    if most_rounds < ROUNDS[0]:
+        raise ConfigError(
+            f"--most-rounds {most_rounds} is below {ROUNDS[0]}, the fewest compared: allow more"
+        )
+    named = {override.partition("=")[0] for override in overrides}
+    fixed = "run.num_rounds" in named
+    rounds = sorted({*ROUNDS, config.run.num_rounds}) if fixed else ROUNDS
+    groups, delta, rate = configured_groups(config), configured_delta(config), config.privacy.sampling_rate
+    parameters = [gaussian_parameter(group.epsilon, delta) for group in groups]
+    clients = sum(group.size for group in groups)
+    mean = math.fsum(mu * group.size for mu, group in zip(parameters, groups, strict=True)) / clients
+    mu = min(parameters) if config.method.name == "dp_fedavg" else mean
+    found = tuple(_candidate(each, mu, rate, clients) for each in rounds)
+    if fixed:
+        best = next(each for each in found if each.num_rounds == config.run.num_rounds)
+    else:
+        allowed = [each for each in found if each.num_rounds <= most_rounds]
+        best = next((each for each in allowed if each.way >= ENOUGH), allowed[-1])
+    proposed = [each for each in _proposals(config, best, most_rounds) if each.key not in named]
+    return Choice(found, best.num_rounds, tuple(proposed))
+
+
+def _candidate(num_rounds: int, mu: float, rate: float, num_clients: int) -> Candidate:
+    exponent = (mu / rate) ** 2 / num_rounds
+    noise = 1 / math.sqrt(math.log1p(exponent)) / (rate * num_clients)
+    return Candidate(
+        num_rounds=num_rounds,
+        noise_per_step=noise,
+        way=math.sqrt(math.log1p(exponent) / exponent),
+        step=step_of_noise(noise, num_rounds),
+        participations=rate * num_rounds,
+    )
+
+
+def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Proposal]:
+    """Return what to set for so many rounds, and why."""
+    enough = best.way >= ENOUGH
+    training = config.training
+    norm = training.learning_rate * math.sqrt(training.local_steps)
+    return [
+        Proposal(
+            "run.num_rounds",
+            str(best.num_rounds),
+            f"they pay for {100 * best.way:.0f} % of the way that endless rounds would"
+            + ("" if enough else f"; more would pay for more, and {most_rounds} are allowed"),
+        ),
+        Proposal(
+            "training.local_steps",
+            str(training.local_steps),
+            "as configured: noise and budget do not depend on them",
+        ),
+        Proposal(
+            "privacy.clipping_norm",
+            f"{norm:.2g}",
+            "learning rate times the root of the local steps: steps along gradients of norm one that "
+            "have nothing in common",
+        ),
+        *_adaptive(config, best),
+        Proposal("method.server_step", "noise", f"a step of about {best.step:.2f}"),
+        Proposal("method.average", "polynomial", "the average of the models costs nothing"),
+    ]
+
+
+def _adaptive(config: Config, best: Candidate) -> list[Proposal]:
+    """Adaptive clipping where the method can, with as much noise in the fraction as it takes to be cheap."""
+    if not METHODS.get(config.method.name).adapts_clipping:
+        return []
+    noise = max(LEAST_FRACTION_NOISE, best.noise_per_step / (2 * INDICATOR_SHARE))
+    if noise > MOST_FRACTION_NOISE:
+        return []
+    return [
+        Proposal(
+            "privacy.clipping", "adaptive", "the norm is a guess, and half of the updates will be within it"
+        ),
+        Proposal(
+            "privacy.clipping_noise",
+            f"{noise:.2g}",
+            "what is told of the norms costs at most about 5 % more noise",
+        ),
+    ]

@@ -1,0 +1,39 @@
+"""Proposed settings for the terminal: what was compared, why each, and a line to paste."""
+
+from textwrap import fill
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from gdpfed.methods.choose import Choice
+from gdpfed.report.console import Fitted
+
+WIDTH = 80
+WHAT_IT_IS = (
+    "Estimates in closed form, from the number of clients, their budgets and rate: no data was looked at, so "
+    "no budget was spent. They are a start and no optimum. Way: signal over noise of all rounds, as a part "
+    "of that of endless rounds."
+)
+
+
+def choice_report(choice: Choice) -> Group:
+    """Return a table of the numbers of rounds, a reason for each setting, and all of them to paste."""
+    table = Table(title="rounds compared", title_justify="left")
+    for heading in ("rounds", "noise/step", "way", "server's step", "a client's rounds"):
+        table.add_column(heading, justify="right")
+    for each in choice.candidates:
+        marked = f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds)
+        table.add_row(
+            marked,
+            f"{each.noise_per_step:.4f}",
+            f"{100 * each.way:.0f} %",
+            f"{each.step:.2f}",
+            f"{each.participations:.1f}",
+        )
+    reasons = [
+        fill(f"{each.override}: {each.reason}", WIDTH, subsequent_indent="    ") for each in choice.proposals
+    ]
+    paste = fill(" ".join(choice.overrides), WIDTH, break_on_hyphens=False, break_long_words=False)
+    parts = [fill(WHAT_IT_IS, WIDTH), *reasons, f"to paste:\n{paste}\n"]
+    return Group(Fitted(table), *(Text(part) for part in parts))
