@@ -81,6 +81,7 @@ class Experiment:
         rows, columns: more choices by name; without columns the data sets are the columns.
         overrides: settings of all of them.
         best_of_columns: whether a last column has every row's best accuracy.
+        traffic: whether a second picture has the accuracies over what clients received and sent.
         published: what the paper printed.
     """
 
@@ -96,6 +97,7 @@ class Experiment:
     columns: dict[str, Choice] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
     best_of_columns: bool = False
+    traffic: bool = False
     published: Published = field(default_factory=Published)
 
     @property

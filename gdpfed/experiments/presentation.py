@@ -1,7 +1,7 @@
 """What an experiment shows, and its files: Markdown, CSV, picture, and the configuration of every cell."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from os.path import relpath
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,25 @@ from gdpfed.runs.write_whole import save_whole
 TABLE_FILE = "table.md"
 FIGURES_FILE = "figures.csv"
 PICTURE_FILE = "picture.png"
+TRAFFIC_FILE = "traffic.png"
 CELLS_FILE = "cells.yaml"
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """Tables to read, the same figures to compute with, and a picture.
+    """Tables to read, the same figures to compute with, and pictures.
 
     Attributes:
         tables: for the terminal and Markdown.
         figures: one figure a row, for CSV.
         draw: writes the picture as PNG.
+        more: writes more pictures, by the names of their files.
     """
 
     tables: Sequence[Table]
     figures: Table
     draw: Callable[[Path], None]
+    more: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
 class Footnotes:
@@ -78,9 +81,10 @@ def write_experiment(
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        draft = directory / f".{PICTURE_FILE}"
-        presentation.draw(draft)
-        draft.replace(directory / PICTURE_FILE)
+        for name, draw in {PICTURE_FILE: presentation.draw, **presentation.more}.items():
+            draft = directory / f".{name}"
+            draw(draft)
+            draft.replace(directory / name)
         texts = {
             FIGURES_FILE: presentation.figures.to_csv(),
             CELLS_FILE: yaml.safe_dump(list(cells), sort_keys=False, allow_unicode=True),
@@ -98,7 +102,7 @@ def _markdown(experiment: Experiment, presentation: Presentation, changes: str, 
         parts.append(changes_note(changes))
     parts += [table.to_markdown().strip() for table in presentation.tables]
     parts += [
-        f"![{experiment.title}]({PICTURE_FILE})",
+        *(f"![{experiment.title}]({name})" for name in (PICTURE_FILE, *presentation.more)),
         f"Made with `{command}`; the configuration of every cell is in [{CELLS_FILE}]({CELLS_FILE}), the "
         f"figures to compute with are in [{FIGURES_FILE}]({FIGURES_FILE}).",
     ]

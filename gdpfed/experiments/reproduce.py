@@ -20,6 +20,7 @@ from gdpfed.experiments.accuracy import (
 from gdpfed.experiments.cells import Cell, Setting, cells_of
 from gdpfed.experiments.noise import present_noise
 from gdpfed.experiments.presentation import (
+    TRAFFIC_FILE,
     Presentation,
     changes_note,
     planned_entry,
@@ -30,6 +31,7 @@ from gdpfed.experiments.progress import ExperimentProgress
 from gdpfed.experiments.rates import present_rates
 from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
 from gdpfed.experiments.steps import present_steps
+from gdpfed.experiments.traffic import traffic_picture
 from gdpfed.experiments.training import SIMULATION, Trainer, choose_num_jobs, train_missing
 
 PLANNED = {"noise": present_noise, "rates": present_rates, "steps": present_steps}
@@ -140,10 +142,12 @@ def _train(request: Reproduction, cells: Sequence[Cell], console: Console, train
 
 def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> None:
     experiment, datasets = request.experiment, request.datasets
+    traffic = {TRAFFIC_FILE: partial(traffic_picture, experiment, datasets, outcomes)}
     presentation = Presentation(
         tables=accuracy_tables(experiment, datasets, outcomes),
         figures=accuracy_figures(experiment, outcomes),
         draw=partial(PICTURES[experiment.quantity], experiment, datasets, outcomes),
+        more=traffic if experiment.traffic else {},
     )
     entries = [trained_entry(outcome, request.directory) for outcome in outcomes]
     _write(request, [outcome.cell for outcome in outcomes], presentation, entries, console)

@@ -5,11 +5,14 @@ from pathlib import Path
 DATASETS = {
     "breast_cancer": "Breast cancer",
     "cifar10": "CIFAR-10",
+    "cifar10-hog": "CIFAR-10 (JPEG), HOG",
+    "cifar10-jpeg": "CIFAR-10 (JPEG)",
     "digits": "Digits",
     "fmnist": "FMNIST",
     "heart_disease": "Heart disease",
     "shakespeare": "Shakespeare",
     "svhn": "SVHN",
+    "tinyshakespeare": "Tiny Shakespeare",
 }
 OWN_DATA = {"csv": "table", "image_folder": "pictures", "npz": "data"}
 METHODS = {

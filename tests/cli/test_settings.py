@@ -57,7 +57,10 @@ def test_the_list_is_80_columns_wide_and_can_be_searched(capsys):
     ("words", "refusal"),
     [
         (["epsilonn", "budjets"], "no setting has 'epsilonn budjets' in its name or its words; did you mean"),
-        (["dataset=mnist"], "dataset=mnist is not one of breast_cancer, cifar10, cifar10-features, csv"),
+        (
+            ["dataset=mnist"],
+            "dataset=mnist is not one of breast_cancer, cifar10, cifar10-features, ",
+        ),
         (["run.seed=1"], "'run.seed=1' chooses no option: the groups are dataset, method"),
     ],
 )

@@ -19,7 +19,7 @@ def test_all_tables_and_figures_are_there():
     assert experiments() == [
         *(f"table{number}" for number in (2, 5, 6, 7, 8, 9, 10)),
         *(f"figure{number}" for number in (1, 2)),
-        *("heart", "ali-tau", "records", "ali-noise"),
+        *("best", "heart", "ali-tau", "records", "ali-noise"),
     ]
 
 
@@ -29,6 +29,17 @@ def test_every_cell_of_those_about_records_composes(name):
     units = {cell.config.privacy.unit for cell in cells_of(experiment, Setting())}
     assert "record" in units
     assert all(cell.config.method.name in METHODS.names() for cell in cells_of(experiment, Setting()))
+
+
+def test_every_method_has_the_same_average_and_rule_for_the_step():
+    cells = cells_of(load_experiment("best"), Setting(datasets=("digits", "cifar10-hog", "tinyshakespeare")))
+    assert len(cells) == 3 * 2 * 9
+    helped = {(cell.config.method.average, cell.config.method.server_step) for cell in cells}
+    assert helped == {("polynomial", "noise")}
+    for dataset in ("digits", "cifar10-hog", "tinyshakespeare"):
+        own = [cell.config for cell in cells if cell.dataset == dataset]
+        assert len({repr((each.dataset, each.training)) for each in own}) == 1
+        assert len({each.privacy.clipping_norm for each in own}) == 1
 
 
 def test_rows_are_chosen_by_their_names_or_how_they_begin():

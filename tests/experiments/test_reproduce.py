@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -204,3 +205,10 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path, setting, seed
     with pytest.raises(ExperimentError, match=re.escape(message)):
         run_it(tmp_path, StubTrainer(), setting=setting, seeds=seeds)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_picture_shows_accuracy_over_what_clients_received_and_sent(tmp_path):
+    assert run_it(tmp_path, StubTrainer(), experiment=replace(SWEEP, traffic=True), seeds=1)[0]
+    picture = imread(tmp_path / "sweep" / "traffic.png")
+    assert 0.005 < (picture[..., :3].min(axis=2) < 0.9).mean() < 0.5
+    assert "(traffic.png)" in (tmp_path / "sweep" / "table.md").read_text()
