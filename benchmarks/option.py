@@ -48,11 +48,17 @@ def row(method: str, budgets: str, setting: str, overrides: Sequence[str], seeds
     return method, *shown
 
 
+def headings(seeds: int) -> tuple[str, ...]:
+    """What stands above the figures of `row`."""
+    gain = f"gain, ± sd of {seeds} seeds"
+    return ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
+
+
 def main() -> None:
     """Train each method with and without the setting."""
     options = read_options(__doc__, overrides=True, seeds=3, methods=METHODS)
     if not options.overrides:
-        sys.exit("name the setting that is to be measured, as in method.server_step=noise")
+        sys.exit("name the setting that is to be measured, as in privacy.clipping=adaptive")
     setting, *overrides = options.overrides
     cells = [
         (name, budgets) for name in options.methods for budgets in BUDGETS[: 1 if name == "fedavg" else None]
@@ -60,9 +66,8 @@ def main() -> None:
     rows = [
         row(*cell, setting, overrides, options.seeds) for cell in track(cells, "settings", console=CONSOLE)
     ]
-    gain = f"gain, ± sd of {options.seeds} seeds"
-    headings = ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
-    publish([Table(f"{setting} ({load(overrides).dataset.name})", headings, rows)], options.write)
+    title = f"{setting} ({load(overrides).dataset.name})"
+    publish([Table(title, headings(options.seeds), rows)], options.write)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ DEVICES = ("auto", "cpu", "cuda")
 PARTITIONS = ("iid", "labels", "dirichlet", "natural")
 ENGINES = ("auto", "batched", "sequential")
 AVERAGES = ("none", "polynomial")
-SERVER_STEPS = ("fixed", "noise")
 CLIPPINGS = ("fixed", "adaptive")
 PRECISIONS = ("float32", "tf32", "bf16")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
@@ -173,7 +172,6 @@ class MethodConfig:
 
     name: str = MISSING
     server_learning_rate: float = 1.0
-    server_step: str = "fixed"
     average: str = "none"
 
     def settle(self, num_groups: int) -> None:
@@ -189,10 +187,6 @@ class MethodConfig:
         require(
             self.average in AVERAGES,
             f"method.average={self.average} is none of {', '.join(AVERAGES)}",
-        )
-        require(
-            self.server_step in SERVER_STEPS,
-            f"method.server_step={self.server_step} is none of {', '.join(SERVER_STEPS)}",
         )
 
 
@@ -505,11 +499,6 @@ class Config:
         """
         for section in fields(self):
             getattr(self, section.name).validate()
-        require(
-            self.method.server_step == "fixed" or self.privacy.unit == "client",
-            f"method.server_step={self.method.server_step} is a rule for updates of clients, and "
-            f"privacy.unit={self.privacy.unit} protects their records: leave it out",
-        )
         require(
             self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",
             f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "

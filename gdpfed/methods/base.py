@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
-from gdpfed.methods.server_step import step_of_noise
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt, Release, Vector
@@ -115,8 +114,11 @@ class Method(ABC):
                 learning_rate=config.privacy.clipping_learning_rate,
                 fraction_noise=config.privacy.clipping_noise,
             )
-        weighting = cls.make_weighting(config, plan)
-        return cls(plan, weighting, server_learning_rate=server_learning_rate(config, plan, weighting))
+        return cls(
+            plan,
+            cls.make_weighting(config, plan),
+            server_learning_rate=config.method.server_learning_rate,
+        )
 
     @classmethod
     @abstractmethod
@@ -130,11 +132,7 @@ class Method(ABC):
 
     def describe(self) -> dict[str, Any]:
         """The plan and the weighting in their JSON form, as they are printed and saved."""
-        weighting = self.weighting.to_dict(self.plan)
-        return {
-            **self.plan.to_dict(),
-            "weighting": {**weighting, "server_learning_rate": self.server_learning_rate},
-        }
+        return {**self.plan.to_dict(), "weighting": self.weighting.to_dict(self.plan)}
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """Return the requests of a round: one sum a group, noised on the clients."""
@@ -220,18 +218,6 @@ class Method(ABC):
         """
         if state:
             raise ValueError(f"{self.name} keeps no state, but got {', '.join(sorted(state))}")
-
-
-def server_learning_rate(config: Config, plan: PrivacyPlan, weighting: Weighting) -> float:
-    """What the server multiplies its weighted sums by: the configured rate, times the rule's step if any.
-
-    The rule says what becomes of an update that all clients agree on, so it is divided by what the weights
-    make of that already.
-    """
-    if config.method.server_step == "fixed":
-        return float(config.method.server_learning_rate)
-    step = step_of_noise(weighting.noise_per_step(plan), plan.num_rounds) / weighting.effective_step(plan)
-    return float(config.method.server_learning_rate) * step
 
 
 def configured_groups(config: Config) -> tuple[Group, ...]:

@@ -14,7 +14,7 @@ from gdpfed.late_import import late_import
 from gdpfed.methods import METHODS
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.rates import configured_delta
-from gdpfed.methods.server_step import step_of_noise
+from gdpfed.methods.server_step import RELATIVE_NOISE, step_of_noise
 
 optimize = late_import("scipy.optimize")
 special = late_import("scipy.special")
@@ -167,9 +167,17 @@ def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Propos
             "have nothing in common",
         ),
         *_adaptive(config, best),
-        Proposal("method.server_step", "noise", f"a step of about {best.step:.2f}"),
+        *_server_step(config, best),
         Proposal("method.average", "polynomial", "the average of the models costs nothing"),
     ]
+
+
+def _server_step(config: Config, best: Candidate) -> list[Proposal]:
+    """The rule's step, where the method's weights do not take a shorter one by themselves."""
+    if getattr(config.method, "reweighting", "uniform") != "uniform":
+        return []
+    reason = f"all rounds together then bring a parameter noise of at most {RELATIVE_NOISE:g} C"
+    return [Proposal("method.server_learning_rate", f"{best.step:.2g}", reason)]
 
 
 def _adaptive(config: Config, best: Candidate) -> list[Proposal]:

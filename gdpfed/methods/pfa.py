@@ -14,7 +14,7 @@ from omegaconf import MISSING
 
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import ClientSum, Method, Theta, configured_groups, server_learning_rate
+from gdpfed.methods.base import ClientSum, Method, Theta, configured_groups
 from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.subspace import project_on_principal_subspace
 from gdpfed.methods.weighting import Weighting
@@ -75,11 +75,10 @@ class PFA(Method):
     def from_config(cls, config: Config) -> Self:
         """Plan the configured run."""
         plan = cls.make_plan(config)
-        weighting = cls.make_weighting(config, plan)
         return cls(
             plan,
-            weighting,
-            server_learning_rate=server_learning_rate(config, plan, weighting),
+            cls.make_weighting(config, plan),
+            server_learning_rate=config.method.server_learning_rate,
             history=config.method.history,
             subspace_dimension=config.method.subspace_dimension,
         )

@@ -19,7 +19,6 @@ ADDED_LATER: dict[str, Any] = {
     **dict.fromkeys(["dataset.class_weights", "dataset.metrics", "privacy.client_records"]),
     "dataset.loss": "cross_entropy",
     "method.average": "none",
-    "method.server_step": "fixed",
     "privacy.unit": "client",
     "privacy.budgets_of": "clients",
     "privacy.batch_rate": 0.05,

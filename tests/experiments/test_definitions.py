@@ -31,11 +31,10 @@ def test_every_cell_of_those_about_records_composes(name):
     assert all(cell.config.method.name in METHODS.names() for cell in cells_of(experiment, Setting()))
 
 
-def test_every_method_has_the_same_average_and_rule_for_the_step():
+def test_every_method_has_the_same_training_and_average():
     cells = cells_of(load_experiment("best"), Setting(datasets=("digits", "cifar10-hog", "tinyshakespeare")))
     assert len(cells) == 3 * 2 * 9
-    helped = {(cell.config.method.average, cell.config.method.server_step) for cell in cells}
-    assert helped == {("polynomial", "noise")}
+    assert {cell.config.method.average for cell in cells} == {"polynomial"}
     for dataset in ("digits", "cifar10-hog", "tinyshakespeare"):
         own = [cell.config for cell in cells if cell.dataset == dataset]
         assert len({repr((each.dataset, each.training)) for each in own}) == 1

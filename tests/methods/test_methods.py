@@ -10,6 +10,7 @@ from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, ClientSum, make_method
 from gdpfed.methods.gdpfed import GDPFed
+from gdpfed.methods.server_step import step_of_noise
 from gdpfed.methods.top_k import keep_largest
 from gdpfed.privacy.ledgers.charged import NoiseAt
 
@@ -212,32 +213,12 @@ def test_what_cannot_be_planned_is_refused_in_one_line(overrides, error, message
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["dp_fedavg", "gdpfed_op", "gdpfed", "pfa"])
-def test_the_step_of_the_rule_brings_every_method_the_same_noise(name):
-    """Over all rounds, in a parameter and in units of C; counted from weights, norms and sigmas."""
-    strong = ("privacy.accountant=rdp", "privacy.budgets=[0.5,1.5,3]")
-    method = make_method(load([f"method={name}", *strong, "method.server_step=noise"]))
-    groups, rate = method.plan.groups, method.server_learning_rate
-    stddevs = [weight * group.noise_stddev for weight, group in zip(method.sum_weights, groups, strict=False)]
-    noise = rate * np.sqrt(30 * np.sum(np.square(stddevs))) / 2.0
-    assert noise == pytest.approx(0.12, rel=1e-9)
-    described = method.describe()["weighting"]["server_learning_rate"]
-    assert described == rate != 1.0
-
-
-def test_the_step_of_the_rule_is_at_most_one_and_is_multiplied_by_the_rate():
-    rates = {
-        rate: make_method(
-            load(["method=fedavg", "method.server_step=noise", f"method.server_learning_rate={rate}"])
-        ).server_learning_rate
-        for rate in (1.0, 0.5)
-    }
-    assert rates == {1.0: 1.0, 0.5: 0.5}
-    weak = ("privacy.budgets=[50,60,70]", "privacy.accountant=rdp", "method.server_step=noise")
-    method = make_method(load(["method=gdpfed_plus", *weak]))
-    assert method.server_learning_rate * method.weighting.effective_step(method.plan) == pytest.approx(1.0)
-
-
-def test_records_have_no_rule_for_the_step():
-    with pytest.raises(ConfigError, match=r"method.server_step=noise is a rule for updates of clients"):
-        load(["privacy=record_level", "method=dp_sum", "method.server_step=noise"])
+@pytest.mark.parametrize("name", ["dp_fedavg", "gdpfed"])
+def test_the_step_of_the_rule_brings_all_rounds_together_the_same_noise(name):
+    """In a parameter and in units of C; counted from weights, norms and sigmas."""
+    method = make_method(load([f"method={name}", "privacy.accountant=rdp", "privacy.budgets=[0.5,1.5,3]"]))
+    groups, v = method.plan.groups, method.weighting.noise_per_step(method.plan)
+    stddevs = [weight * each.noise_stddev for weight, each in zip(method.sum_weights, groups, strict=True)]
+    step = step_of_noise(v, 30)
+    assert step * np.sqrt(30 * np.sum(np.square(stddevs))) / 2.0 == pytest.approx(0.12, rel=1e-9)
+    assert step < 1 == step_of_noise(v / 100, 30) == step_of_noise(0.0, 30)

@@ -1,0 +1,41 @@
+"""What a step that follows from the noise brings: the rule of `gdpfed.methods.server_step` against one.
+
+Both the last model and the average of the same runs (method.average=polynomial) are shown, on the digits.
+
+    python -m benchmarks.server_step [--seeds 3]
+"""
+
+from rich.progress import track
+
+from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.option import BUDGETS, headings, row
+from conf.load import load
+from gdpfed.methods import make_method
+from gdpfed.methods.server_step import step_of_noise
+from gdpfed.report.table import Table
+
+METHODS = ("gdpfed_star", "idp_fedavg_scale", "gdpfed_plus", "dp_fedavg")
+SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
+
+
+def step(method: str, budgets: str) -> str:
+    """The override that makes sum_m omega_m r_m, times the server's rate, the rule's step."""
+    planned = make_method(load([*SETTING, f"method={method}", f"privacy.budgets={budgets}"]))
+    plan, weighting = planned.plan, planned.weighting
+    rule = step_of_noise(weighting.noise_per_step(plan), plan.num_rounds)
+    return f"method.server_learning_rate={rule / weighting.effective_step(plan):.4g}"
+
+
+def main() -> None:
+    """Train each method with both steps."""
+    options = read_options(__doc__, overrides=False, seeds=3)
+    cells = [(name, budgets) for name in METHODS for budgets in BUDGETS]
+    rows = [
+        row(*cell, step(*cell), SETTING, options.seeds) for cell in track(cells, "settings", console=CONSOLE)
+    ]
+    title = "A step that follows from the noise, on the digits"
+    publish([Table(title, headings(options.seeds), rows)], options.write)
+
+
+if __name__ == "__main__":
+    main()
