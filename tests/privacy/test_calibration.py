@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
+from gdpfed.privacy.accountants.rdp import rdp_epsilon, rough_fixed_size_epsilon
 from gdpfed.privacy.events import SampledGaussian
 
 DELTA = 6000**-1.1
@@ -140,3 +141,26 @@ def test_whole_orders_reproduce_the_printed_noise_at_the_papers_rates():
         whole = variance("whole", rate, epsilon)
         assert whole == pytest.approx(printed, rel=0.01)
         assert variance("fine", rate, epsilon) <= whole * (1 + 1e-3)
+
+
+def fixed_size(sigma, size):
+    return SampledGaussian(
+        sampling="fixed_size", sampling_rate=size / 120, group_size=120, noise_stddev=sigma, clipping_norm=1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("sigma", "size", "count", "delta"), [(2.0, 12, 30, 1.5e-3), (4.0, 40, 30, 1e-5), (6.0, 5, 100, 1e-4)]
+)
+def test_few_orders_of_a_fixed_size_bound_are_never_below_all_of_them(sigma, size, count, delta):
+    event = fixed_size(sigma, size)
+    rough, exact = rough_fixed_size_epsilon(event, count, delta), rdp_epsilon(event, count, delta)
+    assert exact <= rough * (1 + 1e-12)
+    assert rough == pytest.approx(exact, rel=0.01)
+
+
+def test_a_budget_that_needs_high_orders_is_met_all_the_same():
+    sigma = calibrate("rdp", 0.02, sampling="fixed_size", rate=0.1, rounds=5, delta=1e-3, size=120)
+    exact = rdp_epsilon(fixed_size(sigma, 12), 5, 1e-3)
+    assert 0.02 * (1 - 1e-3) < exact <= 0.02
+    assert rough_fixed_size_epsilon(fixed_size(sigma, 12), 5, 1e-3) > exact

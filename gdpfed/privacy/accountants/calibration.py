@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 
@@ -13,9 +14,10 @@ from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
 from gdpfed.privacy.accountants.calibrated import keep_noise, known_noise
 from gdpfed.privacy.accountants.estimate import estimate_by
 from gdpfed.privacy.accountants.pld import pld_epsilon
+from gdpfed.privacy.accountants.rdp import rough_fixed_size_epsilon
 from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, is_met, solve_falling
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
-from gdpfed.privacy.events import Adjacency, Event, SampledGaussian, Sampling
+from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
 dp = late_import("dp_accounting")
@@ -82,24 +84,31 @@ def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float,
 def estimate_noise_multiplier(
     accountant: Accountant, unit_noise: SampledGaussian, target_epsilon: float, num_rounds: int, delta: float
 ) -> float:
-    """Return sigma_m to about 1e-3, in a tenth of the time: to compare rates by, never to add noise by.
+    """Return sigma_m to about 1 %, in a fraction of the time: to compare rates by, never to add noise by.
 
     `unit_noise` is a round with noise of one clipping norm.
 
     Raises PrivacyError where no noise meets the budget.
     """
     start = Start(_guess(unit_noise, target_epsilon, num_rounds, delta), TYPICAL_LOG_SLOPE)
-    epsilon = estimate_by(accountant)
-    try:
+
+    def found(epsilon: Callable[[SampledGaussian, int, float], float]) -> float:
         return _search(
             lambda event: epsilon(event, num_rounds, delta), unit_noise, target_epsilon, start
         ).position
+
+    continuous = make_accountant("rdp"), make_accountant("rdp", "whole")
+    if accountant in continuous and unit_noise.sampling == "fixed_size":
+        with suppress(UnreachableError):  # Some budgets need higher orders.
+            return found(rough_fixed_size_epsilon)
+    try:
+        return found(estimate_by(accountant))
     except UnreachableError as error:
         raise PrivacyError(_why_unreachable(target_epsilon, error.low, error.high)) from None
 
 
 def _search(
-    epsilon: Callable[[Event], float], unit_noise: SampledGaussian, target: float, start: Start
+    epsilon: Callable[[SampledGaussian], float], unit_noise: SampledGaussian, target: float, start: Start
 ) -> Start:
     """Find the noise at which `epsilon` of the event meets the target."""
     bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
@@ -116,7 +125,7 @@ def _calibrate_by_search(
     if accountant.name == "pld":
         _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
 
-    def epsilon(event: Event) -> float:
+    def epsilon(event: SampledGaussian) -> float:
         return accountant.epsilon(event, num_rounds, delta)
 
     key = {
