@@ -2,7 +2,7 @@
 
 Both the last model and the average of the same runs (method.average=polynomial) are shown.
 
-    python -m benchmarks.option [--seeds 3] [--methods ...] SETTING [OVERRIDE ...]
+    python -m benchmarks.option SETTING [OVERRIDE ...] [--seeds 3] [--only METHOD ...]
 """
 
 import statistics
@@ -56,12 +56,12 @@ def headings(seeds: int) -> tuple[str, ...]:
 
 def main() -> None:
     """Train each method with and without the setting."""
-    options = read_options(__doc__, overrides=True, seeds=3, methods=METHODS)
+    options = read_options(__doc__, overrides=True, seeds=3, only=METHODS)
     if not options.overrides:
         sys.exit("name the setting that is to be measured, as in privacy.clipping=adaptive")
     setting, *overrides = options.overrides
     cells = [
-        (name, budgets) for name in options.methods for budgets in BUDGETS[: 1 if name == "fedavg" else None]
+        (name, budgets) for name in options.only for budgets in BUDGETS[: 1 if name == "fedavg" else None]
     ]
     rows = [
         row(*cell, setting, overrides, options.seeds) for cell in track(cells, "settings", console=CONSOLE)
