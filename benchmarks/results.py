@@ -2,7 +2,7 @@
 
 Every other option is one of `gdpfed reproduce best`, which leaves the pictures in the output directory.
 
-    python -m benchmarks.results [--seeds 3] [--output runs/best] [--datasets digits ...] [OVERRIDE ...]
+    python -m benchmarks.results [OVERRIDE ...] [--seeds 3] [--output runs/best] [--datasets digits ...]
 """
 
 import sys
