@@ -47,6 +47,7 @@ def _execute(options: argparse.Namespace) -> int:
         show_plan,
     )
     from gdpfed.methods import make_method
+    from gdpfed.report.guess_lines import guesses_dict
     from gdpfed.report.plan_table import comparison_table
     from gdpfed.report.record_plan_table import record_comparison as record_comparison_table
     from gdpfed.runs.paths import with_saved_delta
@@ -68,7 +69,7 @@ def _execute(options: argparse.Namespace) -> int:
     with planning():
         method = make_method(with_saved_delta(config))
     if options.json:
-        _print_json(method.describe())
+        _print_json({**method.describe(), "best_guesses": guesses_dict(method.plan)})
     else:
         show_plan(make_console(), config, method)
     return 0

@@ -15,7 +15,8 @@ import numpy as np
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import AccountantName, RenyiOrders, accountant_for
-from gdpfed.privacy.accountants.composition import compose
+from gdpfed.privacy.accountants.composition import best_guess, best_guess_against_server, compose
+from gdpfed.privacy.accountants.guesses import NO_BOUND, BestGuess
 from gdpfed.privacy.accountants.server_view import server_epsilon
 from gdpfed.privacy.events import (
     Adjacency,
@@ -314,6 +315,29 @@ class PrivacyPlan:
         sigma = min(stretch.noise_multiplier for stretch in self.groups[group_index].stretches)
         sums = participations * self.sums_per_round
         return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
+
+    def best_guess(self, group_index: int, rounds: int | None = None, record_group: int = 0) -> BestGuess:
+        """Return what no attack exceeds on a client or record of a group, after so many rounds or all.
+
+        The attacker sees the models and is told nothing of the cohorts.
+        """
+        return best_guess(self.charges(group_index, rounds, record_group)) if self.private else NO_BOUND
+
+    def best_guess_of_members(self, group_index: int, participations: int) -> BestGuess:
+        """Return the same of members of the sums of a client that took part K times, as for epsilon.
+
+        It holds against the server as well where `sums_hidden`.
+        """
+        if not self.private:
+            return NO_BOUND
+        if self.unit == "record":
+            return self.best_guess(group_index, participations)
+        stretches = self.groups[group_index].stretches
+        least = min(range(len(stretches)), key=lambda each: stretches[each].noise_multiplier)
+        event = self._event(self.groups[group_index], stretches[least])
+        return best_guess_against_server(
+            [Charge(event=event, count=participations, unit=self.unit)] if participations else []
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; an infinite figure is null."""

@@ -10,6 +10,7 @@ from math import exp, isinf
 from conf.schema import FIRST_SEEN, Config
 from gdpfed.learning.metrics import DEFAULT
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.guess_lines import guess_lines
 from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
@@ -55,6 +56,8 @@ class CardSubject:
         spent: epsilon of every group.
         against_server: epsilon against the server of every group, of the client that took part most often.
         against_members: the same against members of its sums.
+        charged_rounds: how many rounds the ledger was charged.
+        most_participations: of every group, how often the client took part that did so most.
         parts: results by party and by budget; None where test examples have no owners.
     """
 
@@ -64,6 +67,8 @@ class CardSubject:
     spent: Sequence[float]
     against_server: Sequence[float]
     against_members: Sequence[float]
+    charged_rounds: int
+    most_participations: Sequence[int]
     parts: Parts | None = None
 
 
@@ -153,7 +158,7 @@ def _promise(subject: CardSubject) -> list[str]:
     if not plan.private:
         return ["Nothing: updates were neither clipped nor noised."]
     if plan.unit == "record":
-        return record_promise(plan, subject.spent)
+        return [*record_promise(plan, subject.spent), *guess_lines(plan, subject.charged_rounds)]
     words = ADJACENCY_IN_WORDS[plan.adjacency]
     lines = [
         "Take any client, with everything it holds. Whoever sees the models of this run, and is told nothing "
@@ -182,6 +187,7 @@ def _promise(subject: CardSubject) -> list[str]:
         f"{TOLD_TO_MEMBERS[subject.config.secagg.mode]}. So against them the larger figures hold, of "
         f"the client that took part most often. Accounted with {plan.accountant} for {plan.sampling} "
         f"sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second time.",
+        *guess_lines(plan, subject.charged_rounds, subject.most_participations),
     ]
 
 

@@ -85,6 +85,8 @@ class ModelCard(Observer):
             spent=run.spent,
             against_server=run.against_server,
             against_members=run.against_members,
+            charged_rounds=run.charged_rounds,
+            most_participations=run.most_participations,
             parts=Parts.read(self._run.path),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())

@@ -11,6 +11,7 @@ from gdpfed.methods.records import RecordMethod
 from gdpfed.privacy.events import Charge, DPSGDSteps
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
 from gdpfed.report.console import Fitted
+from gdpfed.report.guess_lines import guess_line
 
 HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
 
@@ -144,7 +145,7 @@ def _caption(plan: PrivacyPlan) -> str:
             f"one takes part in at most {max(group.participations_p99 for group in plan.groups)} rounds."
         )
     lines += [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
-    return "\n".join(lines)
+    return "\n".join([*lines, guess_line(plan)])
 
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:

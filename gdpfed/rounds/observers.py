@@ -59,6 +59,8 @@ class RunConcluded:
         spent: epsilon that every group has spent.
         against_server: epsilon against the server of every group, of the client that took part most often.
         against_members: the same against members of its sums.
+        charged_rounds: how many rounds the ledger was charged.
+        most_participations: of every group, how often the client took part that did so most.
     """
 
     released: Theta
@@ -66,6 +68,8 @@ class RunConcluded:
     spent: Sequence[float]
     against_server: Sequence[float]
     against_members: Sequence[float]
+    charged_rounds: int
+    most_participations: Sequence[int]
 
 
 class Observer:

@@ -202,7 +202,13 @@ class OpenRun:
         files, ledger = self.loop.files, self.loop.state.ledger
         released, records = self.released, read_rounds(files.path)
         concluded = RunConcluded(
-            released, records, ledger.spent(), ledger.against_server(), ledger.against_members()
+            released,
+            records,
+            ledger.spent(),
+            ledger.against_server(),
+            ledger.against_members(),
+            ledger.charged_rounds,
+            ledger.most_participations(),
         )
         for observer in self.loop.observers:
             observer.concluded(concluded)

@@ -134,6 +134,7 @@ def test_runs_end_within_every_budget(tmp_path, method, overrides):
     card = (tmp_path / "run" / "model_card.md").read_text()
     assert "record-level differential privacy" in card
     assert "Take any client" not in card
+    assert "whether a record took part" in card
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What an operator reads: status line, model card, event files, and what MLflow is sent."""
 
 import json
+import re
 import sys
 import threading
 from contextlib import contextmanager
@@ -240,4 +241,7 @@ def test_the_card_says_in_plain_words_what_is_promised(tmp_path, overrides, word
     assert "accuracy on the server's test set: " in card
     for each in words:
         assert each in card
+    assert len(re.findall(r"^\| \d (\| \d+\.\d % ){4}\|$", card, re.MULTILINE)) == 3 * (
+        "fedavg" not in card[:60]
+    )
     assert ("does not follow the protocol" in card) == (overrides in ([], ["run.stop_after_round=2"]))

@@ -13,14 +13,27 @@ Figures of different units never add up: such a list is refused.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for, as_continuous
-from gdpfed.privacy.accountants.discrete import GAUSSIAN_SHARE, MOST_EPSILON, effective_delta
-from gdpfed.privacy.accountants.pld import composed_pld_epsilon
+from gdpfed.privacy.accountants.discrete import (
+    DELTA_RESERVE,
+    GAUSSIAN_SHARE,
+    MOST_EPSILON,
+    effective_delta,
+)
+from gdpfed.privacy.accountants.guesses import (
+    NO_BOUND,
+    NOTHING_TOLD,
+    BestGuess,
+    gaussian_guess,
+    profile_guess,
+    renyi_guess,
+)
+from gdpfed.privacy.accountants.pld import composed_pld_epsilon, gaussian_parameter, pld_deltas
 from gdpfed.privacy.accountants.rdp import epsilon_of_renyi, renyi_curve
 from gdpfed.privacy.accountants.zcdp import zcdp_epsilon
 from gdpfed.privacy.events import Charge, Event, Gaussian, NoiseLaw, SampledGaussian
@@ -103,6 +116,38 @@ def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
     )
 
 
+def best_guess(charges: Sequence[Charge]) -> BestGuess:
+    """Return what no attacker exceeds who sees the releases of all charges and is told nothing of samples.
+
+    By privacy loss distributions, whatever accountant planned them, except for fixed_size sampling, which has
+    Renyi divergences only. Charges are fixed beforehand, as in a plan.
+
+    Raises PrivacyError for charges of different units, and for events that neither proof covers.
+    """
+    _refuse_mixed_units(charges)
+    if not charges:
+        return NOTHING_TOLD
+    if not all(charge.event.is_noisy for charge in charges):
+        return NO_BOUND
+    merged = _merged(charges)
+    # delta pays for a distance t of the noise from its law as (1 + e^epsilon) t, so a chance does, too.
+    slack = DELTA_RESERVE if _discrete_releases(merged) else 0.0
+    if any(
+        isinstance(each.event, SampledGaussian) and each.event.sampling == "fixed_size" for each in merged
+    ):
+        return renyi_guess(_renyi_total(merged, "fine"), slack)
+    releases = [(_charged(charge.event), charge.count) for charge in merged]
+    mu = gaussian_parameter(releases)
+    if mu is not None:
+        return gaussian_guess(mu, slack)
+    return profile_guess(lambda epsilons: pld_deltas(releases, epsilons) + slack)
+
+
+def best_guess_against_server(charges: Sequence[Charge]) -> BestGuess:
+    """Return the same of those who know that a client is part of every release of a sum."""
+    return best_guess([replace(charge, event=_without_sampling(charge.event)) for charge in charges])
+
+
 def _refuse_mixed_units(charges: Sequence[Charge]) -> None:
     units = sorted({charge.unit for charge in charges})
     if len(units) > 1:
@@ -160,22 +205,21 @@ def _fixed_epsilon(charges: Sequence[Charge], delta: float, accountant: Accounta
 
 
 def _renyi_sum(charges: Sequence[Charge], delta: float, orders: RenyiOrders) -> float:
-    curves = [renyi_curve(_continuous(charge.event)) for charge in charges]
     discrete = _discrete_releases(charges)
-    common = set.intersection(*(set(curve) for curve in curves))
-    if discrete or orders == "whole":
-        common = {order for order in common if order == int(order)}
     if discrete:
         delta = effective_delta(delta, num_rounds=discrete)
-    return _bounded(epsilon_of_renyi(_sum(charges, curves, common), delta), discrete)
+    return _bounded(epsilon_of_renyi(_renyi_total(charges, orders), delta), discrete)
 
 
-def _sum(
-    charges: Sequence[Charge], curves: Sequence[Mapping[float, float]], orders: set[float]
-) -> dict[float, float]:
+def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, float]:
+    """The divergences of all charges together, at the orders that all of them have."""
+    curves = [renyi_curve(_continuous(charge.event)) for charge in charges]
+    common = set.intersection(*(set(curve) for curve in curves))
+    if _discrete_releases(charges) or orders == "whole":
+        common = {order for order in common if order == int(order)}
     return {
         order: math.fsum(charge.count * curve[order] for charge, curve in zip(charges, curves, strict=True))
-        for order in sorted(orders)
+        for order in sorted(common)
     }
 
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.events import Adjacency, DPSGDSteps, Event, Gaussian, GaussianMixture, SampledGaussian
@@ -39,16 +42,44 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
 
     All of them are put on one grid: the finest that one of them asks for and that all of them can afford.
     """
-    sigmas = [sigma_without_sampling(event) for event, _ in releases]
-    if all(sigma is not None for sigma in sigmas):
-        inverse = math.fsum(
-            count / sigma**2 for sigma, (_, count) in zip(sigmas, releases, strict=True) if sigma is not None
+    mu = gaussian_parameter(releases)
+    if mu is not None:
+        return float(dp.get_epsilon_gaussian(1 / mu, delta))
+    return float(_composed(releases).get_epsilon_for_delta(delta))
+
+
+def pld_deltas(
+    releases: Sequence[tuple[Event, int]], epsilons: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return delta at every epsilon of several events, each so many times, of the larger direction.
+
+    What was composed for an epsilon is not composed again.
+
+    Raises PrivacyError for fixed_size sampling, which has no such bound.
+    """
+    if len(releases) == 1 and not isinstance(releases[0][0], GaussianMixture):
+        event, count = releases[0]
+        sigma, rate, adjacency, steps = poisson_step(event)
+        composed = _self_composed(
+            sigma, rate, adjacency, _discretization_interval(sigma, rate), count * steps
         )
-        return float(dp.get_epsilon_gaussian(inverse**-0.5, delta))
+    else:
+        composed = _composed(releases)
+    return np.asarray(composed.get_delta_for_epsilon(epsilons), dtype=np.float64)
+
+
+def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
+    """Return mu of releases that everybody is part of: they are one Gaussian; None where any is sampled."""
+    sigmas = [(sigma_without_sampling(event), count) for event, count in releases]
+    known = [count / sigma**2 for sigma, count in sigmas if sigma is not None]
+    return math.sqrt(math.fsum(known)) if len(known) == len(sigmas) else None
+
+
+def _composed(releases: Sequence[tuple[Event, int]]) -> Any:
     wishes, least = zip(*(_interval_bounds(*_scale(event)) for event, _ in releases), strict=True)
     interval = max(min(wishes), *least)
     parts = (_one_release(event, interval, count) for event, count in releases)
-    return float(reduce(lambda left, right: left.compose(right), parts).get_epsilon_for_delta(delta))
+    return reduce(lambda left, right: left.compose(right), parts)
 
 
 def sigma_without_sampling(event: Event) -> float | None:
@@ -102,8 +133,13 @@ def _one_release(event: Event, interval: float, count: int) -> Any:
 def _self_composed_epsilon(
     sigma: float, rate: float, adjacency: Adjacency, interval: float, num_steps: int, delta: float
 ) -> float:
-    composed = _one_step(sigma, rate, adjacency, interval).self_compose(num_steps)
+    composed = _self_composed(sigma, rate, adjacency, interval, num_steps)
     return float(composed.get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=16)
+def _self_composed(sigma: float, rate: float, adjacency: Adjacency, interval: float, num_steps: int) -> Any:
+    return _one_step(sigma, rate, adjacency, interval).self_compose(num_steps)
 
 
 @lru_cache(maxsize=64)

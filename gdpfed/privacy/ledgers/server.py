@@ -174,14 +174,18 @@ class Ledger:
 
         inf without privacy or where the server sees single updates, as soon as anybody took part.
         """
-        return tuple(self._plan.epsilon_against_server(m, most) for m, most in enumerate(self._most()))
+        return tuple(
+            self._plan.epsilon_against_server(m, most) for m, most in enumerate(self.most_participations())
+        )
 
     def against_members(self) -> tuple[float, ...]:
         """Return, per group, epsilon against members of the same sums of the client that took part most."""
-        return tuple(self._plan.epsilon_against_members(m, most) for m, most in enumerate(self._most()))
+        return tuple(
+            self._plan.epsilon_against_members(m, most) for m, most in enumerate(self.most_participations())
+        )
 
-    def _most(self) -> list[int]:
-        """How often the client of each group took part that did so most."""
+    def most_participations(self) -> list[int]:
+        """Return, per group, how often the client took part that did so most."""
         return [max(counts.values(), default=0) for counts in self._participations]
 
     def total_participations(self) -> tuple[int, ...]:
