@@ -13,7 +13,11 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.datasets.dataset import Dataset, Examples, Split
-from gdpfed.learning.datasets.hog import LEAST_SIZE, hog
+from gdpfed.learning.datasets.hog import LEAST_SIZE as HOG_SIZE
+from gdpfed.learning.datasets.hog import hog
+from gdpfed.learning.datasets.random_prior import random_prior
+from gdpfed.learning.datasets.scattering import LEAST_SIZE as SCATTERING_SIZE
+from gdpfed.learning.datasets.scattering import scattering
 
 torch = late_import("torch")
 functional = late_import("torch.nn.functional")
@@ -70,8 +74,18 @@ def _features(
     return np.asarray(pooled.flatten(1).numpy(), dtype=np.float32)
 
 
-FEATURES: dict[str, Transform] = {"hog": hog, "random_convolutions": random_convolutions}
-LEAST_SIZES = {"hog": LEAST_SIZE, "random_convolutions": PATCH_SIZE + QUADRANTS - 1}
+FEATURES: dict[str, Transform] = {
+    "hog": hog,
+    "random_convolutions": random_convolutions,
+    "random_prior": random_prior,
+    "scattering": scattering,
+}
+LEAST_SIZES = {
+    "hog": HOG_SIZE,
+    "random_convolutions": PATCH_SIZE + QUADRANTS - 1,
+    "random_prior": SCATTERING_SIZE,
+    "scattering": SCATTERING_SIZE,
+}
 """Height and width of a picture, in pixels."""
 
 
