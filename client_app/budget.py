@@ -25,6 +25,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import RecordTerms, Terms
+from gdpfed.record_steps import record_move
 from secagg import SumParameters
 
 if TYPE_CHECKING:
@@ -177,11 +178,13 @@ def _broken_steps(
                 f"{terms.step_noise:.6g} of the terms"
             )
         return ""
-    if steps.num_steps != 1:
+    if terms.window_steps not in (None, steps.num_steps):
+        return f"a window of {steps.num_steps} steps was ordered where the terms say {terms.window_steps}"
+    if records.work == "gradient_sum" and steps.num_steps != 1:
         return f"a sum of gradients over {steps.num_steps} steps was ordered, and its noise is for one"
     if order.noise != "gaussian":
         return f"{order.noise} noise was ordered where the terms say gaussian"
-    moved = order.weight * steps.clipping_norm
+    moved = order.weight * record_move(records.work, steps)
     # Not the other way round: a NaN is within no bound.
     if not 0 < moved <= records.clipping_norm * (1 + ROUNDING):
         return (

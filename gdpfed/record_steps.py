@@ -5,8 +5,15 @@ from math import inf
 
 from gdpfed.errors import PrivacyError
 
-RECORD_WORKS = ("dp_sgd", "gradient_sum")
-"""What clients compute from steps on records: a noised update, or the clipped gradients of one batch."""
+STEP_WORKS = ("dp_sgd", "gradient_sum")
+"""What clients compute from steps of DP-SGD: a noised update, or the clipped gradients of one batch."""
+
+WINDOW_WORKS = ("convex_steps", "window_steps")
+"""What they compute from a window of steps without noise, of which only the end is released: sums of the
+gradients of a convex loss, or the end of steps that are clipped each."""
+
+RECORD_WORKS = (*STEP_WORKS, *WINDOW_WORKS)
+"""What clients compute from steps on records."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +21,9 @@ class RecordSteps:
     """The steps of one client in one round.
 
     A step draws every record on its own, clips the gradient of each to L2 norm C, and adds them up.
+
+    In a window of steps C is the bound on a record's gradient (convex_steps), or on a whole step's
+    (window_steps), in which single gradients are not clipped.
 
     Attributes:
         num_steps: tau.
@@ -49,3 +59,11 @@ class RecordSteps:
             raise PrivacyError(
                 f"a step's noise_multiplier is {self.noise_multiplier}; it must be finite and not negative"
             )
+
+
+def record_move(work: str, steps: RecordSteps) -> float:
+    """Return the unit in which a record moves what a client computes, before it is weighed.
+
+    C, once a step in which it is met; of a window of m clipped steps 2 C m, from the first step on.
+    """
+    return (2 * steps.num_steps if work == "window_steps" else 1) * steps.clipping_norm

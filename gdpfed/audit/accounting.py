@@ -15,6 +15,7 @@ from typing import Any
 import dp_accounting as dp
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
+from scipy import stats
 
 DISCRETE_SHARE = math.sqrt(1 - 3**2 / (40**2 * (1 + 12**2)))
 DISCRETE_DELTA = 1e-8
@@ -37,7 +38,8 @@ class SampledSums:
     """One release, in the numbers that a charge states.
 
     `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm; k sums over
-    one cohort count as one of 1 / sqrt(k) of it.
+    one cohort count as one of 1 / sqrt(k) of it. Of a window of steps whose end alone is released,
+    `window_steps` says how many there are and `bound` in which way a record moves it.
     """
 
     sampling: str
@@ -46,6 +48,8 @@ class SampledSums:
     adjacency: str
     noise: str
     noise_multiplier: float
+    bound: str = ""
+    window_steps: int = 1
 
     @property
     def charged_multiplier(self) -> float:
@@ -75,13 +79,14 @@ def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, in
     Raises:
         ValueError: a kind of event that this audit has no figure for.
     """
-    return [(_sums(charge["event"]), charge["count"] * _steps(charge["event"])) for charge in saved]
+    return [(_sums(charge["event"]), charge["count"] * _releases(charge["event"])) for charge in saved]
 
 
 def _sums(event: Mapping[str, Any]) -> SampledSums:
-    if event["kind"] == "dp_sgd_steps":
+    if event["kind"] in ("dp_sgd_steps", "local_windows"):
         rate, sigma = event["batch_rate"], event["noise_multiplier"]
-        return SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma)
+        window = event.get("bound", ""), event.get("window_steps", 1)
+        return SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma, *window)
     if event["kind"] not in ("sampled_gaussian", "gaussian"):
         raise ValueError(f"this audit has no figure for events of kind {event['kind']}")
     sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
@@ -95,8 +100,9 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
     )
 
 
-def _steps(event: Mapping[str, Any]) -> int:
-    return int(event.get("num_steps", 1))
+def _releases(event: Mapping[str, Any]) -> int:
+    """How many results one event is: a step of DP-SGD is one, and so is a whole window."""
+    return int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
@@ -166,7 +172,7 @@ def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -
 
 
 def _has_no_renyi_bound(sums: SampledSums) -> bool:
-    return sums.sampling == "poisson" and sums.adjacency == "replace_one"
+    return sums.bound != "" or (sums.sampling == "poisson" and sums.adjacency == "replace_one")
 
 
 def _bounded(releases: Charges, epsilon: float) -> float:
@@ -175,7 +181,7 @@ def _bounded(releases: Charges, epsilon: float) -> float:
 
 
 def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
-    if all(sums.sampling_rate == 1.0 for sums, _ in releases):
+    if all(sums.sampling_rate == 1.0 and not sums.bound for sums, _ in releases):
         inverse = math.fsum(
             count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in releases
         )
@@ -186,11 +192,34 @@ def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
 @lru_cache(maxsize=8)
 def _losses(releases: tuple[tuple[SampledSums, int], ...], grid: float) -> Any:
     """The privacy losses of releases together, kept since many figures are asked of the same ones."""
-    parts = (
-        _one_round(sums.charged_multiplier, sums.sampling_rate, sums.adjacency, grid).self_compose(count)
-        for sums, count in releases
-    )
+    parts = (_one_release(sums, grid).self_compose(count) for sums, count in releases)
     return reduce(lambda left, right: left.compose(right), parts)
+
+
+def _one_release(sums: SampledSums, grid: float) -> Any:
+    if sums.bound:
+        return _one_window(sums.bound, sums.window_steps, sums.sampling_rate, sums.noise_multiplier, grid)
+    return _one_round(sums.charged_multiplier, sums.sampling_rate, sums.adjacency, grid)
+
+
+@lru_cache(maxsize=16)
+def _one_window(bound: str, steps: int, rate: float, sigma: float, grid: float) -> Any:
+    """The end of a window, as the mixture over what a record may do in it.
+
+    convex: it is met j times with the chance of a binomial, and moves the end by j. window: it is first met
+    in step j with the chance of a geometric, and moves the end by (m - j + 1) / m.
+    """
+    if bound == "convex":
+        moves = np.arange(steps + 1, dtype=float)
+        chances = stats.binom.pmf(np.arange(steps + 1), steps, rate)
+    else:
+        firsts = np.arange(1, steps + 1)
+        moves = np.concatenate([(steps - firsts + 1) / steps, [0.0]])
+        chances = np.append(stats.geom.pmf(firsts, rate), stats.geom.sf(steps, rate))
+    chances = chances / chances.sum()
+    return privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        sigma, moves.tolist(), chances.tolist(), value_discretization_interval=grid
+    )
 
 
 @lru_cache(maxsize=16)

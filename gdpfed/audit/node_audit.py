@@ -163,7 +163,8 @@ def _records(terms: dict[str, Any]) -> dict[str, Any]:
 
 def _most_steps(terms: dict[str, Any]) -> int:
     """The steps that the records may pay for in the rounds that are left when the client comes."""
-    return sum(count for _, count in first_rounds(_saved_charges(terms), len(_rounds(terms))))
+    left = first_rounds(_saved_charges(terms), len(_rounds(terms)))
+    return sum(count * sums.window_steps for sums, count in left)
 
 
 def _steps(entry: dict[str, Any], terms: dict[str, Any], group: int, steps: int) -> Charges:
@@ -223,10 +224,17 @@ def _sent(entry: dict[str, Any]) -> list[tuple[SampledSums, int]]:
     return charges_of([{"event": event, "count": 1} for event in events])
 
 
+def _updates_in(terms: dict[str, Any], round_index: int) -> int:
+    """In how many sums of a round a client may be."""
+    if "records" in terms:
+        return int(_records(terms).get("sums_per_round", 1))
+    return int(_event(terms, round_index).get("num_sums", 1))
+
+
 def _check_entry(entry: dict[str, Any]) -> list[str]:
     name, charged, rounds = entry["terms"]["run"], _rounds(entry["terms"]), entry["rounds"]
     findings = []
-    if any(rounds.count(index) > _event(entry["terms"], index).get("num_sums", 1) for index in rounds):
+    if any(rounds.count(index) > _updates_in(entry["terms"], index) for index in rounds):
         findings.append(f"run {name} sent more updates in one round than it was charged for")
     if any(index not in charged for index in rounds):
         findings.append(f"run {name} sent an update in a round that it was not charged for")

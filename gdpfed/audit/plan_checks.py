@@ -7,6 +7,7 @@ import numpy as np
 from gdpfed.audit.accounting import charges_of, first_rounds
 from gdpfed.audit.record_checks import check_record_plan
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.subnet_checks import check_subnets, drawing_of_subnets
 
 # Settings that a plan takes over from the configuration as they are.
 COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
@@ -25,6 +26,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
     yield from _check_charges(files)
     if files.plan["unit"] == "record":
         yield from check_record_plan(files)
+    yield from check_subnets(files)
     yield from _check_assignment(files)
     yield from _check_budgets(files)
 
@@ -32,6 +34,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
 def _check_settings(files: RunFiles) -> Iterator[str]:
     privacy, plan = files.config["privacy"], files.plan
     asked = {key: privacy[key] for key in COPIED} | {"num_rounds": files.config["run"]["num_rounds"]}
+    asked |= drawing_of_subnets(files)
     asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
     # Older runs, which were all about clients, have no such setting.
     asked["unit"] = privacy.get("unit", "client")

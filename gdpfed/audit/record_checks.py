@@ -31,6 +31,9 @@ def epsilon_of_steps(records: Mapping[str, Any], number: int, steps: int, delta:
         "noise_multiplier": records["noise_multiplier"],
         "num_steps": steps,
     }
+    if "bound" in records:
+        window = {"bound": records["bound"], "window_steps": records["window_steps"]}
+        event |= {"kind": "local_windows", **window}
     return epsilon_after(charges_of([{"event": event, "count": 1}]), delta)
 
 
@@ -106,8 +109,9 @@ def _check_allowed(
                 f"{allowed} steps are said to be within the budget of {budget:g} of group {index}, records "
                 f"{number}, but they cost {cost:.4g}"
             )
-    # Another accountant's bound may end earlier than the losses that are accounted here.
-    if files.plan["accountant"] != "pld" or allowed >= MOST_STEPS:
+    # Subnets are planned for the steps that they take. Another accountant's bound may end earlier than the
+    # losses that are accounted here.
+    if "trust" in group or files.plan["accountant"] != "pld" or allowed >= MOST_STEPS:
         return
     more = [epsilon_of_steps(records, number, allowed + 1, delta) for number in numbers]
     budgets = [own["epsilon"] for own in records["groups"]]

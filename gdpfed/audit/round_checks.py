@@ -11,6 +11,7 @@ from gdpfed.audit.norm_checks import check_norms
 from gdpfed.audit.plan_checks import ROUNDING
 from gdpfed.audit.record_checks import noise_of_sum
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.subnet_checks import noise_of_each
 
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -144,7 +145,10 @@ def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
         yield f"round {record['round']} has sums over {answered} clients, of {asked} that were asked"
     if not plan["private"]:
         return
-    planned = [_noise(plan, group, record["round"]) for group in plan["groups"]]
+    planned = [
+        _noise(plan, group, record["round"]) * noise_of_each(group, size)
+        for group, size in zip(plan["groups"], record["cohort_sizes"], strict=True)
+    ]
     sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
     for number, (carried, groups) in enumerate(sums):
         # A sum over several groups owes each of them its noise.

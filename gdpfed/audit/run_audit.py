@@ -163,7 +163,7 @@ def _records(files: RunFiles, index: int, number: int) -> GroupAudit:
             number=number,
             share=own["share"],
             batch_rate=own["batch_rate"],
-            steps=sum(count for _, count in first_rounds(saved, most)),
+            steps=sum(count * sums.window_steps for sums, count in first_rounds(saved, most)),
             steps_allowed=group["records"]["steps_allowed"],
         ),
     )

@@ -16,6 +16,7 @@ gdpfed settings privacy               a group: its options and its settings
 gdpfed settings noise                 by a word of its name or description
 gdpfed settings dataset=svhn dataset  with what another option recommends"""
 OWNERS_NAMED = 4
+LINE_WIDTH = 80
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +50,8 @@ def _page(group: "SettingGroup") -> Iterator[str]:
 def _lines(setting: "Setting") -> Iterator[str]:
     facts = [setting.kind, f"as {setting.source} says" if setting.source else "", _owners(setting.owners)]
     said = "; ".join(fact for fact in facts if fact)
-    yield f"{setting.key}={setting.default}" + (f"  ({said})" if said else "")
+    line = f"{setting.key}={setting.default}" + (f"  ({said})" if said else "")
+    yield fill(line, HELP_WIDTH, subsequent_indent="    ") if len(line) > LINE_WIDTH else line
     if setting.words:
         yield _indented(setting.words)
 

@@ -21,7 +21,10 @@ Scalar = str | int | float | list[float]
 PART_FIELDS = ("clipping_norm", "weight")
 RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
 ADAPTIVE_FIELDS = ("norm_factor", "indicator_share")
-ROUND_FIELDS = ("round_index", "device", "noise", "work", *PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS)
+ROUND_FIELDS = (
+    *("round_index", "window", "device", "noise", "work"),
+    *(*PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS),
+)
 RECORD_FIELDS = {f"record_{field.name}": field.name for field in fields(RecordSteps)}
 """What the fields of `RecordSteps` are called among an order's values, where it has some."""
 
@@ -70,6 +73,7 @@ class TrainingOrder:
         indicator_share: rho; the contribution has one coordinate more than the model, of rho times its bound
             where the update was within the rest of it, and the opposite where it was clipped. 0 for none.
         records: this client's steps on its records, where a record is the unit.
+        window: of the round, from 0, where clients train several times in it.
     """
 
     task: Task
@@ -86,6 +90,7 @@ class TrainingOrder:
     norm_factor: float = 1.0
     indicator_share: float = 0.0
     records: RecordSteps | None = None
+    window: int = 0
 
     @property
     def more_coordinates(self) -> int:

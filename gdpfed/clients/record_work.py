@@ -8,19 +8,28 @@ from collections.abc import Callable, Sequence
 from math import sqrt
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.datasets import Split
 from gdpfed.learning.datasets.own import ExampleForm
+from gdpfed.learning.models.softmax import ConvexBounds, convex_bounds
 from gdpfed.learning.record_batches import PoissonBatches, RandomBytes
 from gdpfed.learning.record_coupling import refuse_coupled_records
 from gdpfed.learning.record_form import record_gradients
 from gdpfed.learning.record_gradients import RecordGradients
 from gdpfed.learning.record_groups import record_groups
-from gdpfed.learning.record_training import Positions, RecordHolder, Take, exact_sums, noised_updates
+from gdpfed.learning.record_training import (
+    Positions,
+    RecordHolder,
+    StepBound,
+    Take,
+    exact_sums,
+    noised_updates,
+)
 from gdpfed.learning.task import Task
-from gdpfed.record_steps import RecordSteps
+from gdpfed.record_steps import WINDOW_WORKS, RecordSteps, record_move
 from secagg import keystream
 
 BitsOf = Callable[[int], RandomBytes]
@@ -31,6 +40,9 @@ MOST_ROUNDING = 0.1
 # Of the sum's grid: finer than it, so that rounding one record's gradient moves it by next to nothing.
 UNITS_A_GRID_STEP = 256
 _TRIED_RECORDS = 4
+# Outweighs the rounding of float32 in the steps of a window, relative to how far a record moves its end.
+FLOAT_SLACK = 1 - 2.0**-10
+RARE_BATCH = 1e-9
 
 
 def secret_bits(client_id: int) -> RandomBytes:
@@ -99,6 +111,8 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
             "the order's work is dp_sgd with a record noise_multiplier of 0: use a positive one, or without "
             "privacy the work update"
         )
+    if order.work in WINDOW_WORKS:
+        _check_window(order, steps)
     if order.work == "gradient_sum" and (steps.noise_multiplier != 0 or steps.num_steps != 1):
         raise OrderError(
             f"the order's work is gradient_sum with {steps.num_steps} steps on records and noise_multiplier "
@@ -107,9 +121,54 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
     return steps
 
 
+def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
+    """Refuse a window whose end could move further than its bound says."""
+    if steps.noise_multiplier != 0:
+        raise OrderError(
+            f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
+            "its steps are without noise, which the sum carries"
+        )
+    if order.training.momentum != 0:
+        raise OrderError(
+            f"the order's work is {order.work} with momentum {order.training.momentum}: momentum carries a "
+            "record on into later steps, which the bound does not cover"
+        )
+
+
+def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:
+    """Refuse steps that could bring two models further apart, or gradients above C.
+
+    A batch of b records of a loss with smoothness beta, divided by B, is beta b / B smooth, and a step eta <=
+    2 B / (beta b) of it expands no distance. Batches are larger than that b with a chance of `RARE_BATCH` at
+    most; the plan has it in its delta.
+
+    Raises:
+        OrderError: a model whose loss is not known to be convex, a bound that is not its own, or a step that
+            is too long.
+    """
+    steps = checked_steps(order)
+    if bounds is None or order.task.loss != "cross_entropy" or order.task.class_weights:
+        raise OrderError(
+            f"the order's work is convex_steps and its model {order.task.model} with loss {order.task.loss}: "
+            "only softmax under cross_entropy without class weights is known to be convex and bounded"
+        )
+    if steps.clipping_norm < bounds.gradient_norm * (1 - 1e-6):
+        raise OrderError(
+            f"the order bounds gradients by {steps.clipping_norm:.6g}, and those of its model reach "
+            f"{bounds.gradient_norm:.6g}"
+        )
+    for rate in steps.batch_rates:
+        chance = bounds.chance_of_long_step(order.training.learning_rate, rate, num_records)
+        if chance > RARE_BATCH:
+            raise OrderError(
+                f"a step of {order.training.learning_rate:g} at batch rate {rate:g} of {num_records} records "
+                f"expands distances with a chance of {chance:.2g}: use a smaller learning rate"
+            )
+
+
 def record_updates(
     orders: Sequence[TrainingOrder],
-    theta: np.ndarray[tuple[int], np.dtype[np.float32]],
+    theta: npt.NDArray[np.float32],
     gradients: RecordGradients,
     holders: Sequence[RecordHolder],
     take: Take,
@@ -119,11 +178,13 @@ def record_updates(
 
     ``dp_sgd``: theta_i - theta after noised steps. ``gradient_sum``: minus the sum of a batch's clipped
     gradients, without noise. That sum is in integers, and encoding it cannot take it further than C from
-    the sum without one of the records (:func:`record_bound`).
+    the sum without one of the records (:func:`record_bound`). ``convex_steps``: (theta_i - theta) B / eta,
+    so minus the sum of all gradients on the way, which a record moves by C each time that it is met.
+    ``window_steps``: (theta_i - theta) / eta of steps that are clipped each.
 
     Args:
         orders: each client's own, all of one work.
-        theta: what they start from.
+        theta: what they start from, shape (d,), or each of them, shape (clients, d).
         gradients: of the model.
         holders: the clients, in the order of their orders.
         take: gives the records at some positions.
@@ -135,10 +196,39 @@ def record_updates(
     first = orders[0]
     if first.work == "dp_sgd":
         return noised_updates(gradients, theta, first.training, holders, take)
-    bounds = [record_bound(order, len(theta), grid) for order in orders]
+    dimension = theta.shape[-1]
+    bounds = [record_bound(order, dimension, grid) for order in orders]
+    if first.work in WINDOW_WORKS:
+        return _ends_of_windows(orders, theta, gradients, holders, take, bounds)
     unit = grid / UNITS_A_GRID_STEP
     sums = exact_sums(gradients, theta, holders, take, bounds=bounds, unit=unit)
     return torch.from_numpy(-sums * unit).to(gradients.device)
+
+
+def _ends_of_windows(
+    orders: Sequence[TrainingOrder],
+    theta: npt.NDArray[np.float32],
+    gradients: RecordGradients,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    bounds: Sequence[float],
+) -> torch.Tensor:
+    """The ends of windows, in the unit that `record_move` counts in, and a hair shorter for rounding."""
+    training, convex = orders[0].training, orders[0].work == "convex_steps"
+    if convex:
+        known = convex_bounds(gradients.model)
+        for order, holder in zip(orders, holders, strict=True):
+            check_convex_steps(order, len(holder.records), known)
+    bound: StepBound = "record" if convex else "step"
+    ends = noised_updates(gradients, theta, training, holders, take, bound=bound)
+    factors = [
+        FLOAT_SLACK
+        * (least / record_move(order.work, checked_steps(order)))
+        * (holder.batches.expected_size if convex else 1.0)
+        / training.learning_rate
+        for order, holder, least in zip(orders, holders, bounds, strict=True)
+    ]
+    return ends * ends.new_tensor(factors)[:, None]
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
@@ -155,7 +245,7 @@ def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
     Raises:
         OrderError: rounding would take more than a tenth of C.
     """
-    norm = checked_steps(order).clipping_norm
+    norm = record_move(order.work, checked_steps(order))
     rounding = grid * sqrt(dimension) / order.weight
     if not rounding <= MOST_ROUNDING * norm:
         raise OrderError(

@@ -28,8 +28,9 @@ from secagg import Encoding, EncodingError, SumParameters, keystream
 
 
 def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator:
-    """Return the generator that chooses one client's batches in one round."""
-    return np.random.default_rng([order.task.seed, client_id, order.round_index])
+    """Return the generator that chooses one client's batches in one window of a round."""
+    window = [order.window] if order.window else []
+    return np.random.default_rng([order.task.seed, client_id, order.round_index, *window])
 
 
 WORKS = ("update", *RECORD_WORKS)

@@ -20,6 +20,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from gdpfed.learning.losses import Loss, cross_entropy
+from gdpfed.learning.models.softmax import UnitInputs
 from gdpfed.learning.record_tape import Product, RecordTape
 
 # Outweighs the rounding of norms in float32, so that no clipped gradient is longer than C.
@@ -315,10 +316,15 @@ class SoftmaxGradients(RecordGradients):
     form = "many records at once in closed form"
     stacks = True
 
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device) -> None:
+        super().__init__(model, loss, device)
+        # All but the linear layer has no parameters.
+        self._inputs = nn.Sequential(*list(model.children())[:-1])
+
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
         """As in the base."""
         weight, *bias = self.parameters(thetas).values()
-        inputs = x.flatten(1)
+        inputs: torch.Tensor = self._inputs(x)
         rows = inputs.view(len(thetas), -1, inputs.shape[1])
         scores = torch.baddbmm(bias[0][:, None], rows, weight.mT) if bias else rows @ weight.mT
         outputs = scores.flatten(0, 1).softmax(dim=1)
@@ -330,4 +336,5 @@ class SoftmaxGradients(RecordGradients):
     def fits(model: nn.Module, loss: Loss) -> bool:
         """Whether the model is one linear layer on the flattened input, and the loss cross-entropy."""
         layers = [type(layer) for layer in model] if type(model) is nn.Sequential else []
-        return loss is cross_entropy and layers == [nn.Flatten, nn.Linear]
+        known = layers in ([nn.Flatten, nn.Linear], [nn.Flatten, UnitInputs, nn.Linear])
+        return loss is cross_entropy and known

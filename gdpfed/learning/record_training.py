@@ -14,21 +14,24 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from math import inf
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.local_update import LocalTraining, clip
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.record_batches import PoissonBatches, RandomBytes
-from gdpfed.learning.record_gradients import RecordGradients
+from gdpfed.learning.record_gradients import SLACK, RecordGradients
 from gdpfed.record_steps import RecordSteps
 
 Positions = npt.NDArray[np.int64]
 Take = Callable[[Positions], tuple[torch.Tensor, torch.Tensor]]
 """Inputs and targets at some positions, on the device: (clients, width) to (clients, width, ...)."""
+
+StepBound = Literal["record", "step"]
 
 Pass = tuple[list[int], Positions, npt.NDArray[np.bool_]]
 T = TypeVar("T")
@@ -66,6 +69,8 @@ def noised_updates(
     training: LocalTraining,
     holders: Sequence[RecordHolder],
     take: Take,
+    *,
+    bound: StepBound = "record",
 ) -> torch.Tensor:
     """Delta_i = theta_i - theta of every client after its own number of steps.
 
@@ -73,16 +78,18 @@ def noised_updates(
 
     Args:
         gradients: of the model.
-        theta: what all start from, shape (d,).
+        theta: what all start from, shape (d,), or each of them, shape (clients, d).
         training: the learning rate eta and the momentum.
         holders: the clients.
         take: gives the records at some positions.
+        bound: what is held to the clipping norm of a holder: the gradient of each record, or that of a step,
+            the sum of a batch over B.
 
     Returns:
         Shape (clients, d), float64, on the device of the gradients; it may hold NaN where training diverged.
     """
     start = torch.from_numpy(theta.copy()).to(gradients.device)
-    ours = start.repeat(len(holders), 1)
+    ours = start.expand(len(holders), -1).clone()
     velocity = torch.zeros_like(ours) if training.momentum else None
     at_once = gradients.records_at_once()
     most = max((holder.steps.num_steps for holder in holders), default=0)
@@ -91,7 +98,7 @@ def noised_updates(
         if not now:
             break
         among = slice(None) if len(now) == len(holders) else now
-        descent = _noised(gradients, ours[among], [holders[k] for k in now], take, at_once)
+        descent = _noised(gradients, ours[among], [holders[k] for k in now], take, at_once, bound)
         if velocity is not None:
             descent = velocity[among].mul_(training.momentum).add_(descent)
             velocity[among] = descent
@@ -105,9 +112,10 @@ def _noised(
     holders: Sequence[RecordHolder],
     take: Take,
     at_once: int,
+    bound: StepBound,
 ) -> torch.Tensor:
     """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), float32."""
-    norms = [holder.steps.clipping_norm for holder in holders]
+    norms = [holder.steps.clipping_norm if bound == "record" else inf for holder in holders]
     total = torch.zeros_like(thetas)
 
     def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
@@ -121,8 +129,12 @@ def _noised(
         total[among] += sums
     for k, holder in enumerate(holders):
         stddev = holder.steps.clipping_norm * holder.steps.noise_multiplier
-        noise = gaussian_noise(thetas.shape[1], stddev, holder.random_bytes, device=gradients.device)
-        total[k] = (total[k].double() + noise) / holder.batches.expected_size
+        exact = total[k].double()
+        if stddev:
+            exact += gaussian_noise(thetas.shape[1], stddev, holder.random_bytes, device=gradients.device)
+        total[k] = exact / holder.batches.expected_size
+        if bound == "step":
+            total[k] = clip(total[k].double(), SLACK * holder.steps.clipping_norm)
     return total
 
 
@@ -151,13 +163,14 @@ def exact_sums(
         Shape (clients, d).
     """
     start = torch.from_numpy(theta.copy()).to(gradients.device)
-    total = torch.zeros(len(holders), len(theta), dtype=torch.int64, device=gradients.device)
-    at_once = gradients.records_at_once(least_bytes=EXACT_BYTES * len(theta))
+    dimension = theta.shape[-1]
+    total = torch.zeros(len(holders), dimension, dtype=torch.int64, device=gradients.device)
+    at_once = gradients.records_at_once(least_bytes=EXACT_BYTES * dimension)
     for clients, places, present in _passes(
         [holder.draw() for holder in holders], at_once, gradients.most_clients
     ):
         limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=start.device)
-        thetas = start.expand(len(clients), -1)
+        thetas = start[clients] if start.ndim == 2 else start.expand(len(clients), -1)
         total[clients] += gradients.truncated_sums(thetas, *take(places), _on(present, start), limits, unit)
     exact: npt.NDArray[np.int64] = total.cpu().numpy()
     return exact

@@ -37,6 +37,7 @@ class SumRequest(Release):
     Attributes:
         start: the model that clients start from, shape (d,).
         training: how they train; None for the run's own training at the round's learning rate.
+        window: tells sums of one round apart in which clients train in turn; from 0.
         norm_factor: F, in units of which norms and noise are; clients divide what they compute by it.
         indicator_share: rho, for a last coordinate that says whether the update was clipped; 0 for none.
             See `gdpfed.privacy.plan.AdaptiveClipping`, by which the run sets both.
@@ -44,6 +45,7 @@ class SumRequest(Release):
 
     start: Theta
     training: "LocalTraining | None" = None
+    window: int = 0
     norm_factor: float = 1.0
     indicator_share: float = 0.0
 

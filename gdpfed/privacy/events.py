@@ -27,6 +27,9 @@ Sampling = Literal["poisson", "fixed_size"]
 Adjacency = Literal["zero_out", "replace_one"]
 """What a neighbouring run changes: one client's update becomes zero, or any other of norm <= C."""
 
+WindowBound = Literal["convex", "window"]
+"""What bounds how far a record moves the end of a window of local steps."""
+
 NoiseLaw = Literal["gaussian", "discrete_gaussian"]
 """Continuous Gaussian noise, or discrete Gaussian noise added in integer steps."""
 
@@ -195,8 +198,73 @@ class GaussianMixture(Event):
         return self.noise_stddev > 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalWindows(Event):
+    """Windows of `window_steps` steps on one client's records, of which only the ends are released, noised.
+
+    Every step draws each record with probability `batch_rate` q, in secret. `num_steps` are those of all
+    windows together; noise is that of one window's end, `noise_multiplier` z in units of the `bound`:
+
+    * convex: the loss is convex and the steps short enough to bring no two models further apart, so a record
+      that is met j times moves the end by at most j units, j ~ Binomial(m, q);
+    * window: every step is clipped, so one that is first met in step j moves the end by at most
+      (m - j + 1) / m units.
+
+    Source: docs/h2fdp.md, with proofs.
+    """
+
+    kind: ClassVar[str] = "local_windows"
+    unit: ClassVar[Unit | None] = "record"
+
+    bound: WindowBound
+    batch_rate: float
+    noise_multiplier: float
+    num_steps: int
+    window_steps: int
+
+    def __post_init__(self) -> None:
+        require_choice("bound", self.bound, get_args(WindowBound))
+        require_rate("batch_rate", self.batch_rate)
+        require_count("num_steps", self.num_steps)
+        require_count("window_steps", self.window_steps)
+        _require_stddev(self.noise_multiplier, "noise_multiplier")
+        if self.num_steps % self.window_steps:
+            raise PrivacyError(
+                f"{self.num_steps} steps are not whole windows of {self.window_steps}; release whole windows"
+            )
+
+    @property
+    def num_windows(self) -> int:
+        """How many ends are released."""
+        return self.num_steps // self.window_steps
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.noise_multiplier > 0.0
+
+    @property
+    def mixture(self) -> GaussianMixture:
+        """One window's end: how far a record moves it, and how often, under its noise."""
+        q, m = self.batch_rate, self.window_steps
+        if self.bound == "convex":
+            moves = [float(met) for met in range(1, m + 1)]
+            chances = [math.comb(m, met) * q**met * (1 - q) ** (m - met) for met in range(1, m + 1)]
+        else:
+            moves = [(m - first) / m for first in range(m)]
+            chances = [q * (1 - q) ** first for first in range(m)]
+        never = max(0.0, 1.0 - math.fsum(chances))
+        return GaussianMixture(
+            noise_stddev=self.noise_multiplier,
+            sensitivities=(0.0, *moves),
+            weights=(never, *chances),
+        )
+
+
+RecordEvent = DPSGDSteps | LocalWindows
+"""What steps on records cost; all of them have a `batch_rate`, a `noise_multiplier` and `num_steps`."""
+
 _KINDS: dict[str, type[Event]] = {
-    each.kind: each for each in (SampledGaussian, Gaussian, DPSGDSteps, GaussianMixture)
+    each.kind: each for each in (SampledGaussian, Gaussian, DPSGDSteps, GaussianMixture, LocalWindows)
 }
 
 

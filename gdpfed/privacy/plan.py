@@ -22,10 +22,13 @@ from gdpfed.privacy.events import (
     Adjacency,
     Charge,
     DPSGDSteps,
+    LocalWindows,
     NoiseLaw,
+    RecordEvent,
     SampledGaussian,
     Sampling,
     Unit,
+    WindowBound,
     first_charges,
 )
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
@@ -33,9 +36,13 @@ from gdpfed.privacy.validation import require_count, require_rate
 
 BUDGET_TOLERANCE = 1e-12
 
-Work = Literal["update", "dp_sgd", "gradient_sum", "statistics"]
+Work = Literal["update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps", "statistics"]
 """What a client computes for a sum: its model's change, the same by steps of DP-SGD, a sum of clipped
-gradients of records, or statistics."""
+gradients of records, the end of a window of steps on records without noise, or statistics."""
+
+Trust = Literal["trusted", "secagg", "untrusted"]
+"""Who adds the noise of a subnet's sum: its edge, which sees single contributions; its devices together,
+under secure aggregation; or every device all of it, as whoever sees one must learn nothing more from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +93,8 @@ class RecordPlan:
     `noise_multiplier` sigma, to the sum that is released: the batch's of one client, or that of all clients
     together. `groups` share out a client's records, the smallest budget first; `steps_allowed` is X, the most
     steps that all of their budgets admit, and a client takes part in at most `most_rounds` rounds.
+    Where only the ends of windows of `window_steps` steps are released, `bound` says how far a record moves
+    one, C is the unit of that, and `steps_allowed` are the steps that are planned.
     """
 
     groups: tuple[RecordGroup, ...]
@@ -93,6 +102,21 @@ class RecordPlan:
     noise_multiplier: float
     steps_allowed: int
     most_rounds: int
+    bound: WindowBound | None = None
+    window_steps: int | None = None
+
+    def event(self, record_group: int, num_steps: int) -> RecordEvent:
+        """What so many steps cost a record of one group."""
+        rate = self.groups[record_group].batch_rate
+        if self.bound is None or self.window_steps is None:
+            return DPSGDSteps(batch_rate=rate, noise_multiplier=self.noise_multiplier, num_steps=num_steps)
+        return LocalWindows(
+            bound=self.bound,
+            batch_rate=rate,
+            noise_multiplier=self.noise_multiplier,
+            num_steps=num_steps,
+            window_steps=self.window_steps,
+        )
 
     @property
     def batch_rates(self) -> tuple[float, ...]:
@@ -115,6 +139,7 @@ class GroupPlan:
     order; the properties without a round are those of the first one, and of all where there is one stretch.
     Where the plan protects records, `records` says how; then `epsilon` and `epsilon_accounted` are those of
     its first group of records, and a client is asked in at most `participations_p99` rounds.
+    `trust` is that of a group that is a subnet of devices behind an edge.
     """
 
     epsilon: float
@@ -124,9 +149,14 @@ class GroupPlan:
     clients: Sequence[int]
     stretches: tuple[Stretch, ...]
     records: RecordPlan | None = None
+    trust: Trust | None = None
 
     def __post_init__(self) -> None:
         _check_accounted(self.epsilon, self.epsilon_accounted)
+
+    def noise_factor(self, num_clients: int) -> float:
+        """How many times the planned noise a sum over so many clients carries: where each adds all of it."""
+        return math.sqrt(num_clients) if self.trust == "untrusted" else 1.0
 
     def stretch(self, round_index: int) -> Stretch:
         """Return what holds in a round, from 0.
@@ -371,6 +401,8 @@ class PrivacyPlan:
             del values["clipping_norm"]
         if group.records is not None:
             values["records"] = self._record_dict(index, group.records)
+        if group.trust is not None:
+            values["trust"] = group.trust
         return _finite(values)
 
     def _record_dict(self, index: int, records: RecordPlan) -> dict[str, Any]:
@@ -379,7 +411,8 @@ class PrivacyPlan:
             {**asdict(group), "charges": [charge.to_dict() for charge in self.charges(index, None, number)]}
             for number, group in enumerate(records.groups)
         ]
-        return {**asdict(records), "groups": groups}
+        values = {**asdict(records), "groups": groups}
+        return {key: value for key, value in values.items() if value is not None}
 
     def fingerprint(self) -> str:
         """Return a hash that two plans share if they say the same, to six digits a number."""
@@ -403,11 +436,7 @@ def _record_charges(
         count = min(left, stretch.num_rounds)
         left -= count
         if count and stretch.record_steps:
-            event = DPSGDSteps(
-                batch_rate=records.groups[record_group].batch_rate,
-                noise_multiplier=records.noise_multiplier,
-                num_steps=stretch.record_steps,
-            )
+            event = records.event(record_group, stretch.record_steps)
             charges.append(Charge(event=event, count=count, unit="record"))
     return tuple(charges)
 

@@ -28,6 +28,10 @@ METHODS = {
     "dp_sgd": "DP-SGD",
     "dp_sum": "DP-SGD of the sum",
     "ali_dpfl": "ALI-DPFL",
+    "h2fdp": "H2FDP",
+    "hfl_dp": "HFL-DP",
+    "hier_fedavg": "Hierarchical FedAvg (no privacy)",
+    "pedpfl": "PEDPFL",
 }
 
 

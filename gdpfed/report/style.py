@@ -29,6 +29,10 @@ METHODS: dict[str, tuple[str, Any, str]] = {
     "dp_sgd": ("#48A860", "--", "<"),
     "dp_sum": ("#4818F0", "-", ">"),
     "ali_dpfl": ("#18D0C0", "-.", "d"),
+    "h2fdp": ("#A01828", "-", "h"),
+    "hfl_dp": ("#2090D8", "--", "H"),
+    "hier_fedavg": ("#008038", ":", "8"),
+    "pedpfl": ("#5838A8", "-.", "1"),
 }
 OTHER_METHODS = ("#999933", "#44AA99", "#332288", "#882255")
 BAND_OPACITY = 0.15

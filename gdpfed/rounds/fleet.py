@@ -18,6 +18,12 @@ from secagg import Roster, SumParameters
 Upcoming = Callable[[], Sequence[ExpectedSum[SumRequest]]]
 
 
+NO_EDGE = (
+    "method.trust has subnets that are trusted, and a flat federation has no edge to trust: use "
+    "method.trust=secagg without method.trusted_share, a layered federation, or gdpfed simulate"
+)
+
+
 def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
     """No request is expected of the next round."""
     return []
@@ -44,6 +50,11 @@ class Fleet(ABC):
     @property
     def prepares_ahead(self) -> bool:
         """Whether keys of the next round's sums are agreed beside this round's."""
+        return False
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether there are edges between clients and server, which may be trusted with single updates."""
         return False
 
     def present(self, round_index: int) -> frozenset[int] | None:
@@ -122,6 +133,8 @@ class Fleet(ABC):
                     f"than secagg.minimum_cohort={self.secagg.minimum_cohort}: use more clients, or a higher "
                     "privacy.sampling_rate"
                 )
+            if request.noise_at is NoiseAt.EDGE and not self.has_edges:
+                raise RunError(NO_EDGE)
             try:
                 parameters = self._parameters(order.round_index, request)
                 encoding = parameters.encoding(parameters.num_clients)
@@ -150,8 +163,12 @@ class Fleet(ABC):
     def _parameters(self, round_index: int, request: SumRequest) -> SumParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
             raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
+        # An edge that is trusted adds the noise itself, whoever drops out or colludes.
+        at_edge = request.noise_at is NoiseAt.EDGE
         return sum_parameters(
-            self.secagg,
+            replace(self.secagg, mode="off", dropout_tolerance=0.0, corrupt_tolerance=0.0)
+            if at_edge
+            else self.secagg,
             label=f"{self.run_label}/round {round_index}/{request.name}",
             num_clients=len(request.clients),
             dimension=request.dimension,

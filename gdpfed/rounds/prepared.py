@@ -10,7 +10,7 @@ import numpy as np
 
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import SumRequest, Theta
-from gdpfed.privacy.ledgers.charged import ROUNDING
+from gdpfed.privacy.ledgers.charged import ROUNDING, NoiseAt
 from secagg import SumParameters
 
 
@@ -25,6 +25,7 @@ class PreparedSum:
         order: what they compute; the part of each is in ``parts``.
         start: the model that they start from.
         parts: of every client whose part differs from the sum's bound and weight 1.
+        at_edge: whether an edge that is trusted sums in clear and adds the noise.
     """
 
     name: str
@@ -33,6 +34,7 @@ class PreparedSum:
     order: TrainingOrder
     start: Theta
     parts: dict[int, ClientPart]
+    at_edge: bool = False
 
     @classmethod
     def of(cls, request: SumRequest, parameters: SumParameters, order: TrainingOrder) -> Self:
@@ -44,6 +46,7 @@ class PreparedSum:
             order=order_of_sum(request, order),
             start=request.start,
             parts=client_parts(request),
+            at_edge=request.noise_at is NoiseAt.EDGE,
         )
 
     def part(self, client_id: int) -> ClientPart:
@@ -70,6 +73,7 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
         training=order.training if request.training is None else request.training,
         noise=request.noise,
         work=request.work,
+        window=request.window,
         smallest_norm=inf if alike else request.smallest_norm,
         smallest_weight=least,
         largest_weight=largest,

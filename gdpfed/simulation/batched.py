@@ -1,8 +1,12 @@
 """Many clients at once on one device: trained, clipped, rounded and summed in chunks."""
 
+from collections import ChainMap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
@@ -15,7 +19,7 @@ from gdpfed.simulation.batched_encoding import contributions_steps
 from gdpfed.simulation.batched_records import BatchedRecords
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import clients_at_once
-from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum
+from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
 from gdpfed.simulation.examples import Batches, DeviceExamples
 from gdpfed.simulation.programmed_training import ProgrammedTraining
 from gdpfed.simulation.training_choice import choose_training
@@ -68,29 +72,46 @@ class BatchedEngine(Engine):
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
-        for clients, steps in self._chunks(order, theta, cohort):
+        for clients, steps in self._chunks(order, _Starts.one(theta), cohort):
             yield clients, steps.cpu().numpy()
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
-        dimension = cohort.encoding.dimension
-        total, num_updates = torch.zeros(dimension, dtype=torch.int64, device=self.device), 0
-        for clients, steps in self._chunks(order, theta, cohort):
-            total += steps.sum(dim=0)
-            num_updates += len(clients)
-        return StepSum(total.cpu().numpy(), num_updates)
+        return self.sums_of([SumJob(order, theta, cohort)])[0]
+
+    def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
+        """The sum of each of several cohorts; those of one order and one grid are trained together."""
+        totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
+        for numbers in _alike(jobs):
+            same = [jobs[number] for number in numbers]
+            first, sizes = same[0], [len(job.cohort.clients) for job in same]
+            together = replace(
+                first.cohort,
+                clients=[client for job in same for client in job.cohort.clients],
+                parts=ChainMap(*(dict(job.cohort.parts) for job in same)),
+            )
+            starts = _Starts(np.stack([job.start for job in same]), np.repeat(np.arange(len(same)), sizes))
+            begin = 0
+            for clients, steps in self._chunks(first.order, starts, together):
+                owners = starts.owners[begin : begin + len(clients)]
+                begin += len(clients)
+                found, counts = np.unique(owners, return_counts=True)
+                pieces = torch.split(steps, counts.tolist())
+                for owner, piece in zip(found.tolist(), pieces, strict=True):
+                    totals[numbers[owner]].add(piece.sum(dim=0).cpu().numpy(), len(piece))
+        return totals
 
     def _chunks(
-        self, order: TrainingOrder, theta: Theta, cohort: Cohort
+        self, order: TrainingOrder, starts: "_Starts", cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
         """Client ids and their updates on the device; a chunk that memory cannot hold is halved."""
         at_once = self._at_once
         if order.work not in at_once:
-            at_once[order.work] = self._chunk_clients or self._clients_at_once(order, theta)
+            at_once[order.work] = self._chunk_clients or self._clients_at_once(order, starts.models[0])
         begin = 0
         while begin < len(cohort.clients):
             clients = cohort.clients[begin : begin + at_once[order.work]]
             try:
-                chunk = self._chunk(order, theta, clients, cohort)
+                chunk = self._chunk(order, starts.of(begin, len(clients)), clients, cohort)
             except torch.cuda.OutOfMemoryError:
                 if len(clients) == 1:
                     raise
@@ -115,3 +136,41 @@ class BatchedEngine(Engine):
         if order.work in RECORD_WORKS:
             return self._records.clients_at_once(len(theta))
         return clients_at_once(self._training, theta, order, self._examples)
+
+
+@dataclass(frozen=True, eq=False)
+class _Starts:
+    """The models that clients start from: one for all, or for each the one of its sum.
+
+    Attributes:
+        models: shape (sums, d).
+        owners: the number of its sum for every client, in their order.
+    """
+
+    models: Theta
+    owners: npt.NDArray[np.int64]
+
+    @classmethod
+    def one(cls, theta: Theta) -> "_Starts":
+        """The same model for all."""
+        return cls(theta[None], np.zeros(0, np.int64))
+
+    def of(self, begin: int, count: int) -> Theta:
+        """What some clients in a row start from: shape (d,) where it is one model, or (count, d)."""
+        if len(self.models) == 1:
+            one: Theta = self.models[0]
+            return one
+        return self.models[self.owners[begin : begin + count]]
+
+
+def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
+    """The numbers of jobs of one order and one grid, together."""
+    kinds: list[tuple[SumJob, list[int]]] = []
+    for number, job in enumerate(jobs):
+        for first, numbers in kinds:
+            if job.order == first.order and job.cohort.encoding == first.cohort.encoding:
+                numbers.append(number)
+                break
+        else:
+            kinds.append((job, [number]))
+    return [numbers for _, numbers in kinds]

@@ -42,9 +42,12 @@ class BatchedTraining:
     def updates(
         self, theta: Theta, training: LocalTraining, examples: DeviceExamples, batches: Batches
     ) -> torch.Tensor:
-        """Delta_i = theta_i - theta of every client, shape (clients, d), float64, on the device."""
+        """Delta_i = theta_i - theta of every client, shape (clients, d), float64, on the device.
+
+        ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d).
+        """
         start = torch.from_numpy(theta).to(self.device)
-        ours = start.repeat(batches.positions.shape[1], 1)
+        ours = start.expand(batches.positions.shape[1], -1).clone()
         velocity = torch.zeros_like(ours) if training.momentum else None
         weights = torch.from_numpy(batches.weights).to(self.device)
         for step, positions in enumerate(batches.positions):

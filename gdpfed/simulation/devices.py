@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import Theta
-from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, split_evenly
+from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob, split_evenly, split_jobs
 
 
 class SeveralDevices(Engine):
@@ -37,6 +37,17 @@ class SeveralDevices(Engine):
         for part in self._pool.map(train, self._engines, split_evenly(cohort, len(self._engines))):
             total.add(part.total, part.num_updates)
         return total
+
+    def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
+        def train(engine: Engine, part: Sequence[tuple[int, SumJob]]) -> list[StepSum]:
+            return engine.sums_of([job for _, job in part])
+
+        totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
+        parts = split_jobs(jobs, len(self._engines))
+        for part, found in zip(parts, self._pool.map(train, self._engines, parts), strict=True):
+            for (number, _), own in zip(part, found, strict=True):
+                totals[number].add(own.total, own.num_updates)
+        return totals
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -65,11 +65,28 @@ class StepSum:
         self.num_updates += num_updates
 
 
+@dataclass(frozen=True, eq=False)
+class SumJob:
+    """One sum as an engine computes it: what its cohort does, and from which model.
+
+    Attributes:
+        start: shape (d,).
+    """
+
+    order: TrainingOrder
+    start: Theta
+    cohort: Cohort
+
+
 class Engine(ABC):
     """Trains the clients of cohorts from one model.
 
     An update that cannot be encoded is left out, as a client that cannot encode it leaves the sum.
     """
+
+    def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
+        """The sum of each of several cohorts, no client being in two of them; one after the other here."""
+        return [self.sum_updates(job.order, job.start, job.cohort) for job in jobs]
 
     @abstractmethod
     def updates(
@@ -86,6 +103,24 @@ class Engine(ABC):
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Release what the engine holds; it trains nothing afterwards."""
+
+
+def split_jobs(jobs: Sequence[SumJob], num_parts: int) -> list[list[tuple[int, SumJob]]]:
+    """At most so many parts of jobs, each with its number, of about equally many clients in order."""
+    total = sum(len(job.cohort.clients) for job in jobs)
+    size = max(1, -(-total // num_parts))
+    parts: list[list[tuple[int, SumJob]]] = [[]]
+    room = size
+    for number, job in enumerate(jobs):
+        clients = job.cohort.clients
+        while len(clients):
+            if room == 0:
+                parts.append([])
+                room = size
+            own = replace(job, cohort=replace(job.cohort, clients=clients[:room]))
+            parts[-1].append((number, own))
+            room, clients = room - len(own.cohort.clients), clients[room:]
+    return parts if parts[0] else []
 
 
 def split_evenly(cohort: Cohort, num_parts: int) -> list[Cohort]:

@@ -10,9 +10,9 @@ from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.pairwise import StageRequests
 from gdpfed.rounds.plain import plain_sum, sum_noise_steps
 from gdpfed.rounds.prepared import PreparedSum
-from gdpfed.simulation.engine import Cohort, Engine
+from gdpfed.simulation.engine import Cohort, Engine, StepSum, SumJob
 from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, roster_of
-from secagg import Identity, Roster, Stage
+from secagg import Encoding, Identity, Roster, Stage
 
 
 class InProcessFleet(Fleet):
@@ -39,6 +39,19 @@ class InProcessFleet(Fleet):
         """The public keys of these clients, who sign in active mode only."""
         return roster_of(self._identities_of(clients))
 
+    @property
+    def has_edges(self) -> bool:
+        """Whether there are edges that sum in clear: they are simulated."""
+        return True
+
+    def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
+        """Every sum by name; those at an edge in clear, the others as configured."""
+        at_edges = [each for each in sums if each.at_edge]
+        if not at_edges:
+            return super().sum_wave(sums, upcoming)
+        others = [each for each in sums if not each.at_edge]
+        return self.sum_plain(at_edges) | (super().sum_wave(others, upcoming) if others else {})
+
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
         """The answers of the clients' sessions. Nothing is agreed ahead, so a wave's sums begin together."""
         if asked[0].stage is Stage.ADVERTISE:
@@ -46,20 +59,28 @@ class InProcessFleet(Fleet):
         return [self._answers(each) for each in asked]
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Train all cohorts, and add up what they would send."""
-        return {each.name: self._plain(each) for each in sums}
-
-    def _plain(self, each: PreparedSum) -> ClientSum:
-        parameters, order = each.parameters, each.order
-        cohort = Cohort(each.clients, parameters.encoding(len(each.clients)), each.parts)
+        """Train all cohorts at once, and add up what they would send."""
+        jobs = [
+            SumJob(
+                each.order,
+                each.start,
+                Cohort(each.clients, each.parameters.encoding(len(each.clients)), each.parts),
+            )
+            for each in sums
+        ]
         started = perf_counter()
-        trained = self.engine.sum_updates(order, each.start, cohort)
+        trained = self.engine.sums_of(jobs)
         self._spend("train", started)
+        return {
+            each.name: self._plain(each, job.cohort.encoding, own)
+            for each, job, own in zip(sums, jobs, trained, strict=True)
+        }
+
+    def _plain(self, each: PreparedSum, encoding: Encoding, trained: StepSum) -> ClientSum:
         started = perf_counter()
-        steps = trained.total + sum_noise_steps(order, parameters, trained.num_updates)
+        steps = trained.total + sum_noise_steps(each.order, each.parameters, trained.num_updates)
         self._spend("noise", started)
-        residues = cohort.encoding.to_residues(steps)
-        return plain_sum(each.name, parameters, residues, each.clients)
+        return plain_sum(each.name, each.parameters, encoding.to_residues(steps), each.clients)
 
     def _opened(self, prepared: PreparedSum) -> JoinedSessions:
         return JoinedSessions(prepared, self._identities_of(prepared.clients), self.engine)

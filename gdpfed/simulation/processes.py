@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from gdpfed.child_process import serve_only
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import RunError
 from gdpfed.methods.base import Theta
-from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, split_evenly
+from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob, split_evenly, split_jobs
 
 T = TypeVar("T")
 MakeEngine = Callable[[], Engine]
@@ -57,6 +57,14 @@ class WorkerProcesses(Engine):
             total.add(part.total, part.num_updates)
         return total
 
+    def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
+        totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
+        parts = split_jobs(jobs, PARTS_A_WORKER * self._num_workers)
+        for found in self._results([self._pool.submit(_sums_of_part, part) for part in parts]):
+            for number, part in found:
+                totals[number].add(part.total, part.num_updates)
+        return totals
+
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -68,8 +76,11 @@ class WorkerProcesses(Engine):
         cohort: Cohort,
     ) -> Iterator[T]:
         parts = split_evenly(cohort, PARTS_A_WORKER * self._num_workers)
+        yield from self._results([self._pool.submit(act, order, theta, part) for part in parts])
+
+    def _results(self, futures: Sequence[Future[T]]) -> Iterator[T]:
         try:
-            for each in as_completed([self._pool.submit(act, order, theta, part) for part in parts]):
+            for each in as_completed(futures):
                 yield each.result()
         except BrokenProcessPool:
             raise RunError(
@@ -87,6 +98,11 @@ def _start_worker(make_engine: MakeEngine, parent: int) -> None:
 
 def _sum_of_part(order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
     return _engine.sum_updates(order, theta, cohort)
+
+
+def _sums_of_part(part: Sequence[tuple[int, SumJob]]) -> list[tuple[int, StepSum]]:
+    totals = _engine.sums_of([job for _, job in part])
+    return [(number, total) for (number, _), total in zip(part, totals, strict=True)]
 
 
 def _updates_of_part(order: TrainingOrder, theta: Theta, cohort: Cohort) -> list[tuple[Sequence[int], Steps]]:

@@ -44,12 +44,16 @@ class ProgrammedTraining:
     def updates(
         self, theta: Theta, training: LocalTraining, examples: DeviceExamples, batches: Batches
     ) -> torch.Tensor:
-        """Delta_i = theta_i - theta of every client, shape (clients, d), float64."""
+        """Delta_i = theta_i - theta of every client, shape (clients, d), float64.
+
+        ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d).
+        """
         start, weights = torch.from_numpy(theta), torch.from_numpy(batches.weights)
-        ends = torch.empty(weights.shape[1], len(theta))
+        ends = torch.empty(weights.shape[1], theta.shape[-1])
+        starts = start.expand_as(ends)
         with _one_thread():
             for k, end in enumerate(ends):
-                self.load(start)
+                self.load(starts[k])
                 self._velocity.zero_()
                 x, y = examples.take(batches.positions[:, k])
                 for step in range(len(weights)):

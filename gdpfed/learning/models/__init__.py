@@ -19,6 +19,7 @@ from gdpfed.learning.models.linear import linear
 from gdpfed.learning.models.lstm import lstm
 from gdpfed.learning.models.mlp import mlp
 from gdpfed.learning.models.resnet18 import resnet18
+from gdpfed.learning.models.softmax import softmax
 from gdpfed.learning.models.vector import assign, fingerprint, flatten, state_dict_of
 
 register = MODELS.register
@@ -29,6 +30,7 @@ register("linear", linear)
 register("lstm", lstm)
 register("mlp", mlp)
 register("resnet18", resnet18)
+register("softmax", softmax)
 
 __all__ = [
     "MODELS",

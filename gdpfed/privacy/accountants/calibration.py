@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.rdp import rough_fixed_size_epsilon
 from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, is_met, solve_falling
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
-from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
+from gdpfed.privacy.events import Adjacency, LocalWindows, SampledGaussian, Sampling
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
 dp = late_import("dp_accounting")
@@ -64,6 +64,46 @@ def calibrate_noise_multiplier(
         return _calibrate_theorem1(unit_noise, target_epsilon, num_rounds, delta)
     unit_noise = replace(unit_noise, noise_stddev=1.0, clipping_norm=1.0)
     return _calibrate_by_search(accountant, unit_noise, target_epsilon, num_rounds, delta)
+
+
+def calibrate_windows(
+    accountant: Accountant, unit_noise: LocalWindows, *, target_epsilon: float, count: int, delta: float
+) -> float:
+    """Return z, the least noise at which `count` releases of windows meet `target_epsilon` at delta.
+
+    `unit_noise` is the event with noise of one unit of its bound. The result is on the safe side, as that of
+    `calibrate_noise_multiplier`.
+
+    Raises PrivacyError for another accountant than pld, which alone has a bound for windows, and for budgets
+    that no noise can reach.
+    """
+    require_positive("epsilon", target_epsilon)
+    require_count("count", count)
+    require_delta(delta)
+    accountant.epsilon(unit_noise, 1, delta)  # refuses an accountant without a bound before any search
+    return _calibrate_windows(unit_noise, target_epsilon, count, delta)
+
+
+@lru_cache(maxsize=256)
+def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delta: float) -> float:
+    bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
+    mixture, releases = unit_noise.mixture, count * unit_noise.num_windows
+    # Many small moves add up like their mean: a start for the search, never a result.
+    mean = math.fsum(s * w for s, w in zip(mixture.sensitivities, mixture.weights, strict=True))
+    with np.errstate(divide="ignore"):
+        guess = mean * math.sqrt(releases) * dp.get_sigma_gaussian(target, delta)
+    start = Start(min(max(guess, 10 * MIN_NOISE_MULTIPLIER), MAX_NOISE_MULTIPLIER / 10), TYPICAL_LOG_SLOPE)
+
+    def epsilon(coarseness: float, z: float) -> float:
+        noised = replace(unit_noise, noise_multiplier=z)
+        return pld_epsilon(noised, count, delta, coarseness=coarseness)
+
+    try:
+        start = solve_falling(partial(epsilon, SEARCH_COARSENESS), target, start, bounds)
+        start = solve_falling(partial(epsilon, 1.0), target, start, bounds)
+    except UnreachableError as error:
+        raise PrivacyError(_why_unreachable(target, error.low, error.high)) from None
+    return start.position
 
 
 def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:

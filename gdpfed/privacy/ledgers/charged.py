@@ -26,9 +26,10 @@ Vector = npt.NDArray[np.float64]
 
 
 class NoiseAt(Enum):
-    """Who adds the noise of a sum: every client its share, or nobody."""
+    """Who adds the noise of a sum: every client its share, the edge that sums in clear, or nobody."""
 
     CLIENT = "client"
+    EDGE = "edge"
     NOWHERE = "nowhere"
 
 
@@ -43,7 +44,7 @@ class Release:
         clients: ids of the cohort.
         clipping_norm: C, the L2 bound on every contribution; infinite for none.
         noise_multiplier: sigma; the sum carries noise of variance at least C^2 sigma^2 a coordinate.
-        noise_at: who adds it.
+        noise_at: who adds it; an edge, only where the plan trusts one.
         client_clipping_norms: C_i of every client, in the order of ``clients``; None for C each.
         client_weights: w_i of every client; None for 1 each.
         least_norm: no client that could have been drawn contributes less than this bound; None for the

@@ -162,7 +162,8 @@ class ClientLedger:
                 f"round {round_index} of run {run} lies before round {begun.terms.first_round}, from which "
                 "on this client was charged"
             )
-        updates = 1 if begun.terms.unit == "record" else begun.terms.event(round_index).num_sums
+        records = begun.terms.records
+        updates = begun.terms.event(round_index).num_sums if records is None else records.sums_per_round
         if begun.rounds.count(round_index) >= updates:
             raise PrivacyError(f"round {round_index} of run {run} has had its update already")
         if begun.terms.unit == "record" and not begun.steps_left:

@@ -26,6 +26,7 @@ from gdpfed.privacy.ledgers.charged import (
 from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan, RecordPlan
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
+from gdpfed.record_steps import record_move
 
 FORMAT_VERSION = 2
 
@@ -354,23 +355,30 @@ class Ledger:
         """How steps on records break the plan's."""
         if request.records is None:
             return "it does not say what steps its clients take, and the plan charges steps on records"
-        summed = request.work == "gradient_sum"
-        if summed and request.noise_at is not NoiseAt.CLIENT:
-            return f"noise is added {request.noise_at.value}, and the plan's is added by every client"
+        summed = request.work != "dp_sgd"
+        if summed and (broken := self._broken_place(opened, request, clients)):
+            return broken
         for client, asked, weight in zip(clients, request.records, request.weights.tolist(), strict=True):
             group = self._plan.groups[opened.group_of[client]]
-            planned, most = group.records, group.stretch(opened.index).record_steps
+            planned = group.records
+            most = group.stretch(opened.index).record_steps // self._plan.sums_per_round
             if planned is None:
                 return f"client {client} is in a group without a plan for its records"
             if asked.num_steps > most:
                 return f"client {client} is asked for {asked.num_steps} steps, above the plan's {most}"
+            if planned.window_steps not in (None, asked.num_steps):
+                return (
+                    f"client {client} is asked for a window of {asked.num_steps} steps, and the plan charges "
+                    f"those of {planned.window_steps}"
+                )
             rates = asked.batch_rates, planned.batch_rates
             if len(rates[0]) != len(rates[1]) or any(
                 own > allowed * (1 + ROUNDING) for own, allowed in zip(*rates, strict=True)
             ):
                 return f"client {client} is asked for batch rates {rates[0]}, and the plan's are {rates[1]}"
-            moved = weight * asked.clipping_norm
-            carried = request.noise_stddev / moved if summed else asked.noise_multiplier
+            moved = weight * record_move(request.work, asked)
+            shared = moved * group.noise_factor(len(clients))
+            carried = request.noise_stddev / shared if summed else asked.noise_multiplier
             if not carried >= planned.noise_multiplier * (1 - ROUNDING):
                 return (
                     f"noise multiplier {carried:.6g} on the records of client {client} is below the plan's "
@@ -380,23 +388,31 @@ class Ledger:
 
     def _broken_bound(self, opened: _Round, request: Release, clients: Iterable[int]) -> str:
         """How norms or noise break the plan's."""
-        if request.noise_at is not NoiseAt.CLIENT:
-            return f"noise is added {request.noise_at.value}, and the plan's is added by every client"
+        if broken := self._broken_place(opened, request, clients):
+            return broken
         if request.noise != self._plan.noise:
             return f"{request.noise} noise is asked for, and the plan's is {self._plan.noise}"
         for client, norm in zip(clients, request.contribution_norms.tolist(), strict=True):
-            planned = self._plan.groups[opened.group_of[client]].stretch(opened.index)
+            group = self._plan.groups[opened.group_of[client]]
+            planned = group.stretch(opened.index)
             if planned_norm_exceeded(norm, planned.clipping_norm):
                 return (
                     f"client {client} may contribute a norm of {norm:.6g}, above the plan's "
                     f"{planned.clipping_norm:.6g}"
                 )
-            if not request.noise_stddev >= planned.noise_stddev * (1 - ROUNDING):
+            owed = planned.noise_stddev * group.noise_factor(len(request.clients))
+            if not request.noise_stddev >= owed * (1 - ROUNDING):
                 return (
-                    f"noise of standard deviation {request.noise_stddev:.6g} is below the plan's "
-                    f"{planned.noise_stddev:.6g}"
+                    f"noise of standard deviation {request.noise_stddev:.6g} is below the plan's {owed:.6g}"
                 )
         return ""
+
+    def _broken_place(self, opened: _Round, request: Release, clients: Iterable[int]) -> str:
+        """How the place where noise is added breaks the plan's: an edge may add it where it is trusted."""
+        edges = all(self._plan.groups[opened.group_of[client]].trust == "trusted" for client in clients)
+        if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
+            return ""
+        return f"noise is added {request.noise_at.value}, and the plan's is added by every client"
 
     def _checked_counts(self, group_index: int, counts: object) -> dict[int, int]:
         if not isinstance(counts, Mapping):

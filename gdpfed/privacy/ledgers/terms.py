@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import (
     Adjacency,
     Charge,
-    DPSGDSteps,
+    LocalWindows,
     NoiseLaw,
+    RecordEvent,
     SampledGaussian,
     Sampling,
     Unit,
@@ -42,11 +43,12 @@ class RecordTerms:
 
     Attributes:
         num_rounds: T of the run; in how many of them a client pays for steps, the charges say.
-        work: dp_sgd, whose noise the client adds to every step, or gradient_sum, whose noise is in the sum.
-        clipping_norm: C, the bound on the gradient of one record.
+        work: dp_sgd, whose noise the client adds to every step, or another one, whose noise is in the sum.
+        clipping_norm: C, the bound on the gradient of one record; of windows the unit in which it moves one.
         batch_rates: q of every group of the client's records, the smallest budget first.
         shares: the part of its records that is in each group.
         seed: of the run; it deals out the records to the groups where the data does not say theirs.
+        sums_per_round: how many sums a client is in, each with its part of the round's steps.
     """
 
     num_rounds: int
@@ -55,10 +57,12 @@ class RecordTerms:
     batch_rates: tuple[float, ...]
     shares: tuple[float, ...]
     seed: int = 0
+    sums_per_round: int = 1
 
     def __post_init__(self) -> None:
         require_count("the terms' num_rounds", self.num_rounds)
         require_count("the terms' seed", self.seed, at_least=0)
+        require_count("the terms' sums_per_round", self.sums_per_round)
         require_choice("the terms' work", self.work, RECORD_WORKS)
         require_positive("the terms' clipping_norm of a record", self.clipping_norm)
         for name in ("batch_rates", "shares"):
@@ -148,7 +152,11 @@ class Terms:
         if self.records is None:
             return
         steps = {(each.batch_rate, each.noise_multiplier) for each in self._steps_charged}
-        if len(self._steps_charged) != len(self.charges) or len(steps) != 1:
+        windows = {
+            (each.bound, each.window_steps) if isinstance(each, LocalWindows) else None
+            for each in self._steps_charged
+        }
+        if len(self._steps_charged) != len(self.charges) or len(steps) != 1 or len(windows) != 1:
             raise PrivacyError(
                 "the terms charge a record for something else than steps of DP-SGD with one batch rate and "
                 "one noise"
@@ -179,7 +187,13 @@ class Terms:
     def num_steps(self) -> int:
         """The most steps that this client's records may pay for: those of the rounds that are left for it."""
         left = first_charges(self.charges, self.num_rounds - self.first_round)
-        return sum(each.count * each.event.num_steps for each in left if isinstance(each.event, DPSGDSteps))
+        return sum(each.count * each.event.num_steps for each in left if isinstance(each.event, RecordEvent))
+
+    @property
+    def window_steps(self) -> int | None:
+        """The steps of a window, whose end alone is released; None where every step is."""
+        first = self._steps_charged[0]
+        return first.window_steps if isinstance(first, LocalWindows) else None
 
     @property
     def step_noise(self) -> float:
@@ -190,18 +204,20 @@ class Terms:
         """What so many steps cost a record of one group; None for the group that is drawn most often.
 
         Every step has the same noise and, for one record, the same rate: so it does not matter in which
-        rounds they are taken.
+        rounds they are taken. A window counts as a whole.
         """
         if self.records is None or num_steps == 0:
             return ()
         rates = self.records.batch_rates
         rate = max(rates) if record_group is None else rates[record_group]
-        event = DPSGDSteps(batch_rate=rate, noise_multiplier=self.step_noise, num_steps=num_steps)
+        if self.window_steps is not None:
+            num_steps += -num_steps % self.window_steps
+        event = replace(self._steps_charged[0], batch_rate=rate, num_steps=num_steps)
         return (Charge(event=event, count=1, unit="record"),)
 
     @property
-    def _steps_charged(self) -> tuple[DPSGDSteps, ...]:
-        return tuple(each.event for each in self.charges if isinstance(each.event, DPSGDSteps))
+    def _steps_charged(self) -> tuple[RecordEvent, ...]:
+        return tuple(each.event for each in self.charges if isinstance(each.event, RecordEvent))
 
     def event(self, round_index: int) -> SampledGaussian:
         """What one round of the group releases; PrivacyError for another kind of event or no such round."""
@@ -217,7 +233,13 @@ class Terms:
         scalars = {field.name: getattr(self, field.name) for field in fields(self)}
         scalars["charges"] = json.dumps([charge.to_dict() for charge in self.charges])
         records = scalars.pop("records")
-        return scalars if records is None else scalars | {"records": json.dumps(asdict(records))}
+        if records is None:
+            return scalars
+        # Terms of one sum a round are written as they always were.
+        values = {
+            key: value for key, value in asdict(records).items() if (key, value) != ("sums_per_round", 1)
+        }
+        return scalars | {"records": json.dumps(values)}
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> Self:
@@ -251,7 +273,7 @@ def _record_terms_from(text: object) -> RecordTerms:
     except ValueError:
         values = None
     names = {field.name for field in fields(RecordTerms)}
-    if not isinstance(values, dict) or set(values) != names:
+    if not isinstance(values, dict) or set(values) | {"sums_per_round"} != names:
         raise PrivacyError(f"the terms' records are no JSON mapping of {', '.join(sorted(names))}")
     return RecordTerms(**values)
 
@@ -313,5 +335,6 @@ def terms_of(
             batch_rates=records.batch_rates,
             shares=tuple(group.share for group in records.groups),
             seed=seed,
+            sums_per_round=plan.sums_per_round,
         ),
     )

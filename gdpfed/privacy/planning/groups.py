@@ -8,7 +8,7 @@ smallest member's. The assignment looks at budgets and at nothing else, never at
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,12 @@ def groups_from_shares(
         Group(epsilon, range(start, end))
         for epsilon, start, end in zip(budgets, ends[:-1], ends[1:], strict=True)
     )
+
+
+def groups_from_sizes(epsilon: float, sizes: Sequence[int]) -> tuple[Group, ...]:
+    """Split clients 0, 1, ... into contiguous groups of these sizes, all with one budget."""
+    ends = [0, *accumulate(sizes)]
+    return tuple(Group(epsilon, range(start, end)) for start, end in pairwise(ends))
 
 
 def form_groups(

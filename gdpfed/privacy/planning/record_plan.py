@@ -31,7 +31,7 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
-from gdpfed.record_steps import RECORD_WORKS
+from gdpfed.record_steps import STEP_WORKS
 
 Heterogeneous = Literal["rate", "scale", "steps"]
 """What differs where budgets do: the batch rate at one noise, the norm of a record at one noise, or how many
@@ -80,7 +80,7 @@ class RecordTraining:
         require_rate("batch_rate", self.batch_rate)
         require_positive("clipping_norm", self.clipping_norm)
         require_choice("heterogeneous", self.heterogeneous, get_args(Heterogeneous))
-        require_choice("work", self.work, RECORD_WORKS)
+        require_choice("work", self.work, STEP_WORKS)
         for steps in self.schedule:
             require_count("a round's steps", steps, at_least=0)
         if not any(self.schedule):

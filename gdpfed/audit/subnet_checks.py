@@ -1,0 +1,104 @@
+"""Runs with subnets: is every edge as trusted as was asked, and does a window's noise fit its steps?"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scipy import stats
+
+from gdpfed.audit.run_files import RunFiles
+
+ROUNDING = 1e-9
+CONVEX_MODEL, USUAL_BIAS_INPUT = "softmax", 0.1
+# What long steps may have of delta.
+MOST_RESERVED = 0.01
+
+
+def noise_of_each(group: Mapping[str, Any], size: int) -> float:
+    """How many times its planned noise a sum over so many clients owes: where each adds all of it."""
+    return math.sqrt(size) if group.get("trust") == "untrusted" and group["noise_multiplier"] else 1.0
+
+
+def drawing_of_subnets(files: RunFiles) -> dict[str, Any]:
+    """How a configuration with subnets has devices drawn, which it says in its method; nothing otherwise."""
+    method, groups = files.config["method"], files.plan["groups"]
+    if "participants" not in method:
+        return {}
+    if method["participants"] is None:
+        return {"sampling": "poisson", "sampling_rate": 1.0}
+    clients = sum(group["clients"] for group in groups)
+    return {
+        "sampling": "fixed_size",
+        "sampling_rate": min(1.0, method["participants"] * len(groups) / clients),
+    }
+
+
+def check_subnets(files: RunFiles) -> Iterator[str]:
+    """A line for every contradiction in what the plan says of subnets."""
+    groups = files.plan["groups"]
+    if not any("trust" in group for group in groups):
+        return
+    method = files.config["method"]
+    if len(groups) != method["num_subnets"]:
+        yield f"plan.json has {len(groups)} subnets, the configuration {method['num_subnets']}"
+    for index, (group, word) in enumerate(zip(groups, _trust(files), strict=False)):
+        if group.get("trust") != word:
+            yield f"plan.json has subnet {index} as {group.get('trust')}, the configuration as {word}"
+        records = group.get("records", {})
+        if "bound" in records:
+            yield from _check_window(files, index, records)
+
+
+def _trust(files: RunFiles) -> list[str]:
+    """The word of every subnet, by the configuration."""
+    method, count = files.config["method"], len(files.plan["groups"])
+    if files.plan["works"] == ["dp_sgd"]:
+        return ["untrusted"] * count
+    if isinstance(method["trust"], list):
+        return [str(word) for word in method["trust"]]
+    trusted = round((method["trusted_share"] or 0.0) * count)
+    return ["trusted"] * trusted + [str(method["trust"])] * (count - trusted)
+
+
+def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
+    """The unit of the noise is what a record moves a window's end by, and the steps are of the kind."""
+    config, steps = files.config, records["window_steps"]
+    training, data = config["training"], config["dataset"]
+    if training["momentum"]:
+        yield f"subnet {index} trains with momentum {training['momentum']}, which its bound does not cover"
+    if steps * files.plan["sums_per_round"] != training["local_steps"]:
+        yield (
+            f"subnet {index} has {files.plan['sums_per_round']} windows of {steps} steps a round, the "
+            f"configuration {training['local_steps']} steps"
+        )
+    if records["bound"] == "window":
+        move = 2 * steps * config["privacy"]["clipping_norm"]
+    else:
+        bias = (data["model_options"] or {}).get("bias_input", USUAL_BIAS_INPUT)
+        move = math.sqrt(2 * (1 + bias**2))
+        yield from _check_convex(files, index, records, (1 + bias**2) / 2)
+    if records["clipping_norm"] < move * (1 - ROUNDING):
+        yield (
+            f"a record moves the end of a window of subnet {index} by {move:.6g}, and plan.json has "
+            f"{records['clipping_norm']:.6g}"
+        )
+
+
+def _check_convex(
+    files: RunFiles, index: int, records: Mapping[str, Any], smoothness: float
+) -> Iterator[str]:
+    """The loss is convex, and steps that are too long for a batch are rare enough."""
+    training, data = files.config["training"], files.config["dataset"]
+    if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
+        yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"
+    # The fewer records, the smaller the batch that is too large.
+    counts = files.config["privacy"]["client_records"]
+    rate, eta = records["groups"][0]["batch_rate"], training["learning_rate"]
+    if counts is None:
+        return
+    least = min(counts)
+    largest = math.floor(2 * rate * least / (eta * smoothness) * (1 + 1e-12))
+    taken = files.plan["num_rounds"] * training["local_steps"]
+    chance = taken * float(stats.binom.sf(largest, least, rate))
+    if chance > MOST_RESERVED * files.plan["delta"]:
+        yield f"subnet {index} may take a step that is too long with a chance of {chance:.3g}"

@@ -1,0 +1,123 @@
+"""Subnets: which devices are behind which edge, who is trusted there, and how a round is cut into windows."""
+
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from conf.schema import Config, MethodConfig, require
+from gdpfed.methods.base import configured_groups
+from gdpfed.privacy.events import Sampling
+from gdpfed.privacy.plan import Trust
+from gdpfed.privacy.planning.groups import Group, groups_from_sizes, merge_groups
+
+TRUSTS = get_args(Trust)
+USUAL_WINDOW = 5
+
+
+@dataclass
+class SubnetConfig(MethodConfig):
+    """The options of every method with subnets."""
+
+    num_subnets: int = 4
+    local_aggregations: int | None = None
+    participants: int | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.num_subnets >= 1, f"method.num_subnets={self.num_subnets} must be at least 1")
+        for key in ("local_aggregations", "participants"):
+            value = getattr(self, key)
+            require(value is None or value >= 1, f"method.{key}={value} must be at least 1, or null")
+
+
+@dataclass
+class TrustConfig(SubnetConfig):
+    """Beside those, who is trusted and what is released."""
+
+    mechanism: str = "auto"
+    trust: Any = "secagg"
+    trusted_share: float | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        words = self.trust if isinstance(self.trust, list) else [self.trust]
+        require(
+            all(word in TRUSTS for word in words),
+            f"method.trust={self.trust} must be one of {', '.join(TRUSTS)}, or one of them for each subnet",
+        )
+        require(
+            not isinstance(self.trust, list) or len(self.trust) == self.num_subnets,
+            f"method.trust={self.trust} must be one word, or one for each of "
+            f"method.num_subnets={self.num_subnets}",
+        )
+        share = self.trusted_share
+        require(
+            share is None or 0 <= share <= 1,
+            f"method.trusted_share={share} must be from 0 to 1, or null",
+        )
+        require(
+            share is None or isinstance(self.trust, str),
+            f"method.trusted_share={share} does not go with a word for each subnet: leave one out",
+        )
+
+    def trust_of_subnets(self) -> tuple[Trust, ...]:
+        """The word of every subnet: those that `trusted_share` trusts come first."""
+        if isinstance(self.trust, list):
+            return tuple(cast("list[Trust]", self.trust))
+        trusted = round((self.trusted_share or 0.0) * self.num_subnets)
+        words: list[Trust] = ["trusted"] * trusted
+        return (*words, *[cast("Trust", self.trust)] * (self.num_subnets - trusted))
+
+
+def subnets_of(config: Config) -> tuple[Group, ...]:
+    """The clients in order, in as equal parts as can be, all with the smallest budget.
+
+    Raises:
+        ConfigError: a subnet from which too few devices take part to be summed, or budgets of records' own.
+    """
+    method, num_clients = config.method, config.dataset.num_clients
+    require(
+        config.privacy.budgets_of == "clients",
+        f"privacy.budgets_of={config.privacy.budgets_of} does not go with method={method.name}, which holds "
+        "all records to one budget: leave it out",
+    )
+    least, rest = divmod(num_clients, method.num_subnets)
+    taking_part = least if method.participants is None else method.participants
+    require(
+        taking_part <= least,
+        f"method.participants={method.participants} of subnets with {least} devices: choose at most {least}",
+    )
+    require(
+        taking_part >= config.secagg.minimum_cohort,
+        f"method.num_subnets={method.num_subnets} of dataset.num_clients={num_clients} leaves subnets of "
+        f"{taking_part} devices a sum, below secagg.minimum_cohort={config.secagg.minimum_cohort}: use fewer "
+        "subnets, or more devices",
+    )
+    epsilon = merge_groups(configured_groups(config)).epsilon
+    sizes = [least + (number < rest) for number in range(method.num_subnets)]
+    return groups_from_sizes(epsilon, sizes)
+
+
+def drawing(config: Config) -> tuple[Sampling, float]:
+    """How devices are drawn for a round: all, or so many of each subnet, every set being equally likely."""
+    method, num_clients = config.method, config.dataset.num_clients
+    if method.participants is None:
+        return "poisson", 1.0
+    return "fixed_size", min(1.0, method.participants * method.num_subnets / num_clients)
+
+
+def windows_of_round(config: Config) -> int:
+    """J, how often a subnet sums in a round.
+
+    Raises:
+        ConfigError: windows that the steps of a round do not divide into.
+    """
+    steps, given = config.training.local_steps, config.method.local_aggregations
+    if given is None:
+        return next(count for count in range(-(-steps // USUAL_WINDOW), steps + 1) if steps % count == 0)
+    count = int(given)
+    require(
+        steps % count == 0,
+        f"training.local_steps={steps} are not method.local_aggregations={count} windows of equally many "
+        "steps: choose a number that divides them",
+    )
+    return count

@@ -1,0 +1,183 @@
+"""Plans for subnets of devices that protect records: one budget, one noise, several sums a round.
+
+What is released of a subnet is noised once a sum, or once a step on every device. The mechanisms and their
+proofs: docs/h2fdp.md.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.accountants.calibration import calibrate_windows
+from gdpfed.privacy.events import Charge, LocalWindows, Sampling, WindowBound
+from gdpfed.privacy.plan import (
+    GroupPlan,
+    PrivacyPlan,
+    RecordGroup,
+    RecordPlan,
+    Stretch,
+    Trust,
+    Work,
+)
+from gdpfed.privacy.planning.groups import Group, check_disjoint
+from gdpfed.privacy.planning.record_plan import BATCH_TAIL
+from gdpfed.privacy.planning.record_steps import step_noise
+from gdpfed.privacy.sampling.laws import sampling_law
+from gdpfed.privacy.validation import (
+    require_count,
+    require_delta,
+    require_length,
+    require_positive,
+    require_rate,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """What every device of a subnet does between two sums, and how one of its records moves its part.
+
+    Attributes:
+        work: gradient_sum and dp_sgd, whose steps are released each; convex_steps and window_steps, of which
+            only the last one is.
+        batch_rate: q.
+        num_steps: m, steps of a window.
+        windows_per_round: J, sums of a subnet in a round.
+        move: the unit in which a record moves its device's part: `gdpfed.record_steps.record_move`.
+        most_records: the largest D_i.
+    """
+
+    work: Work
+    batch_rate: float
+    num_steps: int
+    windows_per_round: int
+    move: float
+    most_records: int
+
+    def __post_init__(self) -> None:
+        require_rate("batch_rate", self.batch_rate)
+        require_count("a window's num_steps", self.num_steps)
+        require_count("windows_per_round", self.windows_per_round)
+        require_count("most_records", self.most_records)
+        require_positive("move", self.move)
+
+    @property
+    def bound(self) -> WindowBound | None:
+        """What bounds the end of a window; None where every step is released."""
+        bounds: dict[Work, WindowBound] = {"convex_steps": "convex", "window_steps": "window"}
+        return bounds.get(self.work)
+
+    @property
+    def contribution_norm(self) -> float:
+        """What a device's part is held to; it is hardly ever exceeded, and a projection costs no privacy."""
+        if self.work == "dp_sgd":
+            return math.inf
+        if self.work == "window_steps":
+            return self.move / 2
+        batch = self.batch_rate * self.most_records
+        largest = min(self.most_records, batch + BATCH_TAIL * (math.sqrt(batch) + 1))
+        return self.num_steps * self.move * largest
+
+    def noise(self, accountant: str, epsilon: float, num_rounds: int, delta: float) -> float:
+        """Return z, the noise in units of `move` with which all rounds are within epsilon at delta."""
+        bound = make_accountant(accountant)
+        if self.bound is None:
+            steps = num_rounds * self.windows_per_round * self.num_steps
+            return step_noise(
+                bound, epsilon=epsilon, delta=delta, batch_rate=self.batch_rate, num_steps=steps
+            )
+        window = LocalWindows(
+            bound=self.bound,
+            batch_rate=self.batch_rate,
+            noise_multiplier=1.0,
+            num_steps=self.num_steps,
+            window_steps=self.num_steps,
+        )
+        count = num_rounds * self.windows_per_round
+        return calibrate_windows(bound, window, target_epsilon=epsilon, count=count, delta=delta)
+
+
+def subnet_record_plan(
+    *,
+    subnets: Sequence[Group],
+    trust: Sequence[Trust],
+    windows: Windows,
+    num_rounds: int,
+    delta: float,
+    reserved_delta: float = 0.0,
+    accountant: str = "pld",
+    sampling: Sampling = "poisson",
+    sampling_rate: float = 1.0,
+    clipping_norm: float,
+    sums_hidden: bool = True,
+) -> PrivacyPlan:
+    """Return the plan under which every record of every device stays within its budget.
+
+    `subnets` have one budget; `trust` is of each. Devices are drawn at `sampling_rate`, which is not
+    accounted: a device's budget is for all rounds. The noise is calibrated at `delta` less `reserved_delta`,
+    which something else may use up. `clipping_norm` is what the configuration calls so.
+
+    Raises PrivacyError for input that is out of range, and where no valid accounting exists.
+    """
+    if accountant == "theorem1":
+        raise PrivacyError("theorem1 is about sums over sampled clients, not records; use pld or rdp")
+    check_disjoint(subnets)
+    require_delta(delta)
+    require_length("trust", trust, len(subnets))
+    require_count("num_rounds", num_rounds)
+    epsilon = min(subnet.epsilon for subnet in subnets)
+    sigma = windows.noise(accountant, epsilon, num_rounds, delta - reserved_delta)
+    law = sampling_law(sampling)
+    norm = windows.contribution_norm
+    summed = windows.work != "dp_sgd"
+    steps = windows.windows_per_round * windows.num_steps
+    records = RecordPlan(
+        groups=(
+            RecordGroup(epsilon=epsilon, epsilon_accounted=0.0, share=1.0, batch_rate=windows.batch_rate),
+        ),
+        clipping_norm=windows.move,
+        noise_multiplier=sigma,
+        steps_allowed=num_rounds * steps,
+        most_rounds=num_rounds,
+        bound=windows.bound,
+        window_steps=None if windows.bound is None else windows.num_steps,
+    )
+    charge = Charge(event=records.event(0, steps), count=num_rounds, unit="record")
+    accounted = make_accountant(accountant).epsilon(charge.event, charge.count, delta)
+    records = replace(records, groups=(replace(records.groups[0], epsilon_accounted=accounted),))
+    groups = tuple(
+        GroupPlan(
+            epsilon=epsilon,
+            epsilon_accounted=accounted,
+            epsilon_against_server=accounted if sums_hidden or not summed else math.inf,
+            participations_p99=num_rounds,
+            clients=subnet.clients,
+            stretches=(
+                Stretch(
+                    num_rounds=num_rounds,
+                    sampling_rate=law.drawn_rate(sampling_rate, subnet.size),
+                    clipping_norm=norm,
+                    noise_multiplier=sigma * windows.move / norm if summed else 0.0,
+                    record_steps=steps,
+                ),
+            ),
+            records=records,
+            trust=each,
+        )
+        for subnet, each in zip(subnets, trust, strict=True)
+    )
+    return PrivacyPlan(
+        groups=groups,
+        num_rounds=num_rounds,
+        delta=delta,
+        accountant=make_accountant(accountant).name,
+        sampling=sampling,
+        adjacency="zero_out",
+        clipping_norm=clipping_norm,
+        sampling_rate=float(sampling_rate),
+        unit="record",
+        works=(windows.work,),
+        sums_per_round=windows.windows_per_round,
+        sums_hidden=sums_hidden,
+    )

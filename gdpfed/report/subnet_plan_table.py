@@ -1,0 +1,120 @@
+"""A plan with subnets as a table: who is trusted where, the noise that follows, and epsilon per observer."""
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.table import Table
+
+from gdpfed.methods.h2fdp import H2FDP
+from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.planning.record_steps import step_noise
+
+HEADINGS = ("subnets", "trust", "devices", "z", "noise", "members", "cloud", "edge")
+
+
+@dataclass(frozen=True)
+class Observers:
+    """Epsilon of a whole run against those who are not the device.
+
+    Attributes:
+        members: the other devices of its subnet, who get every model of it.
+        cloud: the server.
+        edge: of its subnet.
+    """
+
+    members: float
+    cloud: float
+    edge: float
+
+
+def observers(method: H2FDP, group_index: int) -> Observers:
+    """Return what a run costs a device, or one of its records, against each observer.
+
+    Members see all L releases of their subnet. The cloud gets no more than these. A trusted edge sees single
+    contributions without noise; the other ones see what the members see, or contributions of which each has
+    all of the noise.
+    """
+    plan, group = method.plan, method.plan.groups[group_index]
+    members = plan.epsilon_against_members(group_index, group.participations_p99)
+    cloud = plan.epsilon_against_server(group_index, group.participations_p99)
+    return Observers(members, cloud, math.inf if group.trust == "trusted" else cloud)
+
+
+def subnet_table(method: H2FDP) -> Table:
+    """Return a table with one row for subnets in a row that are alike."""
+    plan = method.plan
+    table = Table(
+        title=f"{method.name}: {plan.unit}-level DP, {plan.num_rounds} rounds",
+        caption="\n".join(_caption(method)),
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "trust" else "right")
+    rows = [(index, _row(method, index)) for index in range(len(plan.groups))]
+    for row, alike in groupby(rows, key=lambda each: each[1]):
+        numbers = [index for index, _ in alike]
+        first, last = numbers[0], numbers[-1]
+        table.add_row(str(first) if first == last else f"{first} to {last}", *row)
+    return table
+
+
+def _row(method: H2FDP, index: int) -> tuple[str, ...]:
+    group, seen = method.plan.groups[index], observers(method, index)
+    sigma = group.noise_multiplier if group.records is None else group.records.noise_multiplier
+    trust = "simulated trust" if group.trust == "trusted" else str(group.trust)
+    figures = (_figure(each) for each in (seen.members, seen.cloud, seen.edge))
+    return trust, str(len(group.clients)), f"{sigma:.4g}", f"{method.mean_noise(index):.4g}", *figures
+
+
+def _figure(epsilon: float) -> str:
+    return "none" if math.isinf(epsilon) else f"{epsilon:.3f}"
+
+
+def _caption(method: H2FDP) -> list[str]:
+    plan = method.plan
+    windows = plan.sums_per_round
+    lines = [
+        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.works[0]}: {_sums(windows)} a round of "
+        f"{method.window_steps} steps each, L = {plan.num_rounds * windows} releases of every subnet; budget "
+        f"epsilon {plan.groups[0].epsilon:g}.",
+        "members, cloud, edge: epsilon against the other devices of a subnet, the server, and its edge. "
+        "noise: the standard deviation of a coordinate of a subnet's model after one sum of the first round.",
+    ]
+    if any(group.trust == "trusted" for group in plan.groups):
+        lines.append(
+            "Simulated trust: an edge sees single contributions without noise, and nothing is promised "
+            "against it. There are no edges in a flat federation: only gdpfed simulate runs this plan."
+        )
+    if not plan.sums_hidden:
+        lines.append("Secure aggregation is off: nothing is promised against the server.")
+    if plan.works == ("window_steps",):
+        lines.append(_step_local_instead(method))
+    return lines
+
+
+def _step_local_instead(method: H2FDP) -> str:
+    """What the same budget costs by noise in every step on every device, whoever is trusted."""
+    plan, group = method.plan, method.plan.groups[0]
+    if group.records is None:
+        return ""
+    steps, rate = method.window_steps, group.records.mean_rate
+    sigma = step_noise(
+        make_accountant(plan.accountant),
+        epsilon=group.epsilon,
+        delta=plan.delta,
+        batch_rate=rate,
+        num_steps=plan.num_rounds * plan.sums_per_round * steps,
+    )
+    counts = method.record_counts[list(group.clients)]
+    batches = rate * counts.sum()
+    noise = method.learning_rate(0) * sigma * method.record_norm * math.sqrt(len(counts) * steps) / batches
+    return (
+        f"mechanism=step_local needs z {sigma:.4g} and leaves {noise:.4g} in the mean, on records clipped to "
+        f"{method.record_norm:g}, with nobody trusted."
+    )
+
+
+def _sums(count: int) -> str:
+    return "1 sum" if count == 1 else f"{count} sums"

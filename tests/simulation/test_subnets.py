@@ -1,0 +1,167 @@
+"""Subnets in a simulation: a wave in one call of the engine, honest files, resumption."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from conf.load import load
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.order import ClientPart
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import choose_device
+from gdpfed.record_steps import RecordSteps
+from gdpfed.runs.records import read_rounds
+from gdpfed.runs.resume import load_run
+from gdpfed.simulation import simulate
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.engine import Cohort, SumJob, split_jobs
+from gdpfed.simulation.processes import WorkerProcesses
+from gdpfed.simulation.sequential import SequentialEngine
+from secagg import Encoding, keystream
+
+NUM_CLIENTS = 14
+SETTINGS = (
+    "dataset=digits",
+    f"dataset.num_clients={NUM_CLIENTS}",
+    "dataset.model=softmax",
+    "privacy=record_level",
+    "privacy.budgets=[8]",
+    "privacy.batch_rate=0.2",
+    "training.local_steps=4",
+    "method.num_subnets=3",
+    "method.local_aggregations=2",
+    "run.num_rounds=3",
+    "simulation.workers=1",
+)
+WORKS = {
+    "update": None,
+    "gradient_sum": RecordSteps(num_steps=1, batch_rates=(0.2,), clipping_norm=1.0, noise_multiplier=0.0),
+    "convex_steps": RecordSteps(num_steps=2, batch_rates=(0.2,), clipping_norm=1.5, noise_multiplier=0.0),
+    "window_steps": RecordSteps(num_steps=2, batch_rates=(0.2,), clipping_norm=1.0, noise_multiplier=0.0),
+}
+
+
+def bits(client_id):
+    return keystream(bytes([client_id]) * 32)
+
+
+def jobs_of(work):
+    """Three subnets, two of one size, each with a model of its own."""
+    config = load(SETTINGS)
+    task = task_of(config)
+    theta, order = flatten(task.build_model()), order_of(config, task)
+    order = replace(order, work=work, training=replace(order.training, local_steps=2, learning_rate=0.3))
+    parts = {} if WORKS[work] is None else {c: ClientPart(records=WORKS[work]) for c in range(NUM_CLIENTS)}
+    jobs = []
+    for number, clients in enumerate((range(4), range(4, 8), range(8, 14))):
+        encoding = Encoding.for_sum(
+            num_contributors=len(clients),
+            dimension=len(theta),
+            clipping_norm=60.0,
+            noise_multiplier=0.5,
+        )
+        start = (theta + 0.1 * number).astype(np.float32)
+        jobs.append(SumJob(order, start, Cohort(list(clients), encoding, parts)))
+    return task, jobs
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_subnets_in_one_call_are_subnets_one_by_one(work):
+    task, jobs = jobs_of(work)
+
+    def engine(**options):
+        return BatchedEngine(task, choose_device("cpu"), bits=bits, **options)
+
+    together = engine().sums_of(jobs)
+    alone = [engine().sum_updates(job.order, job.start, job.cohort) for job in jobs]
+    by_node = [SequentialEngine(bits).sum_updates(job.order, job.start, job.cohort) for job in jobs]
+    few = engine(chunk_clients=3).sums_of(jobs)
+    for one, other, small, node in zip(together, alone, few, by_node, strict=True):
+        assert one.num_updates == other.num_updates == small.num_updates == node.num_updates
+        assert np.array_equal(one.total, small.total)
+        assert np.array_equal(one.total, other.total)
+        grid_steps = np.abs(one.total - node.total).max()
+        assert grid_steps <= 1e-4 * np.abs(one.total).max() + one.num_updates
+    assert not np.array_equal(together[0].total, together[1].total)
+
+
+def test_parts_of_jobs_are_even_and_complete():
+    _, jobs = jobs_of("update")
+    parts = split_jobs(jobs, 4)
+    assert [sum(len(job.cohort.clients) for _, job in part) for part in parts] == [4, 4, 4, 2]
+    assert [number for part in parts for number, _ in part] == [0, 1, 2, 2]
+    assert split_jobs([], 4) == []
+
+
+def test_worker_processes_share_out_the_subnets_of_a_wave():
+    task, jobs = jobs_of("update")
+    make = lambda: BatchedEngine(task, choose_device("cpu"))  # noqa: E731 - forked, not pickled
+    expected = make().sums_of(jobs)
+    workers = WorkerProcesses(make, 2)
+    try:
+        found = workers.sums_of(jobs)
+    finally:
+        workers.close()
+    for one, other in zip(found, expected, strict=True):
+        assert one.num_updates == other.num_updates
+        assert np.array_equal(one.total, other.total)
+
+
+def simulated(directory, *overrides):
+    simulate(load([*SETTINGS, *overrides, f"run.directory={directory}"]), make_observers=lambda *each: [])
+    return read_rounds(directory)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("method=h2fdp", "method.trust=[trusted,secagg,untrusted]"),
+        ("method=h2fdp", "method.mechanism=window", "secagg=off"),
+        ("method=h2fdp", "method.mechanism=step_sum", "method.local_aggregations=null", "secagg=off"),
+        ("method=h2fdp", "method.mechanism=step_local", "method.trust=untrusted", "secagg=off"),
+        ("method=h2fdp", "privacy=client_level", "privacy.delta=1e-4", "secagg=off"),
+        ("method=hier_fedavg", "method.participants=3", "secagg=off"),
+        ("method=hfl_dp", "method.participants=4", "secagg=off"),
+    ],
+)
+def test_runs_leave_files_that_an_audit_passes(tmp_path, overrides):
+    records = simulated(tmp_path / "run", *overrides)
+    windows = 4 if "method.mechanism=step_sum" in overrides else 2
+    for record in records:
+        assert len(record.survivors) == 3 * windows
+        assert record.groups_in_sums == [[0], [1], [2]] * windows
+        assert record.failures == {}
+    audit = audit_run(tmp_path / "run")
+    assert audit.findings == ()
+    assert audit.passed or "method=hier_fedavg" in overrides
+
+
+def test_what_was_changed_in_the_files_is_named(tmp_path):
+    simulated(tmp_path / "run", "method=h2fdp", "method.trusted_share=1", "run.num_rounds=1", "secagg=off")
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    changed = [
+        ("momentum: 0.0", "momentum: 0.5", "trains with momentum 0.5"),
+        ("trusted_share: 1.0", "trusted_share: 0.0", "subnet 0 as trusted, the configuration as secagg"),
+        ("local_steps: 4", "local_steps: 6", "2 windows of 2 steps a round, the configuration 6"),
+        ("model: softmax", "model: linear", "charged for a convex loss, and the model is linear"),
+    ]
+    for before, after, line in changed:
+        assert before in config
+        (tmp_path / "run" / "config.yaml").write_text(config.replace(before, after))
+        assert any(line in finding for finding in audit_run(tmp_path / "run").findings)
+
+
+def test_a_run_that_was_stopped_goes_on_with_its_ledger(tmp_path):
+    whole = simulated(tmp_path / "whole", "method=h2fdp", "secagg=off")
+    simulated(tmp_path / "parts", "method=h2fdp", "secagg=off", "run.stop_after_round=1")
+    simulate(
+        load_run([f"run.resume={tmp_path / 'parts'}", "run.stop_after_round=null"]),
+        make_observers=lambda *each: [],
+    )
+    ledgers = [json.loads((tmp_path / name / "ledger.json").read_text()) for name in ("whole", "parts")]
+    assert ledgers[0] == ledgers[1]
+    assert len(read_rounds(tmp_path / "parts")) == len(whole) == 3
+    assert audit_run(tmp_path / "parts").findings == ()
