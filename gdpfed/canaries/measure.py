@@ -127,6 +127,11 @@ def measure(
             f"method={prepared.method.name} promises no privacy, so there is no epsilon to measure: choose a "
             "private method"
         )
+    if any(group.trust is not None for group in plan.groups):
+        raise ConfigError(
+            f"method={prepared.method.name} releases windows of subnets, for which there are no canaries: "
+            "choose a method without subnets"
+        )
     if plan.unit == "record" and settings.kind != "dirac":
         raise ConfigError(
             f"canaries of kind {settings.kind} are clients among others that train, and tell nothing of the "

@@ -15,6 +15,7 @@ from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
 from gdpfed.report.shown import Shown
+from gdpfed.report.subnet_card import trust_lines
 from gdpfed.runs.records import RoundRecord
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
@@ -158,7 +159,8 @@ def _promise(subject: CardSubject) -> list[str]:
     if not plan.private:
         return ["Nothing: updates were neither clipped nor noised."]
     if plan.unit == "record":
-        return [*record_promise(plan, subject.spent), *guess_lines(plan, subject.charged_rounds)]
+        guesses = guess_lines(plan, subject.charged_rounds)
+        return [*record_promise(plan, subject.spent), *guesses, "", *trust_lines(plan)]
     words = ADJACENCY_IN_WORDS[plan.adjacency]
     lines = [
         "Take any client, with everything it holds. Whoever sees the models of this run, and is told nothing "
@@ -188,6 +190,8 @@ def _promise(subject: CardSubject) -> list[str]:
         f"the client that took part most often. Accounted with {plan.accountant} for {plan.sampling} "
         f"sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second time.",
         *guess_lines(plan, subject.charged_rounds, subject.most_participations),
+        "",
+        *trust_lines(plan),
     ]
 
 

@@ -52,5 +52,5 @@ def record_promise(plan: PrivacyPlan, spent: Sequence[float]) -> list[str]:
 
 def record_not_covered(plan: PrivacyPlan) -> list[str]:
     """The lines on what is not promised."""
-    seen = plan.works == ("gradient_sum",) and not plan.sums_hidden
+    seen = plan.works != ("dp_sgd",) and not plan.sums_hidden
     return [SERVER_MAY_SEE, NOT_COVERED] if seen else [NOT_COVERED]

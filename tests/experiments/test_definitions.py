@@ -20,10 +20,11 @@ def test_all_tables_and_figures_are_there():
         *(f"table{number}" for number in (2, 5, 6, 7, 8, 9, 10)),
         *(f"figure{number}" for number in (1, 2)),
         *("best", "heart", "ali-tau", "records", "ali-noise"),
+        *(f"h2fdp-figure{number}" for number in (4, 6, 7, 9)),
     ]
 
 
-@pytest.mark.parametrize("name", ["heart", "ali-tau", "records", "ali-noise"])
+@pytest.mark.parametrize("name", ["heart", "ali-tau", "records", "ali-noise", "h2fdp-figure4"])
 def test_every_cell_of_those_about_records_composes(name):
     experiment = load_experiment(name)
     units = {cell.config.privacy.unit for cell in cells_of(experiment, Setting())}

@@ -37,9 +37,9 @@ def test_a_picture_becomes_what_kymatios_filters_make_of_it():
 
 def by_hand(picture):
     """At full resolution; of what has scale 1 every second pixel is taken afterwards."""
-    _, height, width = picture.shape
+    _, height, width = map(int, picture.shape)
     x = np.pad(picture.mean(axis=0).astype(np.float64), 4, mode="reflect")
-    filters = [[morlet(*x.shape, scale, k) for k in range(8)] for scale in range(2)]
+    filters = [[morlet(height + 8, width + 8, scale, k) for k in range(8)] for scale in range(2)]
 
     def modulus(signal, scale, k):
         return np.abs(np.fft.ifft2(np.fft.fft2(signal) * filters[scale][k]))

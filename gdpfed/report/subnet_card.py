@@ -1,0 +1,32 @@
+"""What a model card says of the edges of a run with subnets."""
+
+from collections.abc import Iterator
+
+from gdpfed.privacy.plan import PrivacyPlan, Trust
+
+IN_WORDS: dict[Trust, str] = {
+    "trusted": "**simulated trust**: an edge saw single contributions without noise and added it to their "
+    "sum, so nothing at all is promised against it; this run had no edges, which were simulated",
+    "secagg": "the noise was added by the devices together, under secure aggregation",
+    "untrusted": "every device added all of the noise to its own contribution",
+}
+
+
+def trust_lines(plan: PrivacyPlan) -> Iterator[str]:
+    """The lines on who added the noise in which subnets; none of a plan without subnets."""
+    words = list(dict.fromkeys(group.trust for group in plan.groups))
+    for word in words:
+        if word is not None:
+            numbers = [index for index, group in enumerate(plan.groups) if group.trust == word]
+            yield f"* subnets {_ranges(numbers)} ({word}): {IN_WORDS[word]}"
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Numbers in rising order as ranges."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in ranges)
