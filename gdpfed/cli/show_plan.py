@@ -58,7 +58,7 @@ def comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
             _method_or_reason([*common, f"method={name}", f"privacy.accountant={accountant}"]),
         )
         for name in METHODS.names()
-        if METHODS.get(name).unit in (None, "client")
+        if METHODS.get(name).unit in (None, "client") and METHODS.get(name).compared
         for accountant in (ACCOUNTANTS if name != "fedavg" else ("pld",))
     ]
 

@@ -90,7 +90,8 @@ class Method(ABC):
     Attributes:
         name: what it is chosen by, as in ``method=<name>``.
         config_class: the dataclass of its options, which stand in ``conf/method/<name>.yaml``.
-        unit: whose presence its plans protect; None for one without a promise, which goes with any.
+        unit: whose presence its plans protect; None for one that goes with any, as without a promise.
+        compared: whether its plans have one sum of a client a round, and so stand beside those of others.
         adapts_clipping: whether a round is one sum of updates under one noise, whose norms one factor can
             move.
     """
@@ -98,6 +99,7 @@ class Method(ABC):
     name: ClassVar[str]
     unit: ClassVar[Unit | None] = "client"
     adapts_clipping: ClassVar[bool] = False
+    compared: ClassVar[bool] = True
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:

@@ -63,6 +63,7 @@ class SubnetMethod(Method):
     """
 
     unit: ClassVar[Unit | None] = None
+    compared: ClassVar[bool] = False
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:
         super().__init__(
