@@ -1,0 +1,5 @@
+"""The game of FedPCS: clients choose how much privacy to spend each round, against a posted reward.
+
+Pure numpy on public and declared numbers; nothing here sees data. Source: Yuan, Wang, "A Game-Theoretic
+Framework for Privacy-Aware Client Sampling in Federated Learning", with its equations corrected.
+"""
