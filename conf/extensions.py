@@ -26,6 +26,7 @@ METHODS: Registry[Any] = Registry(
         "dp_sgd": "gdpfed.methods.dp_sgd:DPSGD",
         "dp_sum": "gdpfed.methods.dp_sum:DPSum",
         "fedavg": "gdpfed.methods.fedavg:FedAvg",
+        "fedpcs": "gdpfed.methods.fedpcs:FedPCS",
         "gdpfed": "gdpfed.methods.gdpfed:GDPFed",
         "gdpfed_op": "gdpfed.methods.gdpfed:GDPFedOp",
         "gdpfed_plus": "gdpfed.methods.gdpfed:GDPFedPlus",

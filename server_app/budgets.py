@@ -90,6 +90,9 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
         return {}
     terms: dict[int, Terms] = {}
     for index, group in enumerate(plan.groups):
+        members = joined.budgets.keys() & set(group.clients)
+        if not members:
+            continue
         own = terms_of(
             plan,
             index,
@@ -99,7 +102,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
             corrupt_tolerance=secagg.corrupt_tolerance,
             seed=run.config.run.seed,
         )
-        terms |= dict.fromkeys(joined.budgets.keys() & set(group.clients), own)
+        terms |= dict.fromkeys(members, own)
     return terms
 
 

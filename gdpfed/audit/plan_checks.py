@@ -7,10 +7,13 @@ import numpy as np
 from gdpfed.audit.accounting import charges_of, first_rounds
 from gdpfed.audit.record_checks import check_record_plan
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.spending_checks import check_spending, spending
 from gdpfed.audit.subnet_checks import check_subnets, drawing_of_subnets
 
 # Settings that a plan takes over from the configuration as they are.
 COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
+NOT_COPIED = ("sampling", "adjacency", "sampling_rate")
+"""Those that a plan of clients that choose what they spend has of its own."""
 ROUNDING = 1e-9
 
 
@@ -24,7 +27,10 @@ def check_plan(files: RunFiles) -> Iterator[str]:
     if files.plan["private"]:
         yield from _check_settings(files)
     yield from _check_charges(files)
-    if files.plan["unit"] == "record":
+    own = spending(files)
+    if own is not None:
+        yield from check_spending(files, own)
+    elif files.plan["unit"] == "record":
         yield from check_record_plan(files)
     yield from check_subnets(files)
     yield from _check_assignment(files)
@@ -33,7 +39,10 @@ def check_plan(files: RunFiles) -> Iterator[str]:
 
 def _check_settings(files: RunFiles) -> Iterator[str]:
     privacy, plan = files.config["privacy"], files.plan
-    asked = {key: privacy[key] for key in COPIED} | {"num_rounds": files.config["run"]["num_rounds"]}
+    free = NOT_COPIED if spending(files) is not None else ()
+    asked = {key: privacy[key] for key in COPIED if key not in free} | {
+        "num_rounds": files.config["run"]["num_rounds"]
+    }
     asked |= drawing_of_subnets(files)
     asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
     # Older runs, which were all about clients, have no such setting.
@@ -43,7 +52,7 @@ def _check_settings(files: RunFiles) -> Iterator[str]:
     for key, value in asked.items():
         if plan[key] != value:
             yield f"plan.json has {key} {plan[key]}, the configuration {value}"
-    budgets = privacy["budgets"]
+    budgets = None if free else privacy["budgets"]
     for group in plan["groups"]:
         if isinstance(budgets, list) and group["epsilon"] not in budgets:
             yield f"plan.json has a budget of {group['epsilon']:g}, the configuration {budgets}"

@@ -1,18 +1,22 @@
 """The privacy statement of a run, computed a second time from its ledger and plan."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, first_rounds
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_rounds
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.spending_checks import epsilon_of, most_after, spending, spent_by
 from gdpfed.errors import AuditError
 
 # Two upper bounds of one figure on different grids; every round is compared on the coarsest.
 AGREES_WITHIN = 0.02
+# One figure, computed twice by the same formula.
+SAME_FIGURE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,9 @@ def audit_run(directory: Path) -> RunAudit:
 
 def _groups(files: RunFiles) -> Iterator[GroupAudit]:
     for index, group in enumerate(files.plan["groups"]):
-        if files.plan["unit"] == "client":
+        if "spending" in group:
+            yield _spenders(files, group)
+        elif files.plan["unit"] == "client":
             yield _group(files, index)
         else:
             yield from (_records(files, index, number) for number in range(len(group["records"]["groups"])))
@@ -137,6 +143,23 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
         against_server=against if hidden or not most else math.inf,
         against_members=against,
         most_rounds=most,
+    )
+
+
+def _spenders(files: RunFiles, group: Mapping[str, Any]) -> GroupAudit:
+    """Clients that spend what each has chosen, by the one that may spend or has spent most."""
+    own, delta = group["spending"], files.plan["delta"]
+    spent = epsilon_of(max(spent_by(files, own).values(), default=0.0), delta)
+    return GroupAudit(
+        group=0,
+        clients=group["clients"],
+        budget=group["epsilon"] * (1 + SAME_FIGURE),
+        planned=epsilon_of(most_after(own, files.plan["num_rounds"]), delta),
+        spent=epsilon_of(most_after(own, files.ledger["charged_rounds"]), delta),
+        recorded=_or_infinite(files.rounds[-1]["spent_epsilon"][0]) if files.rounds else None,
+        against_server=spent,
+        against_members=spent,
+        most_rounds=max(files.ledger["participations"][0].values(), default=0),
     )
 
 
@@ -178,7 +201,7 @@ def _check_figures(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[
                 f"group {group.group}{whose} was planned for a budget of {group.budget:g}, but its "
                 f"{files.plan['num_rounds']} rounds cost {group.planned:.4g}"
             )
-    if not files.plan["private"]:
+    if not files.plan["private"] or spending(files) is not None:
         return
     for group in groups:
         if group.records is None or group.records.number == 0:

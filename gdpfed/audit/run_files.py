@@ -14,6 +14,7 @@ from gdpfed.runs.records import ASSIGNMENT_FILE, CONFIG_FILE, LEDGER_FILE, PLAN_
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
 FORMAT_VERSION = 2
+OF_METHODS = ("weighting", "game", "totals")
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,11 @@ class RunFiles:
     def fingerprint(self) -> str:
         """SHA-256 of the plan, its numbers to six digits, and of the ids of every group.
 
-        How the method weighs the sums costs no privacy and is left out.
+        How the method weighs the sums, and which game it comes of, costs no privacy and is left out.
         One run of ids enters as the text ``range(start, stop)``, several as little-endian int64; each
         after its length in eight bytes.
         """
-        plan = {key: value for key, value in self.plan.items() if key != "weighting"}
+        plan = {key: value for key, value in self.plan.items() if key not in OF_METHODS}
         digest = hashlib.sha256(json.dumps(_six_digits(plan), sort_keys=True).encode())
         for group, runs in enumerate(self.clients):
             if len(runs) == 1:

@@ -132,6 +132,11 @@ def measure(
             f"method={prepared.method.name} releases windows of subnets, for which there are no canaries: "
             "choose a method without subnets"
         )
+    if plan.groups[0].spending is not None:
+        raise ConfigError(
+            f"method={prepared.method.name} has no canaries: its clients add noise of their own to whole "
+            "gradients, for which none are made"
+        )
     if plan.unit == "record" and settings.kind != "dirac":
         raise ConfigError(
             f"canaries of kind {settings.kind} are clients among others that train, and tell nothing of the "

@@ -9,7 +9,7 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
-from gdpfed.methods.records import HETEROGENEOUS
+from gdpfed.methods.records import HETEROGENEOUS, RecordMethod
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.plan_warnings import plan_warnings
 
@@ -79,7 +79,7 @@ def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method |
             _method_or_reason([*common, f"method={name}", f"method.heterogeneous={differs}"]),
         )
         for name in METHODS.names()
-        if METHODS.get(name).unit == "record"
+        if issubclass(METHODS.get(name), RecordMethod)
         for differs in HETEROGENEOUS
     ]
 

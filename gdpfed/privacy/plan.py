@@ -32,6 +32,7 @@ from gdpfed.privacy.events import (
     first_charges,
 )
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
+from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.privacy.validation import require_count, require_rate
 
 BUDGET_TOLERANCE = 1e-12
@@ -138,8 +139,10 @@ class GroupPlan:
     a client that takes part in `participations_p99` rounds (inf: no bound). `stretches` are the rounds in
     order; the properties without a round are those of the first one, and of all where there is one stretch.
     Where the plan protects records, `records` says how; then `epsilon` and `epsilon_accounted` are those of
-    its first group of records, and a client is asked in at most `participations_p99` rounds.
-    `trust` is that of a group that is a subnet of devices behind an edge.
+    its first group of records, and a client is asked in at most `participations_p99` rounds. Where clients
+    spend what each has chosen, `spending` says how much; then the figures are those of the client that may
+    spend most, asked as often as it may be. `trust` is that of a group that is a subnet of devices behind an
+    edge.
     """
 
     epsilon: float
@@ -150,6 +153,7 @@ class GroupPlan:
     stretches: tuple[Stretch, ...]
     records: RecordPlan | None = None
     trust: Trust | None = None
+    spending: Spending | None = None
 
     def __post_init__(self) -> None:
         _check_accounted(self.epsilon, self.epsilon_accounted)
@@ -157,6 +161,12 @@ class GroupPlan:
     def noise_factor(self, num_clients: int) -> float:
         """How many times the planned noise a sum over so many clients carries: where each adds all of it."""
         return math.sqrt(num_clients) if self.trust == "untrusted" else 1.0
+
+    @property
+    def most_rounds(self) -> int | None:
+        """In how many rounds a client is asked at most; None where nothing but chance limits it."""
+        limited = self.records or self.spending
+        return None if limited is None else limited.most_rounds
 
     def stretch(self, round_index: int) -> Stretch:
         """Return what holds in a round, from 0.
@@ -268,6 +278,11 @@ class PrivacyPlan:
         """How cohorts are drawn."""
         return sampling_law(self.sampling)
 
+    @property
+    def distance(self) -> float:
+        """How far neighbouring contributions are apart, in bounds of one."""
+        return 1.0 if self.adjacency == "zero_out" else 2.0
+
     def event(self, group_index: int, round_index: int) -> SampledGaussian:
         """Return what a round, from 0, costs a client of a group, as a sum over its cohort.
 
@@ -284,9 +299,12 @@ class PrivacyPlan:
         Where records are protected it is what they cost a record of one group of records, which pays for no
         more rounds than a client may be asked in; rounds in which clients rest are left out.
 
-        Without privacy a round is a sum without noise, in units of the unknown bound.
+        Without privacy a round is a sum without noise, in units of the unknown bound. There are none where
+        clients spend what each has chosen: their totals are in `GroupPlan.spending`.
         """
         group = self.groups[group_index]
+        if group.spending is not None:
+            return ()
         if group.records is not None:
             return _record_charges(group.stretches, group.records, record_group, rounds)
         charges = tuple(
@@ -316,6 +334,9 @@ class PrivacyPlan:
             return 0.0
         if self.accountant == "none":
             return math.inf
+        spending = self.groups[group_index].spending
+        if spending is not None:
+            return epsilon_of_total(float(spending.worst_totals(rounds).max()), self.delta)
         accountant = accountant_for(self.noise, self.accountant, self.renyi_orders)
         charges = self.charges(group_index, rounds, record_group)
         return compose(charges, self.delta, schedule="fixed", accountant=accountant).epsilon
@@ -340,6 +361,9 @@ class PrivacyPlan:
             return 0.0
         if not self.private:
             return math.inf
+        spending = self.groups[group_index].spending
+        if spending is not None:
+            return epsilon_of_total(spending.dearest_total(participations), self.delta)
         if self.unit == "record":
             return self.epsilon_after(group_index, participations)
         sigma = min(stretch.noise_multiplier for stretch in self.groups[group_index].stretches)
@@ -403,6 +427,8 @@ class PrivacyPlan:
             values["records"] = self._record_dict(index, group.records)
         if group.trust is not None:
             values["trust"] = group.trust
+        if group.spending is not None:
+            values["spending"] = group.spending.to_dict()
         return _finite(values)
 
     def _record_dict(self, index: int, records: RecordPlan) -> dict[str, Any]:

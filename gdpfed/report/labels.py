@@ -32,6 +32,7 @@ METHODS = {
     "hfl_dp": "HFL-DP",
     "hier_fedavg": "Hierarchical FedAvg (no privacy)",
     "pedpfl": "PEDPFL",
+    "fedpcs": "FedPCS",
 }
 
 

@@ -15,6 +15,7 @@ from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
 from gdpfed.report.shown import Shown
+from gdpfed.report.spending_card import SPENDING_NOT_COVERED, spending_promise
 from gdpfed.report.subnet_card import trust_lines
 from gdpfed.runs.records import RoundRecord
 
@@ -158,6 +159,8 @@ def _promise(subject: CardSubject) -> list[str]:
     plan = subject.plan
     if not plan.private:
         return ["Nothing: updates were neither clipped nor noised."]
+    if (spending := plan.groups[0].spending) is not None:
+        return spending_promise(plan, spending, subject.against_server[0])
     if plan.unit == "record":
         guesses = guess_lines(plan, subject.charged_rounds)
         return [*record_promise(plan, subject.spent), *guesses, "", *trust_lines(plan)]
@@ -198,6 +201,8 @@ def _promise(subject: CardSubject) -> list[str]:
 def _not_covered(subject: CardSubject) -> list[str]:
     if not subject.plan.private:
         return ["Everything, see above."]
+    if subject.plan.groups[0].spending is not None:
+        return [SPENDING_NOT_COVERED]
     if subject.plan.unit == "record":
         return record_not_covered(subject.plan)
     if not subject.plan.sums_hidden:

@@ -1,6 +1,7 @@
 """The default observers of a run: they announce, draw, track and describe it."""
 
 from gdpfed.learning.weak_data import data_warnings
+from gdpfed.methods.fedpcs import FedPCS
 from gdpfed.report.event_files import EventFiles
 from gdpfed.report.labels import dataset_label, method_label
 from gdpfed.report.mlflow_run import MlflowRun
@@ -9,6 +10,7 @@ from gdpfed.report.parts import Parts, PartsFile
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
+from gdpfed.report.rewards import RewardsFile
 from gdpfed.report.status import status_line
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
@@ -23,11 +25,14 @@ def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
     Raises:
         TrackingError: MLflow is not installed, or its tracker cannot be reached.
     """
+    method = run.method
+    rewards = [RewardsFile(run, method)] if isinstance(method, FedPCS) else []
     trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
     return [
         StatusLines(run, announce),
         EventFiles(),
         *trackers,
+        *rewards,
         Pictures(run),
         PartsFile(run),
         ModelCard(run),

@@ -8,11 +8,13 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from gdpfed.methods.base import Method
+from gdpfed.methods.fedpcs import FedPCS
 from gdpfed.methods.h2fdp import H2FDP
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import WIDTH, Fitted
 from gdpfed.report.guess_lines import guess_line
 from gdpfed.report.record_plan_table import record_table
+from gdpfed.report.spending_table import spending_table
 from gdpfed.report.subnet_plan_table import subnet_table
 
 HEADINGS = (
@@ -33,11 +35,13 @@ def _number(value: float, form: str) -> str:
     return "none" if isinf(value) else format(value, form)
 
 
-def plan_table(method: Method) -> Fitted:
+def plan_table(method: Method) -> Fitted | Group:
     """Return a table with one row a group: its budget, its noise and its rates."""
     plan = method.plan
     if isinstance(method, H2FDP):
         return Fitted(subnet_table(method))
+    if isinstance(method, FedPCS):
+        return spending_table(method)
     if plan.unit == "record":
         return Fitted(record_table(plan, method.name))
     promise = f"{plan.unit}-level DP" if plan.private else "no privacy"

@@ -33,6 +33,7 @@ METHODS: dict[str, tuple[str, Any, str]] = {
     "hfl_dp": ("#2090D8", "--", "H"),
     "hier_fedavg": ("#008038", ":", "8"),
     "pedpfl": ("#5838A8", "-.", "1"),
+    "fedpcs": ("#300090", "--", "2"),
 }
 OTHER_METHODS = ("#999933", "#44AA99", "#332288", "#882255")
 BAND_OPACITY = 0.15

@@ -23,12 +23,16 @@ from gdpfed.privacy.ledgers.charged import (
     Release,
     planned_norm_exceeded,
 )
-from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan, RecordPlan
+from gdpfed.privacy.ledgers.taken import RoundsTaken
+from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import record_move
 
 FORMAT_VERSION = 2
+TAKEN = "taken"
+"""Of a ledger's file, where clients spend what each has chosen: in which rounds each took part."""
 
 
 @dataclass
@@ -59,6 +63,7 @@ class Ledger:
         self._open: _Round | None = None
         self._participations: tuple[Counter[int], ...] = tuple(Counter() for _ in plan.groups)
         self._members = tuple(_members(group.clients) for group in plan.groups)
+        self._taken = RoundsTaken()
 
     @property
     def plan(self) -> PrivacyPlan:
@@ -91,6 +96,7 @@ class Ledger:
         self._open = opened
         for counts, clients in zip(self._participations, drawn, strict=True):
             counts.update(clients)
+            self._taken.add(round_index, clients)
 
     def close_round(self) -> None:
         """End the open round: nothing more is asked for in it."""
@@ -118,21 +124,20 @@ class Ledger:
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
         """Return the cohorts of a round without clients that rest in it or have no round left.
 
-        Only plans that protect records have such clients. That they stop tells nothing of any data: it
-        follows from the plan and from how often each was drawn.
+        Only plans that say how often a client takes part have such clients. That they stop tells nothing of
+        any data: it follows from the plan and from how often each was drawn.
         """
         return tuple(
-            cohort if group.records is None else self._with_steps_left(m, group.records, cohort, round_index)
+            cohort if group.most_rounds is None else self._with_steps_left(m, cohort, round_index)
             for m, (group, cohort) in enumerate(zip(self._plan.groups, cohorts, strict=True))
         )
 
-    def _with_steps_left(
-        self, group_index: int, records: RecordPlan, cohort: ClientIds, round_index: int
-    ) -> ClientIds:
-        if self._plan.groups[group_index].stretch(round_index).record_steps == 0:
+    def _with_steps_left(self, group_index: int, cohort: ClientIds, round_index: int) -> ClientIds:
+        group = self._plan.groups[group_index]
+        if group.records is not None and group.stretch(round_index).record_steps == 0:
             return cohort[:0]
-        counts = self._participations[group_index]
-        left = [client for client in cohort.tolist() if counts[client] < records.most_rounds]
+        counts, most = self._participations[group_index], group.most_rounds or 0
+        left = [client for client in cohort.tolist() if counts[client] < most]
         return np.asarray(left, dtype=np.int64)
 
     def groups_of(self, request: Release) -> tuple[int, ...]:
@@ -175,6 +180,8 @@ class Ledger:
 
         inf without privacy or where the server sees single updates, as soon as anybody took part.
         """
+        if any(group.spending for group in self._plan.groups):
+            return self.against_members()
         return tuple(
             self._plan.epsilon_against_server(m, most) for m, most in enumerate(self.most_participations())
         )
@@ -182,7 +189,10 @@ class Ledger:
     def against_members(self) -> tuple[float, ...]:
         """Return, per group, epsilon against members of the same sums of the client that took part most."""
         return tuple(
-            self._plan.epsilon_against_members(m, most) for m, most in enumerate(self.most_participations())
+            self._plan.epsilon_against_members(m, most)
+            if (spending := self._plan.groups[m].spending) is None
+            else epsilon_of_total(self._taken.largest_total(spending), self._plan.delta)
+            for m, most in enumerate(self.most_participations())
         )
 
     def most_participations(self) -> list[int]:
@@ -199,7 +209,7 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads: charges and participations by group."""
-        return {
+        values = {
             "version": FORMAT_VERSION,
             "plan": self._plan.fingerprint(),
             "charged_rounds": self._charged_rounds,
@@ -211,6 +221,7 @@ class Ledger:
                 {str(client): counts[client] for client in sorted(counts)} for counts in self._participations
             ],
         }
+        return values | {TAKEN: self._taken.to_dict()} if _spends(self._plan) else values
 
     @classmethod
     def from_dict(cls, plan: PrivacyPlan, data: object, subject: str = "the method") -> "Ledger":
@@ -219,7 +230,7 @@ class Ledger:
         Raises PrivacyError for another plan's ledger and for data that is incomplete or wrong.
         """
         ledger = cls(plan, subject)
-        fields = _checked_fields(data)
+        fields = _checked_fields(data, {TAKEN} if _spends(plan) else set())
         if fields["plan"] != plan.fingerprint():
             raise PrivacyError(
                 f"the ledger belongs to another plan ({str(fields['plan'])[:12]}); "
@@ -243,6 +254,9 @@ class Ledger:
             )
         for m, group_counts in enumerate(saved):
             ledger._participations[m].update(ledger._checked_counts(m, group_counts))
+        if _spends(plan):
+            (counts,) = ledger._participations
+            ledger._taken = RoundsTaken.from_dict(fields[TAKEN], counts, ledger._charged_rounds)
         return ledger
 
     def _check_budgets(self, rounds: int) -> None:
@@ -287,12 +301,12 @@ class Ledger:
                     f"client {client} is not in group {group_index}; draw cohorts from this plan"
                 )
         group = self._plan.groups[group_index]
-        if group.records is not None:
+        if group.most_rounds is not None:
             ids = np.asarray(clients, dtype=np.int64)
-            left = self._with_steps_left(group_index, group.records, ids, round_index).tolist()
+            left = self._with_steps_left(group_index, ids, round_index).tolist()
             if left != clients:
                 spent = next(client for client in clients if client not in left)
-                raise PrivacyError(f"client {spent} has no step left; its records' budget is spent")
+                raise PrivacyError(f"client {spent} has no step left; its budget is spent")
             return clients
         rate = group.stretch(min(round_index, self._plan.num_rounds - 1)).sampling_rate
         try:
@@ -344,10 +358,14 @@ class Ledger:
             return f"the plan charges {', '.join(plan.works)}, not {request.work}"
         if request.unit != plan.unit:
             return f"the plan protects a {plan.unit}, not a {request.unit}"
-        broken = _broken_number(request)
-        if broken or not plan.private:
-            return broken
-        if plan.unit == "record":
+        return _broken_number(request) or (self._broken_noise(opened, request) if plan.private else "")
+
+    def _broken_noise(self, opened: _Round, request: Release) -> str:
+        """How the noise of a private plan's request is not the plan's."""
+        spending, clients = self._plan.groups[0].spending, request.clients.tolist()
+        if spending is not None:
+            return self._broken_spending(opened, request, spending)
+        if self._plan.unit == "record":
             return self._broken_steps(opened, request, clients)
         return self._broken_bound(opened, request, clients)
 
@@ -383,6 +401,21 @@ class Ledger:
                 return (
                     f"noise multiplier {carried:.6g} on the records of client {client} is below the plan's "
                     f"{planned.noise_multiplier:.6g}"
+                )
+        return ""
+
+    def _broken_spending(self, opened: _Round, request: Release, spending: Spending) -> str:
+        """How a client's own noise is below what its budget of the round needs."""
+        if request.records is None:
+            return "it does not say what noise its clients add, and the plan charges each its own"
+        planned = spending.noise_multipliers(opened.index, self._plan.distance)
+        for client, asked in zip(request.clients.tolist(), request.records, strict=True):
+            if asked.num_steps != 1:
+                return f"client {client} is asked for {asked.num_steps} steps, and the plan charges one"
+            if not asked.noise_multiplier >= planned[client] * (1 - ROUNDING):
+                return (
+                    f"noise multiplier {asked.noise_multiplier:.6g} of client {client} is below the plan's "
+                    f"{planned[client]:.6g}"
                 )
         return ""
 
@@ -462,8 +495,13 @@ def _members(clients: Sequence[int]) -> range | frozenset[int]:
     return clients if isinstance(clients, range) else frozenset(clients)
 
 
-def _checked_fields(data: object) -> Mapping[str, Any]:
-    expected = {"version", "plan", "charged_rounds", "charges", "participations"}
+def _spends(plan: PrivacyPlan) -> bool:
+    """Whether what a round costs is each client's own."""
+    return plan.groups[0].spending is not None
+
+
+def _checked_fields(data: object, more: set[str]) -> Mapping[str, Any]:
+    expected = {"version", "plan", "charged_rounds", "charges", "participations"} | more
     if not isinstance(data, Mapping):
         raise PrivacyError(f"the ledger is a {type(data).__name__}, not a mapping; it is damaged")
     if data.get("version", FORMAT_VERSION) != FORMAT_VERSION:

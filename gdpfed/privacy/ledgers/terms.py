@@ -315,6 +315,11 @@ def terms_of(
 ) -> Terms:
     """The terms of one group of a plan from a round on; tolerances are of its sums, the seed is the run's."""
     records = plan.groups[group_index].records
+    if plan.groups[group_index].spending is not None:
+        raise PrivacyError(
+            "a node with a budget of its own cannot check what a game says that it spends: start nodes "
+            "without budgets of their own, or use another method"
+        )
     return Terms(
         run=run,
         group=group_index,

@@ -1,0 +1,316 @@
+"""FedPCS: clients spend what a game against a posted reward makes best for them, and are sampled by it.
+
+Source: Yuan, Wang, "A Game-Theoretic Framework for Privacy-Aware Client Sampling in Federated Learning", as
+docs/fedpcs.md corrects it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import CLIENTS, Config, MethodConfig, require
+from gdpfed.errors import ConfigError
+from gdpfed.game.mean_field import Play
+from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
+from gdpfed.methods.rates import configured_delta
+from gdpfed.methods.records import configured_records
+from gdpfed.methods.spending_paths import Declared, played, refuse_lone_reward, spending_of
+from gdpfed.privacy.events import Unit
+from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.spending_plan import spending_plan
+from gdpfed.privacy.sampling.weighted import Draws
+from gdpfed.privacy.spending import Spending, epsilon_of_secret_samples, epsilon_of_total
+from gdpfed.record_steps import RecordSteps
+
+Floats = npt.NDArray[np.float64]
+
+TYPES = ("configuration", "clients")
+CLIENT_SAMPLING = ("budgets", "random", "first_budgets", "unbiased")
+REFUSED_SAMPLING = {
+    "aocs": "it reads the norm of every client's update, and each weight that a client uses reveals its norm",
+    "fed_cbs": "it reads how many records of each class every client has",
+    "delta": "it reads how far every client's gradient is from the mean, and how much its records differ",
+}
+SPENDING = ("equal", "first", "paper")
+WEIGHTS = ("budget", "horvitz_thompson", "paper")
+BEST = "best"
+
+
+@dataclass
+class FedPCSConfig(MethodConfig):
+    """The options of method=fedpcs, beside those of all methods."""
+
+    types: str = "configuration"
+    seed: int | None = None
+    aversions: list[float] | None = None
+    first_budgets: list[float] | None = None
+    least_budget: float = 0.01
+    highest_budget: float = 12.0
+    budget_scale: float = 1.0
+    reward: Any = 5.0
+    server_weight: float = 0.5
+    accuracy_scale: float | None = None
+    caps: list[float] | None = None
+    client_sampling: str = "budgets"
+    spending: str = "equal"
+    draws: str = "poisson"
+    weights: str = "budget"
+    max_participations: int | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        reason = REFUSED_SAMPLING.get(self.client_sampling)
+        require(
+            reason is None,
+            f"method.client_sampling={self.client_sampling} cannot be charged: {reason}; use random, or the "
+            "data-free unbiased",
+        )
+        for key, known in (
+            ("types", TYPES),
+            ("client_sampling", CLIENT_SAMPLING),
+            ("spending", SPENDING),
+            ("draws", get_args(Draws)),
+            ("weights", WEIGHTS),
+        ):
+            value = getattr(self, key)
+            require(value in known, f"method.{key}={value} is none of {', '.join(known)}")
+        require(
+            self.types == "configuration",
+            "method.types=clients needs nodes that answer with their best responses, which this version does "
+            "not ask: give method.aversions and method.first_budgets, or leave them to be drawn",
+        )
+        least, highest = self.least_budget, self.highest_budget
+        require(
+            0 < least < highest < inf,
+            f"method.least_budget={least} must be above 0 and below method.highest_budget={highest}",
+        )
+        require(0 < self.budget_scale < inf, f"method.budget_scale={self.budget_scale} must be above 0")
+        self._validate_reward()
+        most = self.max_participations
+        require(most is None or most >= 1, f"method.max_participations={most} must be at least 1, or null")
+        require(
+            (self.draws, self.weights) != ("with_replacement", "paper"),
+            "method.weights=paper with method.draws=with_replacement is unbiased only if a client counts as "
+            "often as it is drawn, and a client answers once a round: use method.weights=horvitz_thompson",
+        )
+
+    def _validate_reward(self) -> None:
+        rewards = self.reward if isinstance(self.reward, list) else [self.reward]
+        numbers = all(type(each) in (int, float) and 0 <= each < inf for each in rewards)
+        require(
+            self.reward == BEST or (numbers and bool(rewards)),
+            f"method.reward={self.reward} is neither {BEST} nor numbers from 0, one or one a round",
+        )
+        require(0 <= self.server_weight < 1, f"method.server_weight={self.server_weight} must be in [0, 1)")
+        scale, caps = self.accuracy_scale, self.caps
+        require(scale is None or 0 < scale < inf, f"method.accuracy_scale={scale} must be above 0, or null")
+        require(
+            caps is None or (len(caps) == 2 and all(0 < each < inf for each in caps)),
+            f"method.caps={caps} must be the first and the last round's, as in method.caps=[700,300]",
+        )
+        require(
+            caps is None or self.reward != BEST,
+            f"method.caps={caps} says how many clients are sampled, which method.reward={BEST} takes as "
+            "given: leave one out",
+        )
+
+
+class FedPCS(Method):
+    """theta - eta sum_{i in S} w_i (g_i + n_i), with every client's own noise n_i at rho_i^t zCDP.
+
+    g_i is the mean of the clipped gradients of all of a client's records, n_i has the standard deviation
+    2 C / (D_i sqrt(2 rho_i^t)): one record may be replaced by any other. The weights are public: `budget`
+    gives w_i ~ rho_i D_i^2, the inverse variance, over those in the sum; `horvitz_thompson` theta_i / pi_i,
+    which is unbiased; `paper` theta_i / (K x_i), which is not, unless draws are with replacement.
+    """
+
+    name: ClassVar[str] = "fedpcs"
+    unit: ClassVar[Unit | None] = "record"
+    config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
+
+    def __init__(self, plan: PrivacyPlan, config: Config, found: Play, declared: Declared) -> None:
+        super().__init__(
+            plan,
+            self.make_weighting(config, plan),
+            server_learning_rate=config.method.server_learning_rate,
+        )
+        self.config, self.play, self.declared = config, found, declared
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Play the configured game and plan what is spent in it."""
+        plan, found, declared = cls._planned(config)
+        return cls(plan, config, found, declared)
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        return cls._planned(config)[0]
+
+    @classmethod
+    def _planned(cls, config: Config) -> tuple[PrivacyPlan, Play, Declared]:
+        _refuse_other_budgets(config)
+        declared = Declared(record_counts=configured_records(config), dimension=_dimension(config))
+        found = played(config, declared)
+        plan = spending_plan(
+            spending_of(config, found, declared),
+            unit="record",
+            adjacency="replace_one",
+            work="dp_sgd",
+            clipping_norm=config.privacy.clipping_norm,
+            delta=configured_delta(config),
+            accountant=config.privacy.accountant,
+            sums_hidden=config.secagg.mode != "off",
+        )
+        return plan, found, declared
+
+    @property
+    def spending(self) -> Spending:
+        """What each client spends, and how the samples are drawn."""
+        spending = self.plan.groups[0].spending
+        if spending is None:
+            raise TypeError("the plan of fedpcs does not say what clients spend")
+        return spending
+
+    @cached_property
+    def inclusions(self) -> Floats:
+        """pi_i^t, shape (num_rounds, n)."""
+        return self.spending.inclusions()
+
+    def client_weights(self, round_index: int) -> Floats:
+        """w_i of every client in a round, shape (n,); of `budget` up to the factor that is divided out."""
+        by, shares = self.config.method.weights, self.declared.shares
+        if by == "horvitz_thompson":
+            return np.asarray(shares / self.inclusions[round_index])
+        if by == "paper":
+            size = self.spending.cohort_sizes[round_index]
+            return np.asarray(shares / (size * self.spending.draw_probabilities[round_index]))
+        return np.asarray(self.spending.budgets[round_index] * self.declared.record_counts**2)
+
+    def describe(self) -> dict[str, Any]:
+        """The plan, and the game that it comes of: rewards, the mean field, and every client's totals."""
+        spending, delta = self.spending, self.plan.delta
+        expected, worst = spending.expected_totals(), spending.worst_totals(spending.num_rounds)
+        game = {
+            "rewards": self.play.rewards.tolist(),
+            "mean_budgets": self.play.mean_budgets.tolist(),
+            "announced": self.play.announced.tolist(),
+            "converged": self.play.converged,
+            "aversions": self.play.game.aversions.tolist(),
+            "paths": self.play.budgets.tolist(),
+            "corrections": self.play.responses.corrections.tolist(),
+            "record_counts": self.declared.record_counts.tolist(),
+        }
+        totals = {
+            "inclusion_probabilities": self.inclusions.tolist(),
+            "expected_zcdp": expected.tolist(),
+            "expected_epsilon": [epsilon_of_total(rho, delta) for rho in expected.tolist()],
+            "most_zcdp": worst.tolist(),
+            "most_epsilon": [epsilon_of_total(rho, delta) for rho in worst.tolist()],
+            "expected_payments": self.expected_payments.tolist(),
+        }
+        if spending.draws == "poisson":
+            totals["epsilon_secret_samples"] = [
+                epsilon_of_secret_samples(spending.budgets[:, i], self.inclusions[:, i], delta)
+                for i in range(len(expected))
+            ]
+        return {**super().describe(), "game": game, "totals": totals}
+
+    @property
+    def expected_payments(self) -> Floats:
+        """sum_t pi_i^t R_t rho_i^t, what each client can expect to be paid, shape (n,)."""
+        return np.asarray(self.play.rewards @ (self.inclusions * self._played))
+
+    @property
+    def _played(self) -> Floats:
+        """What is spent in the units of the game, in which rewards are paid."""
+        return np.asarray(self.spending.budgets / self.config.method.budget_scale)
+
+    def rewards_of(self, taken: dict[int, Sequence[int]]) -> dict[int, float]:
+        """r_i = sum R_t rho_i^t over the rounds that each client really took part in; bookkeeping."""
+        return {
+            client: float(sum(self.play.rewards[t] * self._played[t, client] for t in rounds))
+            for client, rounds in taken.items()
+        }
+
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
+        """One sum of weighed gradients, which carry their noise."""
+        (cohort,) = cohorts
+        if not len(cohort):
+            return []
+        weights = self.client_weights(round_index)
+        weights = weights / weights.mean()
+        noise = self.spending.noise_multipliers(round_index, self.plan.distance)
+        request = SumRequest(
+            name="all clients",
+            clients=cohort,
+            clipping_norm=inf,
+            noise_multiplier=0.0,
+            noise_at=NoiseAt.NOWHERE,
+            client_weights=weights[cohort],
+            weight_range=(float(weights.min()), float(weights.max())),
+            work="dp_sgd",
+            unit="record",
+            records=[
+                RecordSteps(
+                    num_steps=1,
+                    batch_rates=(1.0,),
+                    clipping_norm=self.plan.clipping_norm,
+                    noise_multiplier=float(noise[client]),
+                )
+                for client in cohort
+            ],
+            start=theta,
+        )
+        return [request]
+
+    def round(
+        self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
+    ) -> tuple[Theta, list[ClientSum]]:
+        sums = sum_updates(self.requests(theta, round_index, cohorts))
+        for each in sums:
+            if each.total is not None:
+                theta = (theta + self.change(each, round_index)).astype(np.float32)
+        return theta, sums
+
+    def change(self, released: ClientSum, round_index: int) -> Floats:
+        """Return what a released sum changes of theta, shape (d,)."""
+        weights = self.client_weights(round_index)
+        scale = weights.mean()
+        if self.config.method.weights == "budget":
+            scale /= weights[list(released.members)].sum()
+        return np.asarray(self.server_learning_rate * scale * np.asarray(released.total))
+
+
+def _refuse_other_budgets(config: Config) -> None:
+    """Refuse settings of budgets that the game has no use for.
+
+    Raises:
+        ConfigError, GameError: one line.
+    """
+    privacy = config.privacy
+    if privacy.budgets == CLIENTS or privacy.budgets_of == "records":
+        raise ConfigError(
+            f"privacy.budgets={privacy.budgets} of {privacy.budgets_of} do not go with method=fedpcs, in "
+            "which the game says what clients spend: leave them out, and set method.budget_scale or "
+            "method.highest_budget"
+        )
+    most, rounds = config.method.max_participations, config.run.num_rounds
+    if most is not None and most > rounds:
+        raise ConfigError(f"method.max_participations={most} is above run.num_rounds={rounds}: leave it out")
+    refuse_lone_reward(config)
+
+
+def _dimension(config: Config) -> int:
+    """d of the configured model, where something follows from it; it takes seconds to load torch."""
+    method = config.method
+    if method.client_sampling != "unbiased" and (method.reward != BEST or method.accuracy_scale):
+        return 1
+    from gdpfed.clients.configured import task_of
+
+    return sum(parameter.numel() for parameter in task_of(config).build_model().parameters())

@@ -1,0 +1,154 @@
+"""From the configuration of method=fedpcs to a game, and from its play to what is spent by whom."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config
+from gdpfed.errors import ConfigError
+from gdpfed.game.adaptive import play_under_caps
+from gdpfed.game.mean_field import Play, play
+from gdpfed.game.rules import Game, GameError
+from gdpfed.game.server import ServerCost, play_best_rewards
+from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
+from gdpfed.privacy.spending import Spending
+
+Floats = npt.NDArray[np.float64]
+
+FIXED_POINT_STEPS = 30
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Declared:
+    """What is public of the clients' data, and of the model.
+
+    Attributes:
+        record_counts: D_i, shape (n,).
+        dimension: d, the number of parameters.
+    """
+
+    record_counts: Floats
+    dimension: int
+
+    @property
+    def shares(self) -> Floats:
+        """theta_i = D_i / sum D."""
+        return np.asarray(self.record_counts / self.record_counts.sum())
+
+
+def configured_game(config: Config) -> Game:
+    """Return the game: aversions and first budgets as they are given, or drawn by the seed.
+
+    Raises:
+        GameError: numbers that are out of range.
+        ConfigError: lists that are not one number a client.
+    """
+    method, n = config.method, config.dataset.num_clients
+    rng = np.random.default_rng(config.run.seed if method.seed is None else method.seed)
+    drawn = rng.uniform(0, 1, n), rng.uniform(method.least_budget, method.highest_budget, n)
+    given = {}
+    for key, values in zip(("aversions", "first_budgets"), drawn, strict=True):
+        listed = getattr(method, key)
+        if listed is not None and len(listed) != n:
+            raise ConfigError(
+                f"method.{key} has {len(listed)} entries for dataset.num_clients={n}: give one a client"
+            )
+        given[key] = values if listed is None else np.asarray(listed, dtype=np.float64)
+    size = round(config.privacy.sampling_rate * n)
+    return Game(
+        **given,
+        cohort_sizes=np.full(config.run.num_rounds, size, dtype=np.int64),
+        least=method.least_budget,
+        highest=method.highest_budget,
+    )
+
+
+def played(config: Config, declared: Declared) -> Play:
+    """Play the configured game, before anything is trained.
+
+    Raises:
+        GameError, ConfigError: a game that cannot be played.
+    """
+    method, game = config.method, configured_game(config)
+    if method.reward == "best":
+        cost = ServerCost(
+            weight=method.server_weight,
+            scale=method.accuracy_scale or declared.dimension * config.privacy.clipping_norm**2,
+            shares=declared.shares,
+            examples=declared.record_counts,
+        )
+        start = np.full(game.num_rounds, float(game.highest))
+        chances = capped_probabilities(
+            game.first_budgets / game.first_budgets.sum(), int(game.cohort_sizes[0])
+        )
+        return play_best_rewards(game, cost, np.tile(chances, (game.num_rounds, 1)), start)
+    listed = method.reward if isinstance(method.reward, list) else [method.reward] * game.num_rounds
+    rewards = np.asarray(listed, dtype=np.float64)
+    if method.caps is None:
+        return play(game, rewards)
+    first_cap, last_cap = method.caps
+    caps = np.linspace(first_cap, last_cap, game.num_rounds)
+    return play_under_caps(game, rewards, caps, least=config.secagg.minimum_cohort)
+
+
+def spending_of(config: Config, found: Play, declared: Declared) -> Spending:
+    """Return what every client spends and how it is sampled, by client_sampling and spending.
+
+    Under spending=equal, pi_i^t rho_i^t is that of the game in every round, and so every expected total.
+
+    Raises:
+        ConfigError: a client that would have to spend more than it can.
+    """
+    method, scale = config.method, config.method.budget_scale
+    game, budgets = found.game, found.budgets
+    draws = cast("Draws", method.draws)
+    most = method.max_participations or game.num_rounds
+    common: dict[str, Any] = {"cohort_sizes": game.cohort_sizes, "draws": draws, "most_rounds": most}
+    own = Spending(budgets=scale * budgets, draw_probabilities=found.draw_probabilities, **common)
+    if method.client_sampling == "budgets":
+        return own
+    first = np.tile(game.first_budgets, (game.num_rounds, 1))
+    uniform = np.full_like(budgets, 1 / game.num_clients)
+    if method.client_sampling == "unbiased":
+        return _unbiased(config, own, declared, common)
+    chances = uniform if method.client_sampling == "random" else first / first.sum(axis=1, keepdims=True)
+    if method.spending == "equal":
+        return _equal(own, chances, common)
+    least = method.spending == "paper" and method.client_sampling == "random"
+    levels = np.full_like(budgets, game.least) if least else first
+    return Spending(budgets=scale * levels, draw_probabilities=chances, **common)
+
+
+def _equal(own: Spending, chances: Floats, common: dict[str, Any]) -> Spending:
+    """The budgets under other chances at which every client spends in the mean what it spends in the game."""
+    drawn = Spending(budgets=own.budgets, draw_probabilities=chances, **common).inclusions()
+    return Spending(budgets=own.inclusions() * own.budgets / drawn, draw_probabilities=chances, **common)
+
+
+def _unbiased(config: Config, own: Spending, declared: Declared, common: dict[str, Any]) -> Spending:
+    """x_i ~ theta_i sqrt(C^2 + d sigma_i^2): at it unbiased weights add least noise. It needs no data."""
+    norm, budgets = config.privacy.clipping_norm, own.budgets
+    for _ in range(FIXED_POINT_STEPS):
+        noise = 2 * declared.dimension * norm**2 / (budgets * declared.record_counts**2)
+        chances = declared.shares * np.sqrt(norm**2 + noise)
+        chances = chances / chances.sum(axis=1, keepdims=True)
+        if config.method.spending != "equal":
+            break
+        budgets = _equal(own, chances, common).budgets
+    return Spending(budgets=budgets, draw_probabilities=chances, **common)
+
+
+def refuse_lone_reward(config: Config) -> None:
+    """Refuse rewards that are not one a round.
+
+    Raises:
+        GameError: another number of rewards than rounds.
+    """
+    reward = config.method.reward
+    if isinstance(reward, list) and len(reward) != config.run.num_rounds:
+        raise GameError(
+            f"method.reward has {len(reward)} entries for run.num_rounds={config.run.num_rounds}: give one a "
+            "round, or one number for all"
+        )

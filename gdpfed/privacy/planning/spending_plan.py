@@ -1,0 +1,69 @@
+"""Plans of clients that spend what each has chosen, under noise of their own."""
+
+import math
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.events import Adjacency, Unit
+from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Stretch, Work
+from gdpfed.privacy.spending import Spending, epsilon_of_total
+from gdpfed.privacy.validation import require_delta, require_positive
+
+
+def spending_plan(
+    spending: Spending,
+    *,
+    unit: Unit,
+    adjacency: Adjacency,
+    work: Work,
+    clipping_norm: float,
+    delta: float,
+    accountant: str,
+    sums_hidden: bool,
+) -> PrivacyPlan:
+    """Return the plan: all clients are one group, and what it promises is for the one that may spend most.
+
+    A client's whole cost is one Gaussian, exactly, so the figures of privacy loss distributions are meant.
+
+    Raises PrivacyError for another accountant and for input that is out of range.
+    """
+    if accountant != "pld":
+        raise PrivacyError(
+            f"accountant {accountant} is not used where a client's whole cost is one Gaussian, whose "
+            "epsilon is exact: set privacy.accountant=pld"
+        )
+    num_rounds, num_clients = spending.budgets.shape
+    require_positive("clipping_norm", clipping_norm)
+    promised = epsilon_of_total(float(spending.worst_totals(num_rounds).max()), require_delta(delta))
+    rates = (spending.cohort_sizes / num_clients).tolist()
+    group = GroupPlan(
+        epsilon=promised,
+        epsilon_accounted=promised,
+        epsilon_against_server=promised,
+        participations_p99=spending.most_rounds,
+        clients=range(num_clients),
+        stretches=tuple(
+            Stretch(
+                num_rounds=1,
+                sampling_rate=rate,
+                clipping_norm=math.inf,
+                noise_multiplier=0.0,
+                record_steps=int(unit == "record"),
+            )
+            for rate in rates
+        ),
+        spending=spending,
+    )
+    return PrivacyPlan(
+        groups=(group,),
+        num_rounds=num_rounds,
+        delta=delta,
+        accountant="pld",
+        sampling="poisson" if spending.draws == "poisson" else "fixed_size",
+        adjacency=adjacency,
+        clipping_norm=clipping_norm,
+        sampling_rate=math.fsum(rates) / num_rounds,
+        unit=unit,
+        works=(work,),
+        sums_hidden=sums_hidden,
+        one_sum=True,
+    )

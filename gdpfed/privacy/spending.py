@@ -1,0 +1,169 @@
+"""Spending: every client's zCDP of every round, how the rounds' samples are drawn, and what they cost.
+
+A client adds noise of its own to what it releases, at rho_i^t zCDP in the unit of the plan. So its whole cost
+is one Gaussian mechanism: epsilon(rho), rho being the sum over the rounds that it took part in. That it adds
+the noise itself, and no noise is there where it is not, leaves no amplification by sampling: whether it takes
+part shows. Who cannot know the samples has a mixture of these Gaussians before them, and no more is proved.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import PrivacyError
+from gdpfed.late_import import late_import
+from gdpfed.privacy.sampling.weighted import Draws, WeightedDraws, weighted_draws
+from gdpfed.privacy.validation import require_count, require_delta
+
+dp = late_import("dp_accounting")
+special = late_import("scipy.special")
+
+Floats = npt.NDArray[np.float64]
+TOTALS_A_ROUND = 50
+MOST_SECRET_EPSILON = 1e4
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Spending:
+    """What each client spends in each round that it takes part in, and how likely it does.
+
+    Attributes:
+        budgets: rho_i^t, shape (num_rounds, n).
+        draw_probabilities: x_i^t, the chances of one draw, of the same shape; each round's sum to one.
+        cohort_sizes: K of every round, shape (num_rounds,).
+        draws: how samples are drawn.
+        most_rounds: a client takes part in no more rounds than these.
+    """
+
+    budgets: Floats
+    draw_probabilities: Floats
+    cohort_sizes: npt.NDArray[np.int64]
+    draws: Draws
+    most_rounds: int
+
+    def __post_init__(self) -> None:
+        if self.budgets.shape != self.draw_probabilities.shape or self.budgets.ndim != 2:
+            raise PrivacyError(
+                f"budgets have shape {self.budgets.shape} and chances {self.draw_probabilities.shape}; give "
+                "one of each for every round and client"
+            )
+        if not np.all((self.budgets > 0) & (self.budgets < np.inf)):
+            raise PrivacyError(
+                f"a round's budget is {self.budgets.min():g}; every budget must be finite and above 0"
+            )
+        require_count("most_rounds", self.most_rounds)
+        weighted_draws(self.draws)
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds there are."""
+        return len(self.budgets)
+
+    @property
+    def law(self) -> WeightedDraws:
+        """How samples are drawn."""
+        return weighted_draws(self.draws)
+
+    def inclusion(self, round_index: int) -> Floats:
+        """pi_i of a round: how likely each client is in its sample, shape (n,)."""
+        return self.law.inclusion(self.draw_probabilities[round_index], int(self.cohort_sizes[round_index]))
+
+    def inclusions(self) -> Floats:
+        """pi_i^t of every round, shape (num_rounds, n)."""
+        return np.stack([self.inclusion(index) for index in range(self.num_rounds)])
+
+    def worst_totals(self, rounds: int) -> Floats:
+        """The zCDP of each client that is asked as often as it may be in so many rounds, shape (n,).
+
+        It may be asked in the dearest of them.
+        """
+        most = min(rounds, self.most_rounds)
+        return np.asarray(np.sort(self.budgets[:rounds], axis=0)[rounds - most :].sum(axis=0))
+
+    def dearest_total(self, participations: int) -> float:
+        """The most zCDP that so many rounds can have cost a client, whichever they are."""
+        if participations == 0:
+            return 0.0
+        return float(np.sort(self.budgets, axis=0)[-participations:].sum(axis=0).max())
+
+    def noise_multipliers(self, round_index: int, distance: float) -> Floats:
+        """Each client's noise over the bound C of its unit, where a neighbour is `distance` C away, (n,).
+
+        rho = distance^2 / (2 z^2), so z = distance / sqrt(2 rho).
+        """
+        return np.asarray(distance / np.sqrt(2 * self.budgets[round_index]))
+
+    def expected_totals(self) -> Floats:
+        """sum_t pi_i^t rho_i^t, shape (n,)."""
+        return np.asarray((self.inclusions() * self.budgets).sum(axis=0))
+
+    def total(self, position: int, rounds: Sequence[int]) -> float:
+        """The zCDP of a client that took part in these rounds."""
+        return math.fsum(self.budgets[list(rounds), position].tolist())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, from which an audit computes all totals."""
+        return {
+            "draws": self.draws,
+            "most_rounds": self.most_rounds,
+            "cohort_sizes": self.cohort_sizes.tolist(),
+            "budgets": self.budgets.tolist(),
+            "draw_probabilities": self.draw_probabilities.tolist(),
+        }
+
+
+@lru_cache(maxsize=65_536)
+def epsilon_of_total(rho: float, delta: float) -> float:
+    """Return the exact epsilon of Gaussian mechanisms of rho zCDP together: one of 1 / sqrt(2 rho).
+
+    Balle and Wang, arXiv:1805.06530, Theorem 8; rho + 2 sqrt(rho ln 1/delta) is a looser stand-in.
+    """
+    require_delta(delta)
+    return 0.0 if rho == 0 else float(dp.get_epsilon_gaussian(1 / math.sqrt(2 * rho), delta))
+
+
+def epsilon_of_secret_samples(budgets: Floats, chances: Floats, delta: float) -> float:
+    """Return epsilon at delta against those who know nothing of the samples, drawn independently.
+
+    delta(epsilon) is the mean of that of one Gaussian of rho, rho being the random total: joint convexity,
+    and no more is true, as whether a client takes part may show. Totals are rounded up to 1 / 50 of a mean
+    round.
+
+    Args:
+        budgets: of one client by round, shape (num_rounds,).
+        chances: that it is in the round's sample, of the same shape.
+        delta: of the figure.
+    """
+    require_delta(delta)
+    step = float(budgets.mean()) / TOTALS_A_ROUND
+    costs = np.ceil(budgets / step - 1e-9).astype(np.int64)
+    masses = np.zeros(int(costs.sum()) + 1)
+    masses[0] = 1.0
+    for cost, chance in zip(costs.tolist(), chances.tolist(), strict=True):
+        moved = np.zeros_like(masses)
+        moved[cost:] = masses[: len(masses) - cost]
+        masses = (1 - chance) * masses + chance * moved
+    present = masses > 0
+    present[0] = False
+    mu, weights = np.sqrt(2 * step * np.flatnonzero(present)), masses[present]
+
+    def excess(epsilon: float) -> float:
+        far = np.exp(epsilon + special.log_ndtr(-epsilon / mu - mu / 2))
+        return float((weights * (special.ndtr(mu / 2 - epsilon / mu) - far)).sum()) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    while excess(high) > 0:
+        if high > MOST_SECRET_EPSILON:
+            return math.inf
+        low, high = high, 2 * high
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high

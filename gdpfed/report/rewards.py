@@ -1,0 +1,29 @@
+"""The file of what clients have earned under a posted reward; bookkeeping, no money moves."""
+
+import json
+
+from gdpfed.methods.fedpcs import FedPCS
+from gdpfed.privacy.ledgers.server import TAKEN
+from gdpfed.rounds.observers import Observer, RoundEnded
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.formats import versioned
+from gdpfed.runs.records import LEDGER_FILE, REWARDS_FILE
+from gdpfed.runs.write_whole import PRIVATE_MODE, save_whole
+
+
+class RewardsFile(Observer):
+    """Writes r_i = sum R_t rho_i^t over the rounds that each client was charged, after every round.
+
+    They come from the ledger's file, which says who took part: it is its owner's to read only.
+    """
+
+    def __init__(self, run: PreparedRun, method: FedPCS) -> None:
+        self._path, self._method = run.path, method
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        del ended
+        ledger = json.loads((self._path / LEDGER_FILE).read_text(encoding="utf-8"))
+        taken = {int(client): rounds for client, rounds in ledger[TAKEN].items()}
+        earned = {str(client): value for client, value in self._method.rewards_of(taken).items()}
+        values = versioned({"rewards": self._method.play.rewards.tolist(), "clients": earned})
+        save_whole(self._path / REWARDS_FILE, json.dumps(values, indent=2).encode(), mode=PRIVATE_MODE)
