@@ -21,10 +21,10 @@ from gdpfed.errors import ConfigError
 
 EXPERIMENT_DIRECTORY = Path(__file__).resolve().parent / "experiment"
 METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
-# Trained: final accuracy, or accuracy over the rounds. Planned only: noise and Lambda, sampling rates, or the
-# noise of steps on records.
+# Trained: final accuracy, or accuracy over the rounds. Planned only: noise and Lambda, sampling rates, the
+# noise of steps on records, or what a game comes to.
 TRAINED = ("accuracy", "convergence")
-PLANNED = ("noise", "rates", "steps")
+PLANNED = ("noise", "rates", "steps", "mean_field", "welfare", "server_cost", "caps")
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Experiment:
 
     Attributes:
         title: what it shows, one line.
-        quantity: ``accuracy``, ``convergence``, ``noise`` or ``rates``.
+        quantity: one of ``TRAINED`` or ``PLANNED``.
         text: what must be known to read it, a paragraph an entry.
         datasets: options of the group ``dataset``.
         row_heading, column_heading: what the rows and the columns are.

@@ -18,6 +18,7 @@ from gdpfed.experiments.accuracy import (
     convergence_picture,
 )
 from gdpfed.experiments.cells import Cell, Setting, cells_of
+from gdpfed.experiments.games import KINDS, present_games
 from gdpfed.experiments.noise import present_noise
 from gdpfed.experiments.presentation import (
     TRAFFIC_FILE,
@@ -34,7 +35,12 @@ from gdpfed.experiments.steps import present_steps
 from gdpfed.experiments.traffic import traffic_picture
 from gdpfed.experiments.training import SIMULATION, Trainer, choose_num_jobs, train_missing
 
-PLANNED = {"noise": present_noise, "rates": present_rates, "steps": present_steps}
+PLANNED = {
+    "noise": present_noise,
+    "rates": present_rates,
+    "steps": present_steps,
+    **dict.fromkeys(KINDS, present_games),
+}
 PICTURES = {"accuracy": accuracy_picture, "convergence": convergence_picture}
 
 

@@ -1,5 +1,7 @@
 """The experiment files: each loads, its cells compose and plan, and table 5 meets what is published."""
 
+from dataclasses import replace
+
 import pytest
 from matplotlib.image import imread
 
@@ -21,10 +23,14 @@ def test_all_tables_and_figures_are_there():
         *(f"figure{number}" for number in (1, 2)),
         *("best", "heart", "ali-tau", "records", "ali-noise"),
         *(f"h2fdp-figure{number}" for number in (4, 6, 7, 9)),
+        *("fedpcs-table2", *(f"fedpcs-figure{number}" for number in (3, 5, 6, 7))),
     ]
 
 
-@pytest.mark.parametrize("name", ["heart", "ali-tau", "records", "ali-noise", "h2fdp-figure4"])
+RECORDS = ("heart", "ali-tau", "records", "ali-noise", "h2fdp-figure4", "fedpcs-table2")
+
+
+@pytest.mark.parametrize("name", RECORDS)
 def test_every_cell_of_those_about_records_composes(name):
     experiment = load_experiment(name)
     units = {cell.config.privacy.unit for cell in cells_of(experiment, Setting())}
@@ -134,6 +140,34 @@ def test_figure_2_is_the_closed_form(tmp_path):
     assert [float(row[4]) for row in rows if row[1] == "x100"] == pytest.approx([0.63, 1.83, 3.54], abs=0.01)
     strictest = [float(row[4]) for row in rows if row[2] == "0"]
     assert strictest == sorted(strictest)
+
+
+@pytest.mark.parametrize("number", [3, 5, 6, 7])
+def test_what_a_game_comes_to_is_shown_from_plans_alone(number, tmp_path):
+    experiment = load_experiment(f"fedpcs-figure{number}")
+    experiment.rows = dict(list(experiment.rows.items())[:3])
+    experiment.overrides += ["dataset.num_clients=20", "run.num_rounds=5"]
+    if number == 7:
+        experiment.rows["none"] = replace(experiment.rows["c400"], overrides=["method.caps=[90,1]"])
+        for row in ("c700", "c400"):
+            experiment.rows[row].overrides = ["method.caps=[90,40]"]
+    figures = compute(experiment, ("digits",), tmp_path)
+    values = {(row, name): float(value) for _, row, name, value in figures.figures.rows}
+    if number == 3:
+        assert all(values[row, "announcements"] <= 60 for row in experiment.rows)
+        assert values["r5", "cv of x, round 2"] < values["r5", "cv of x, round 1"]
+    elif number == 5:
+        assert all(
+            values[row, "game"] < values[row, "attainable, posted price"] <= values[row, "printed optimum"]
+            for row in experiment.rows
+        )
+    elif number == 6:
+        assert values["random2", "paid"] == pytest.approx(values["fedpcs2", "paid"])
+        assert values["fedpcs2", "expected zCDP"] == pytest.approx(values["random2", "expected zCDP"])
+    else:
+        assert values["c700", "clients, last round (%)"] < values["c700", "clients, round 1 (%)"]
+        assert values["c700", "of the caps spent (%)"] > 80
+        assert "no sample meets a round's cap" in figures.tables[0].note
 
 
 def compute(experiment, datasets, directory):

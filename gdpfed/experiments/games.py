@@ -1,0 +1,202 @@
+"""What the game of FedPCS comes to, from plans alone: mean field, welfare, the server's cost, and caps."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from conf.experiment import Experiment
+from gdpfed.errors import InputError
+from gdpfed.experiments.cells import Cell
+from gdpfed.experiments.presentation import Footnotes, Presentation
+from gdpfed.game.adaptive import spent_in_round
+from gdpfed.game.mean_field import TOLERANCE
+from gdpfed.game.server import ServerCost
+from gdpfed.game.welfare import round_welfare
+from gdpfed.methods import make_method
+from gdpfed.methods.fedpcs import FedPCS
+from gdpfed.report.labels import dataset_label
+from gdpfed.report.style import line_style, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.table import Table
+
+FIGURE_HEADINGS = ("dataset", "row", "quantity", "value")
+PAPER_SCALE = 1.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one cell shows.
+
+    Attributes:
+        figures: by their headings, for the table.
+        curve: over announcements or rounds, from 1.
+    """
+
+    figures: Mapping[str, float]
+    curve: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is found in a plan, and what its axes say."""
+
+    find: Callable[[FedPCS], Found]
+    x_label: str
+    y_label: str
+    logarithmic: bool = False
+
+
+def _mean_field(method: FedPCS) -> Found:
+    announced = method.play.announced
+    changes = np.abs(np.diff(announced, axis=0)).max(axis=1)
+    below = np.flatnonzero(changes < TOLERANCE)
+    figures = {
+        "announcements": float(below[0] + 1) if len(below) else float("nan"),
+        "mean, round 1": float(announced[-1, 0]),
+        "mean, last round": float(announced[-1, -1]),
+        "cv of x, round 1": _spread(method, 0),
+        "cv of x, round 2": _spread(method, 1),
+        "cv of x, last round": _spread(method, -1),
+    }
+    return Found(figures, changes.tolist())
+
+
+def _spread(method: FedPCS, round_index: int) -> float:
+    drawn = method.play.draw_probabilities[round_index]
+    return float(drawn.std() / drawn.mean())
+
+
+def _welfare(method: FedPCS) -> Found:
+    played = method.play
+    rounds = [
+        round_welfare(played.game, budgets, reward)
+        for budgets, reward in zip(played.budgets, played.rewards.tolist(), strict=True)
+    ]
+    last = rounds[-1]
+    figures = {
+        "game": last.played,
+        "attainable, posted price": last.attainable,
+        "all at least": last.at_least,
+        "all at highest": last.at_highest,
+        "printed optimum": last.unclipped,
+    }
+    return Found(figures, [each.played / each.attainable for each in rounds])
+
+
+def _server_cost(method: FedPCS) -> Found:
+    declared, rewards = method.declared, method.play.rewards
+    cost = ServerCost(
+        weight=method.config.method.server_weight,
+        scale=PAPER_SCALE,
+        shares=declared.shares,
+        examples=declared.record_counts,
+    )
+    budgets = method.spending.budgets / method.config.method.budget_scale
+    by_round = [
+        cost.of_round(t, method.inclusions[t], budgets[t], float(rewards[t])) for t in range(len(budgets))
+    ]
+    figures = {
+        "cost": float(np.sum(by_round)),
+        "paid": float(method.expected_payments.sum()),
+        "expected zCDP": float(method.spending.expected_totals().sum()),
+    }
+    return Found(figures, by_round)
+
+
+def _caps(method: FedPCS) -> Found:
+    game, budgets = method.play.game, method.play.budgets
+    first, last = method.config.method.caps or [np.nan, np.nan]
+    caps = np.linspace(first, last, game.num_rounds)
+    spent = np.array(
+        [spent_in_round(own, size) for own, size in zip(budgets, game.cohort_sizes.tolist(), strict=True)]
+    )
+    shares = 100 * game.cohort_sizes / game.num_clients
+    figures = {
+        "clients, round 1 (%)": float(shares[0]),
+        "clients, last round (%)": float(shares[-1]),
+        "of the caps spent (%)": float(100 * spent.sum() / caps.sum()),
+        "random at least, of the caps (%)": float(100 * (game.least * game.cohort_sizes).sum() / caps.sum()),
+    }
+    return Found(figures, shares.tolist())
+
+
+KINDS: Mapping[str, Kind] = {
+    "mean_field": Kind(_mean_field, "announcement", "largest change of a mean budget", logarithmic=True),
+    "welfare": Kind(_welfare, "round", "welfare, of what is attainable"),
+    "server_cost": Kind(_server_cost, "round", "cost of the server"),
+    "caps": Kind(_caps, "round", "clients sampled (%)"),
+}
+
+Findings = Sequence[tuple[Cell, Found | str]]
+
+
+def present_games(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
+    """Play the game of every cell, and show what the experiment's quantity says of it."""
+    kind = KINDS[experiment.quantity]
+    findings = [(cell, _found(kind, cell)) for cell in cells]
+    return Presentation(
+        tables=[_table(experiment, name, findings) for name in datasets],
+        figures=Table(experiment.title, FIGURE_HEADINGS, _figures(findings)),
+        draw=partial(_draw, experiment, kind, datasets, findings),
+    )
+
+
+def _found(kind: Kind, cell: Cell) -> Found | str:
+    try:
+        method = make_method(cell.config)
+    except InputError as error:
+        return str(error)
+    if not isinstance(method, FedPCS):
+        return f"method={method.name} plays no game"
+    return kind.find(method)
+
+
+def _table(experiment: Experiment, dataset: str, findings: Findings) -> Table:
+    footnotes = Footnotes()
+    own = [(cell, found) for cell, found in findings if cell.dataset == dataset]
+    headings = next((list(found.figures) for _, found in own if isinstance(found, Found)), [])
+    rows = []
+    for cell, found in own:
+        if isinstance(found, str):
+            cells = [footnotes.mark(found), *[""] * max(0, len(headings) - 1)]
+        else:
+            cells = [f"{value:.5g}" for value in found.figures.values()]
+        rows.append([experiment.rows[cell.row].label, *cells])
+    title = f"{experiment.title}, {dataset_label(dataset)}"
+    return Table(title, [experiment.row_heading, *headings], rows, footnotes.text())
+
+
+def _figures(findings: Findings) -> list[list[str]]:
+    return [
+        [cell.dataset, cell.row, name, f"{value:.8g}"]
+        for cell, found in findings
+        if isinstance(found, Found)
+        for name, value in found.figures.items()
+    ]
+
+
+@styled
+def _draw(
+    experiment: Experiment, kind: Kind, datasets: Sequence[str], findings: Findings, path: Path
+) -> None:
+    """One line a row; a panel a data set."""
+    figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
+    panels = new_panels(figure, len(datasets), columns=2)
+    for axes, dataset in zip(panels, datasets, strict=True):
+        axes.set_title(dataset_label(dataset))
+        own = [(cell, found) for cell, found in findings if cell.dataset == dataset]
+        for index, (cell, found) in enumerate(own):
+            if isinstance(found, str):
+                continue
+            label = f"{experiment.row_heading} {experiment.rows[cell.row].label}"
+            style = line_style(index) | {"markevery": max(1, len(found.curve) // 8)}
+            axes.plot(range(1, len(found.curve) + 1), found.curve, label=label, **style)
+        if kind.logarithmic:
+            axes.set_yscale("log")
+        axes.set_xlabel(kind.x_label)
+        axes.set_ylabel(kind.y_label)
+        axes.grid(alpha=0.3)
+    shared_legend(figure, panels)
+    save(figure, path)
