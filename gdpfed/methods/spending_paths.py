@@ -96,7 +96,7 @@ def played(config: Config, declared: Declared) -> Play:
 def spending_of(config: Config, found: Play, declared: Declared) -> Spending:
     """Return what every client spends and how it is sampled, by client_sampling and spending.
 
-    Under spending=equal, pi_i^t rho_i^t is that of the game in every round, and so every expected total.
+    Under spending=equal every client's expected total is that of the game, in equal parts by round.
 
     Raises:
         ConfigError: a client that would have to spend more than it can.
@@ -122,9 +122,13 @@ def spending_of(config: Config, found: Play, declared: Declared) -> Spending:
 
 
 def _equal(own: Spending, chances: Floats, common: dict[str, Any]) -> Spending:
-    """The budgets under other chances at which every client spends in the mean what it spends in the game."""
+    """The budgets under other chances at which every client spends in the mean what it spends in the game.
+
+    Each client spends the same in every round: a single round of very little would be one of very much noise.
+    """
     drawn = Spending(budgets=own.budgets, draw_probabilities=chances, **common).inclusions()
-    return Spending(budgets=own.inclusions() * own.budgets / drawn, draw_probabilities=chances, **common)
+    level = own.expected_totals() / drawn.sum(axis=0)
+    return Spending(budgets=np.tile(level, (len(drawn), 1)), draw_probabilities=chances, **common)
 
 
 def _unbiased(config: Config, own: Spending, declared: Declared, common: dict[str, Any]) -> Spending:
