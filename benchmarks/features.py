@@ -1,6 +1,6 @@
 """What public features of pictures bring: the same linear model on each, with and without privacy.
 
-python -m benchmarks.features dataset.path=data/cifar10-jpeg [--seeds 3]
+python -m benchmarks.features dataset.path=data/cifar10-images [--seeds 3]
 """
 
 import statistics

@@ -7,6 +7,7 @@ DATASETS = {
     "cifar10": "CIFAR-10",
     "cifar10-hog": "CIFAR-10 (JPEG), HOG",
     "cifar10-jpeg": "CIFAR-10 (JPEG)",
+    "cifar10-prior": "CIFAR-10 (JPEG), random prior",
     "digits": "Digits",
     "fmnist": "FMNIST",
     "heart_disease": "Heart disease",
