@@ -14,7 +14,7 @@ EXAMPLES = """\
 gdpfed plan                             the bundled digits, GDPFed+
 gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp
 gdpfed plan dataset=svhn --compare      every method and every accountant
-gdpfed plan --choose method=gdpfed_star rounds, norm and steps from public quantities
+gdpfed plan --choose                    rounds, norm and steps, without data
 gdpfed plan privacy.budgets=[0.5,2,8] privacy.group_shares=[0.2,0.3,0.5]"""
 
 

@@ -14,6 +14,7 @@ DATASETS = {
     "shakespeare": "Shakespeare",
     "svhn": "SVHN",
     "tinyshakespeare": "Tiny Shakespeare",
+    "tinyshakespeare-ngram": "Tiny Shakespeare, 3-gram",
 }
 OWN_DATA = {"csv": "table", "image_folder": "pictures", "npz": "data"}
 METHODS = {

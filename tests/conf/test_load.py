@@ -127,7 +127,7 @@ def test_a_run_saved_before_the_group_training_reads_as_it_was_trained():
             "dataset=mnist",
             "dataset=mnist is not one of breast_cancer, cifar10, cifar10-features, cifar10-hog, "
             "cifar10-jpeg, cifar10-prior, csv, digits, fmnist, heart_disease, image_folder, "
-            "npz, shakespeare, svhn, tinyshakespeare",
+            "npz, shakespeare, svhn, tinyshakespeare, tinyshakespeare-ngram",
         ),
         ("privacy.budget=[1]", "there is no setting 'privacy.budget'; did you mean 'privacy.budgets'?"),
         ("foo.bar=1", "there is no setting 'foo.bar'; 'gdpfed settings' lists what there is"),

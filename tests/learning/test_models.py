@@ -20,16 +20,18 @@ MODELS = [
     ("cnn3", (3, 32, 32), 10, ()),
     ("resnet18", (3, 32, 32), 10, ()),
     ("lstm", (9,), 5, SMALL_LSTM),
+    ("ngram", (9,), 5, ()),
 ]
+OF_TEXT = ("lstm", "ngram")
 
 
 def dtype_of(name):
-    return np.int64 if name == "lstm" else np.float32
+    return np.int64 if name in OF_TEXT else np.float32
 
 
 def draw(name, shape, classes, clients, batch):
     rng = torch.Generator().manual_seed(1)
-    if name == "lstm":
+    if name in OF_TEXT:
         x = torch.randint(classes, (clients, batch, *shape), generator=rng)
     else:
         x = torch.randn(clients, batch, *shape, generator=rng)
@@ -45,6 +47,7 @@ def draw(name, shape, classes, clients, batch):
         ("cnn3", (3, 32, 32), 10, 33_834),
         ("resnet18", (3, 32, 32), 10, 11_173_962),
         ("lstm", (80,), 81, 818_137),
+        ("ngram", (80,), 81, 19_683),
     ],
 )
 def test_dimensions(name, shape, classes, dimension):
@@ -114,7 +117,12 @@ def test_options_change_the_size():
 @pytest.mark.parametrize(
     ("name", "shape", "options", "words"),
     [
-        ("cnn9", (1, 8, 8), (), "there is no model 'cnn9': choose one of cnn2, cnn3, linear, lstm, mlp"),
+        (
+            "cnn9",
+            (1, 8, 8),
+            (),
+            "there is no model 'cnn9': choose one of cnn2, cnn3, linear, lstm, mlp",
+        ),
         (
             "mlp",
             (8,),
@@ -127,6 +135,7 @@ def test_options_change_the_size():
         ("cnn2", (80,), (), r"cnn2 cannot take examples of shape \(80,\) and type float32"),
         ("cnn2", (1, 4, 4), (), r"cnn2 cannot take examples of shape \(1, 4, 4\)"),
         ("lstm", (80,), (), r"lstm cannot take examples of shape \(80,\) and type float32"),
+        ("ngram", (2,), (), "characters=3 must be from 1 to 2, the sequence length"),
         ("resnet18", (3, 32, 32), (("channels_per_group", 3),), "channels_per_group=3: "),
     ],
 )
@@ -156,3 +165,12 @@ def test_buffers_that_stay_are_accepted():
     model = nn.Sequential(nn.Linear(6, 4), nn.GroupNorm(2, 4))
     model.register_buffer("positions", torch.arange(6.0))
     refuse_changing_buffers(model, torch.randn(8, 6))
+
+
+def test_ngram_adds_a_row_of_scores_for_each_of_the_last_characters():
+    model = build_model("ngram", (4,), 5, seed=0, input_dtype=np.int64, options=(("characters", 2),))
+    rows = torch.arange(50.0).reshape(2, 5, 5)
+    (weight,) = model.parameters()
+    weight.data = rows.reshape(10, 5)
+    scores = model(torch.tensor([[0, 1, 4, 2], [3, 3, 0, 0]]))
+    assert torch.equal(scores, torch.stack([rows[0, 4] + rows[1, 2], rows[0, 0] + rows[1, 0]]))

@@ -23,6 +23,7 @@ BUILT_IN: dict[str, tuple[tuple[int, ...], str]] = {
     "cnn2": ((1, 28, 28), "many records at once by compiled loops"),
     "cnn3": ((3, 16, 16), "many records at once by compiled loops"),
     "lstm": ((12,), "many records at once by one pass"),
+    "ngram": ((12,), "many records at once by one pass"),
     "resnet18": ((3, 16, 16), "many records at once by one pass"),
 }
 CLASSES = 10
@@ -30,7 +31,7 @@ CLASSES = 10
 
 def built(name: str) -> tuple[nn.Module, Any]:
     shape = BUILT_IN[name][0]
-    dtype = np.int64 if name == "lstm" else np.float32
+    dtype = np.int64 if name in ("lstm", "ngram") else np.float32
     options: dict[str, Any] = {"options": (("hidden_units", 24),)} if name == "lstm" else {}
     return build_model(name, shape, CLASSES, seed=0, input_dtype=dtype, **options), (shape, dtype)
 

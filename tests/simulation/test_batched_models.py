@@ -20,19 +20,20 @@ MODELS = [
     ("cnn3", (3, 16, 16), ()),
     ("resnet18", (3, 16, 16), ()),
     ("lstm", (12,), (("hidden_units", 16),)),
+    ("ngram", (12,), ()),
 ]
 
 
 @cache
 def drawn(name, shape, options):
     """A model, its training, parameters of every client around the initial ones, and a batch for each."""
-    dtype = np.int64 if name == "lstm" else np.float32
+    dtype = np.int64 if name in ("lstm", "ngram") else np.float32
     model = build_model(name, shape, CLASSES, seed=0, input_dtype=dtype, options=options)
     start = nn.utils.parameters_to_vector(model.parameters()).detach()
     generator = torch.Generator().manual_seed(0)
     thetas = start + 0.001 * torch.randn(CLIENTS, len(start), generator=generator)
     x = torch.randn(CLIENTS, BATCH, *shape, generator=generator)
-    if name == "lstm":
+    if name in ("lstm", "ngram"):
         x = torch.randint(CLASSES, (CLIENTS, BATCH, *shape), generator=generator)
     y = torch.randint(CLASSES, (CLIENTS, BATCH), generator=generator)
     weights = torch.full((CLIENTS, BATCH), 1 / BATCH)

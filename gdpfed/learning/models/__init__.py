@@ -18,6 +18,7 @@ from gdpfed.learning.models.cnn3 import cnn3
 from gdpfed.learning.models.linear import linear
 from gdpfed.learning.models.lstm import lstm
 from gdpfed.learning.models.mlp import mlp
+from gdpfed.learning.models.ngram import ngram
 from gdpfed.learning.models.resnet18 import resnet18
 from gdpfed.learning.models.softmax import softmax
 from gdpfed.learning.models.vector import assign, fingerprint, flatten, state_dict_of
@@ -29,6 +30,7 @@ register("cnn3", cnn3)
 register("linear", linear)
 register("lstm", lstm)
 register("mlp", mlp)
+register("ngram", ngram)
 register("resnet18", resnet18)
 register("softmax", softmax)
 

@@ -1,0 +1,38 @@
+"""Logistic regression on the last characters, which is convex and so learns in few rounds."""
+
+import torch
+from torch import nn
+
+
+def ngram(input_shape: tuple[int, ...], num_classes: int, *, characters: int = 3) -> nn.Module:
+    """Each of the last characters adds a row of scores of its own: d = characters classes^2.
+
+    Inputs are positions in a vocabulary that is also what is predicted: shape (B, sequence length), int64.
+    All scores begin at 0.
+    """
+    if not 1 <= characters <= input_shape[0]:
+        raise ValueError(f"characters={characters} must be from 1 to {input_shape[0]}, the sequence length")
+    rows = nn.Embedding(characters * num_classes, num_classes)
+    nn.init.zeros_(rows.weight)
+    return nn.Sequential(LastCharacters(characters, num_classes), rows, Added())
+
+
+class LastCharacters(nn.Module):
+    """(B, L) to (B, n): the last n characters, each place with numbers of its own."""
+
+    def __init__(self, characters: int, vocabulary: int) -> None:
+        super().__init__()
+        self.characters, self.vocabulary = characters, vocabulary
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return position in the vocabulary + vocabulary size * place."""
+        last = inputs[:, -self.characters :]
+        return last + self.vocabulary * torch.arange(self.characters, device=inputs.device)
+
+
+class Added(nn.Module):
+    """(B, n, classes) to (B, classes)."""
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return the sum over the characters."""
+        return scores.sum(dim=1)
