@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt, Release, Vector
@@ -137,6 +138,10 @@ class Method(ABC):
     def describe(self) -> dict[str, Any]:
         """The plan and the weighting in their JSON form, as they are printed and saved."""
         return {**self.plan.to_dict(), "weighting": self.weighting.to_dict(self.plan)}
+
+    def plan_tables(self) -> Sequence[PlanTable]:
+        """Return tables in which `gdpfed plan` and logs show the plan; by default none, for the usual one."""
+        return ()
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """Return the requests of a round: one sum a group, noised on the clients."""

@@ -17,9 +17,11 @@ from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.game.mean_field import Play
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.records import configured_records
 from gdpfed.methods.spending_paths import Declared, played, refuse_lone_reward, spending_of
+from gdpfed.methods.spending_tables import spending_tables
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan
@@ -191,6 +193,10 @@ class FedPCS(Method):
             size = self.spending.cohort_sizes[round_index]
             return np.asarray(shares / (size * self.spending.draw_probabilities[round_index]))
         return np.asarray(self.spending.budgets[round_index] * self.declared.record_counts**2)
+
+    def plan_tables(self) -> Sequence[PlanTable]:
+        """What the game comes to, by round and by client."""
+        return spending_tables(self)
 
     def describe(self) -> dict[str, Any]:
         """The plan, and the game that it comes of: rewards, the mean field, and every client's totals."""

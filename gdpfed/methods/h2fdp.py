@@ -15,8 +15,10 @@ import numpy.typing as npt
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.records import configured_records
+from gdpfed.methods.subnet_tables import subnet_table
 from gdpfed.methods.subnets import TrustConfig, drawing, subnets_of, windows_of_round
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
@@ -225,6 +227,10 @@ class H2FDP(SubnetMethod):
             clipping_norm=config.privacy.clipping_norm,
             sums_hidden=sums_hidden,
         )
+
+    def plan_tables(self) -> Sequence[PlanTable]:
+        """Who is trusted where, the noise that follows, and epsilon per observer."""
+        return (subnet_table(self),)
 
     @cached_property
     def record_counts(self) -> npt.NDArray[np.float64]:

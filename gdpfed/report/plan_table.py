@@ -8,14 +8,11 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from gdpfed.methods.base import Method
-from gdpfed.methods.fedpcs import FedPCS
-from gdpfed.methods.h2fdp import H2FDP
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import WIDTH, Fitted
 from gdpfed.report.guess_lines import guess_line
 from gdpfed.report.record_plan_table import record_table
-from gdpfed.report.spending_table import spending_table
-from gdpfed.report.subnet_plan_table import subnet_table
 
 HEADINGS = (
     "group",
@@ -36,12 +33,13 @@ def _number(value: float, form: str) -> str:
 
 
 def plan_table(method: Method) -> Fitted | Group:
-    """Return a table with one row a group: its budget, its noise and its rates."""
+    """Return the method's own tables, or one with one row a group: its budget, its noise and its rates."""
     plan = method.plan
-    if isinstance(method, H2FDP):
-        return Fitted(subnet_table(method))
-    if isinstance(method, FedPCS):
-        return spending_table(method)
+    if own := method.plan_tables():
+        parts: list[Fitted | str] = []
+        for each in own:
+            parts += [Fitted(_own_table(each)), *each.notes]
+        return Group(*parts)
     if plan.unit == "record":
         return Fitted(record_table(plan, method.name))
     promise = f"{plan.unit}-level DP" if plan.private else "no privacy"
@@ -55,6 +53,15 @@ def plan_table(method: Method) -> Fitted | Group:
     for index in range(len(plan.groups)):
         table.add_row(*_row(method, index))
     return Fitted(table)
+
+
+def _own_table(own: PlanTable) -> Table:
+    table = Table(title=own.title, title_justify="left")
+    for heading in own.headings:
+        table.add_column(heading, justify="left" if heading in own.text_columns else "right")
+    for row in own.rows:
+        table.add_row(*row)
+    return table
 
 
 def _row(method: Method, index: int) -> Sequence[str]:

@@ -14,10 +14,10 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import choose_device
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
+from gdpfed.methods.subnet_tables import observers
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.record_steps import record_move
-from gdpfed.report.subnet_plan_table import observers
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.fleet import InProcessFleet
 from secagg import keystream

@@ -3,12 +3,14 @@
 import math
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from gdpfed.methods.h2fdp import H2FDP
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.planning.record_steps import step_noise
+
+if TYPE_CHECKING:
+    from gdpfed.methods.h2fdp import H2FDP
 
 HEADINGS = ("subnets", "trust", "devices", "z", "noise", "members", "cloud", "edge")
 
@@ -28,7 +30,7 @@ class Observers:
     edge: float
 
 
-def observers(method: H2FDP, group_index: int) -> Observers:
+def observers(method: "H2FDP", group_index: int) -> Observers:
     """Return what a run costs a device, or one of its records, against each observer.
 
     Members see all L releases of their subnet. The cloud gets no more than these. A trusted edge sees single
@@ -41,26 +43,25 @@ def observers(method: H2FDP, group_index: int) -> Observers:
     return Observers(members, cloud, math.inf if group.trust == "trusted" else cloud)
 
 
-def subnet_table(method: H2FDP) -> Table:
+def subnet_table(method: "H2FDP") -> PlanTable:
     """Return a table with one row for subnets in a row that are alike."""
     plan = method.plan
-    table = Table(
-        title=f"{method.name}: {plan.unit}-level DP, {plan.num_rounds} rounds",
-        caption="\n".join(_caption(method)),
-        title_justify="left",
-        caption_justify="left",
-    )
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "trust" else "right")
-    rows = [(index, _row(method, index)) for index in range(len(plan.groups))]
-    for row, alike in groupby(rows, key=lambda each: each[1]):
+    rows = []
+    cells = [(index, _row(method, index)) for index in range(len(plan.groups))]
+    for row, alike in groupby(cells, key=lambda each: each[1]):
         numbers = [index for index, _ in alike]
         first, last = numbers[0], numbers[-1]
-        table.add_row(str(first) if first == last else f"{first} to {last}", *row)
-    return table
+        rows.append((str(first) if first == last else f"{first} to {last}", *row))
+    return PlanTable(
+        title=f"{method.name}: {plan.unit}-level DP, {plan.num_rounds} rounds",
+        headings=HEADINGS,
+        rows=rows,
+        notes=_notes(method),
+        text_columns=("trust",),
+    )
 
 
-def _row(method: H2FDP, index: int) -> tuple[str, ...]:
+def _row(method: "H2FDP", index: int) -> tuple[str, ...]:
     group, seen = method.plan.groups[index], observers(method, index)
     sigma = group.noise_multiplier if group.records is None else group.records.noise_multiplier
     trust = "simulated trust" if group.trust == "trusted" else str(group.trust)
@@ -72,7 +73,7 @@ def _figure(epsilon: float) -> str:
     return "none" if math.isinf(epsilon) else f"{epsilon:.3f}"
 
 
-def _caption(method: H2FDP) -> list[str]:
+def _notes(method: "H2FDP") -> list[str]:
     plan = method.plan
     windows = plan.sums_per_round
     lines = [
@@ -94,7 +95,7 @@ def _caption(method: H2FDP) -> list[str]:
     return lines
 
 
-def _step_local_instead(method: H2FDP) -> str:
+def _step_local_instead(method: "H2FDP") -> str:
     """What the same budget costs by noise in every step on every device, whoever is trusted."""
     plan, group = method.plan, method.plan.groups[0]
     if group.records is None:

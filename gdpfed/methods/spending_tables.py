@@ -1,59 +1,68 @@
 """A plan of clients that spend what each has chosen, as tables: the game by round, and totals by quantile."""
 
-import numpy as np
-from rich.console import Group
-from rich.table import Table
+from typing import TYPE_CHECKING
 
-from gdpfed.methods.fedpcs import FedPCS
+import numpy as np
+
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.privacy.spending import epsilon_of_total
-from gdpfed.report.console import Fitted
+
+if TYPE_CHECKING:
+    from gdpfed.methods.fedpcs import FedPCS
 
 QUANTILES = {"least": 0.0, "quarter": 0.25, "median": 0.5, "3 quarters": 0.75, "most": 1.0}
 MOST_ROWS = 8
 
 
-def spending_table(method: FedPCS) -> Group:
+def spending_tables(method: "FedPCS") -> tuple[PlanTable, ...]:
     """Return what the game comes to, by round and by client."""
-    return Group(Fitted(_by_round(method)), Fitted(_by_client(method)), _note(method))
+    return _by_round(method), _by_client(method)
 
 
-def _by_round(method: FedPCS) -> Table:
+def _by_round(method: "FedPCS") -> PlanTable:
     game, spending = method.play, method.spending
-    table = Table(title=f"{method.name}: record-level DP, {spending.num_rounds} rounds", title_justify="left")
-    for heading in ("round", "reward", "mean budget", "least", "most", "K", "least pi", "most pi", "cv of x"):
-        table.add_column(heading, justify="right")
+    rows = []
     last = spending.num_rounds - 1
     shown = sorted({round(last * part / (MOST_ROWS - 1)) for part in range(MOST_ROWS)} | {min(1, last)})
     for t in shown:
         chances, drawn, budgets = method.inclusions[t], spending.draw_probabilities[t], spending.budgets[t]
-        table.add_row(
-            str(t + 1),
-            f"{game.rewards[t]:g}",
-            f"{budgets.mean():.4g}",
-            f"{budgets.min():.4g}",
-            f"{budgets.max():.4g}",
-            str(spending.cohort_sizes[t]),
-            f"{100 * chances.min():.1f} %",
-            f"{100 * chances.max():.1f} %",
-            f"{drawn.std() / drawn.mean():.3f}",
+        rows.append(
+            (
+                str(t + 1),
+                f"{game.rewards[t]:g}",
+                f"{budgets.mean():.4g}",
+                f"{budgets.min():.4g}",
+                f"{budgets.max():.4g}",
+                str(spending.cohort_sizes[t]),
+                f"{100 * chances.min():.1f} %",
+                f"{100 * chances.max():.1f} %",
+                f"{drawn.std() / drawn.mean():.3f}",
+            )
         )
-    return table
+    return PlanTable(
+        title=f"{method.name}: record-level DP, {spending.num_rounds} rounds",
+        headings=("round", "reward", "mean budget", "least", "most", "K", "least pi", "most pi", "cv of x"),
+        rows=rows,
+    )
 
 
-def _by_client(method: FedPCS) -> Table:
+def _by_client(method: "FedPCS") -> PlanTable:
     spending, delta = method.spending, method.plan.delta
-    table = Table(title="zCDP and epsilon of a whole run, by client", title_justify="left")
-    for heading in ("client", "expected zCDP", "epsilon", "at most zCDP", "epsilon"):
-        table.add_column(heading, justify="right")
+    rows = []
     expected, most = spending.expected_totals(), spending.worst_totals(spending.num_rounds)
     for name, quantile in QUANTILES.items():
         totals = [float(np.quantile(each, quantile)) for each in (expected, most)]
         cells = [text for rho in totals for text in (f"{rho:.5g}", f"{epsilon_of_total(rho, delta):.4g}")]
-        table.add_row(name, *cells)
-    return table
+        rows.append((name, *cells))
+    return PlanTable(
+        title="zCDP and epsilon of a whole run, by client",
+        headings=("client", "expected zCDP", "epsilon", "at most zCDP", "epsilon"),
+        rows=rows,
+        notes=_notes(method),
+    )
 
 
-def _note(method: FedPCS) -> str:
+def _notes(method: "FedPCS") -> tuple[str, str]:
     found, plan = method.play, method.plan
     ended = "converged" if found.converged else "did not converge"
     most = method.spending.most_rounds
@@ -61,8 +70,8 @@ def _note(method: FedPCS) -> str:
     return (
         f"delta {plan.delta:.3g}, {plan.adjacency} adjacency of one record, C {plan.clipping_norm:g}, "
         f"{method.spending.draws} draws, weights {method.config.method.weights}. The mean field {ended} in "
-        f"{found.num_iterations} iterations; expected payments {method.expected_payments.sum():.5g}.\n"
+        f"{found.num_iterations} iterations; expected payments {method.expected_payments.sum():.5g}.",
         f"At most: a client that is asked in {asked}. Its noise is its own, so the figures hold against "
         "everybody, with secure aggregation or without. How many records each client has, and all budgets, "
-        "are public."
+        "are public.",
     )
