@@ -24,12 +24,14 @@ def drawing_of_subnets(files: RunFiles) -> dict[str, Any]:
     method, groups = files.config["method"], files.plan["groups"]
     if "participants" not in method:
         return {}
-    if method["participants"] is None:
+    drawn = method["participants"]
+    if drawn is None:
         return {"sampling": "poisson", "sampling_rate": 1.0}
+    taking_part = sum(drawn) if isinstance(drawn, list) else drawn * len(groups)
     clients = sum(group["clients"] for group in groups)
     return {
         "sampling": "fixed_size",
-        "sampling_rate": min(1.0, method["participants"] * len(groups) / clients),
+        "sampling_rate": min(1.0, taking_part / clients),
     }
 
 

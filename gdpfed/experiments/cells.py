@@ -9,7 +9,7 @@ from conf.experiment import Choice, Experiment
 from conf.load import load, options
 from conf.schema import Config
 from gdpfed.errors import ConfigError, ExperimentError
-from gdpfed.methods import make_method
+from gdpfed.methods import make_method, settled
 from gdpfed.runs.resume import CARRYING_OUT
 
 NO_COLUMN = Choice(label="")
@@ -145,7 +145,7 @@ def _planned_step(overrides: tuple[str, ...]) -> float:
 @lru_cache(maxsize=256)
 def _configuration(overrides: tuple[str, ...]) -> Config:
     """What :func:`conf.load.load` composes in a tenth of a second; cells with a scale ask repeatedly."""
-    return load(overrides)
+    return settled(load(overrides))
 
 
 def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:

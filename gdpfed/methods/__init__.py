@@ -13,13 +13,23 @@ from gdpfed.registry import Registry
 METHODS: Registry[type[Method]] = conf.extensions.METHODS
 
 
+def settled(config: Config) -> Config:
+    """The configuration with what its method chooses from public quantities: `Method.settled`.
+
+    Raises:
+        ConfigError, PrivacyError: as :func:`make_method`.
+    """
+    return METHODS.get(config.method.name).settled(config)
+
+
 def make_method(config: Config) -> Method:
-    """The configured method with its plan.
+    """The configured method with its plan, of a configuration that is settled or not.
 
     Raises:
         ConfigError: an unknown method, or options of another one.
         PrivacyError: a plan that has no valid accounting or that no noise can reach.
     """
+    config = settled(config)
     method = METHODS.get(config.method.name)
     if method.unit not in (None, config.privacy.unit):
         raise ConfigError(
@@ -50,4 +60,4 @@ def make_method(config: Config) -> Method:
         ) from None
 
 
-__all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method"]
+__all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "settled"]

@@ -7,41 +7,35 @@ what it releases; the mechanisms here do, and docs/h2fdp.md says why and what is
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.errors import PrivacyError
+from gdpfed.methods import mechanisms
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
+from gdpfed.methods.control import Problem
+from gdpfed.methods.control_options import ControlConfig
+from gdpfed.methods.control_tables import control_tables
+from gdpfed.methods.controlled import controlled, problem_of, trust_of
+from gdpfed.methods.mechanisms import WORKS, mechanism_of
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.records import configured_records
+from gdpfed.methods.subnet_noise import mean_noise, noise_factor
 from gdpfed.methods.subnet_tables import subnet_table
-from gdpfed.methods.subnets import TrustConfig, drawing, subnets_of, windows_of_round
+from gdpfed.methods.subnets import drawing, rate_of_all, subnets_of, windows_of_round
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Trust, Work
+from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Work
 from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.subnet_plan import Windows, subnet_record_plan
-from gdpfed.record_steps import RecordSteps, record_move
-
-Mechanism = Literal["update", "step_sum", "convex", "step_local", "window"]
-WORKS: dict[Mechanism, Work] = {
-    "update": "update",
-    "step_sum": "gradient_sum",
-    "convex": "convex_steps",
-    "step_local": "dp_sgd",
-    "window": "window_steps",
-}
-CONVEX_MODEL = "softmax"
-# The part of delta that steps may use up which are too long for the batch that was drawn.
-MOST_RESERVED = 0.01
+from gdpfed.privacy.planning.subnet_plan import subnet_record_plan
+from gdpfed.record_steps import RecordSteps
 
 
 @dataclass
-class H2FDPConfig(TrustConfig):
+class H2FDPConfig(ControlConfig):
     """The options of method=h2fdp."""
 
     def validate(self) -> None:
@@ -181,6 +175,11 @@ class H2FDP(SubnetMethod):
     config_class: ClassVar[type[MethodConfig]] = H2FDPConfig
 
     @classmethod
+    def settled(cls, config: Config) -> Config:
+        """The configuration with the steps, rounds and participants that control chooses."""
+        return controlled(config)
+
+    @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         """Plan all windows of all rounds.
 
@@ -190,10 +189,8 @@ class H2FDP(SubnetMethod):
         """
         mechanism = mechanism_of(config)
         subnets = subnets_of(config)
-        trust: tuple[Trust, ...] = config.method.trust_of_subnets()
-        sampling, rate = drawing(config)
-        if mechanism == "step_local":
-            trust = tuple("untrusted" for _ in subnets)
+        trust = trust_of(config, mechanism)
+        sampling, rates = drawing(config)
         sums_hidden = config.secagg.mode != "off"
         if mechanism == "update":
             refuse_given_rates(config)
@@ -201,7 +198,8 @@ class H2FDP(SubnetMethod):
             plan = make_plan(
                 groups=subnets,
                 num_rounds=config.run.num_rounds,
-                sampling_rate=rate,
+                sampling_rate=rate_of_all(config),
+                group_sampling_rates=rates,
                 clipping_norm=privacy.clipping_norm,
                 delta=configured_delta(config),
                 accountant=privacy.accountant,
@@ -217,20 +215,27 @@ class H2FDP(SubnetMethod):
         return subnet_record_plan(
             subnets=subnets,
             trust=trust,
-            windows=_windows(config, mechanism),
+            windows=mechanisms.windows_of(config, mechanism),
             num_rounds=config.run.num_rounds,
             delta=configured_delta(config),
-            reserved_delta=_reserved_delta(config) if mechanism == "convex" else 0.0,
+            reserved_delta=mechanisms.reserved_delta(config) if mechanism == "convex" else 0.0,
             accountant=config.privacy.accountant,
             sampling=sampling,
-            sampling_rate=rate,
+            sampling_rate=rate_of_all(config),
+            subnet_rates=rates,
             clipping_norm=config.privacy.clipping_norm,
             sums_hidden=sums_hidden,
         )
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Who is trusted where, the noise that follows, and epsilon per observer."""
-        return (subnet_table(self),)
+        """Who is trusted where, what every observer sees, and what control chose."""
+        problem = self.problem
+        return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
+
+    @cached_property
+    def problem(self) -> Problem | None:
+        """What control has solved; None without it."""
+        return None if self.config.method.control == "none" else problem_of(self.config)
 
     @cached_property
     def record_counts(self) -> npt.NDArray[np.float64]:
@@ -261,7 +266,7 @@ class H2FDP(SubnetMethod):
     @cached_property
     def record_norm(self) -> float:
         """What a record's gradient, or a step, is held to."""
-        return _record_norm(self.config, mechanism_of(self.config))
+        return mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, group: GroupPlan, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         """The mean over the devices in the sum, weighed by their records unless steps are clipped whole."""
@@ -279,131 +284,37 @@ class H2FDP(SubnetMethod):
     def mean_noise(self, group_index: int) -> float:
         """The standard deviation of a coordinate of a subnet's mean after one window of the first round.
 
-        With all of the group's devices in it, and no dropouts or colluders to make up for.
+        With all devices of the round in it; noise for dropouts and colluders is part of it, as it is added.
         """
         group = self.plan.groups[group_index]
-        members = np.asarray(group.clients, dtype=np.int64)
         size = max(1, round(group.expected_cohort_size))
-        factor = group.noise_factor(size)
-        if group.records is None:
-            return group.noise_stddev * factor / group.expected_cohort_size
-        counts, rate = self.record_counts[members], self.learning_rate(0)
-        stddev = group.records.noise_multiplier * group.records.clipping_norm * factor
-        if self.work == "window_steps":
-            return rate * stddev / size
-        batches = group.records.mean_rate * counts.mean() * size
-        steps = self.window_steps if self.work == "dp_sgd" else 1
-        return float(rate * stddev * np.sqrt(steps) / batches)
+        return self._mean_noise(group, size) * self._factor(group, size)
 
+    def noise_at_edge(self, group_index: int) -> float:
+        """The same in what the edge sees of each device: nothing, its own noise, or of the sum alone."""
+        group = self.plan.groups[group_index]
+        if group.trust == "trusted":
+            return 0.0
+        noise = self.mean_noise(group_index)
+        size = max(1, round(group.expected_cohort_size))
+        return noise if group.trust == "secagg" else noise / float(np.sqrt(size))
 
-def mechanism_of(config: Config) -> Mechanism:
-    """The configured mechanism; of `auto` the one for the unit and, of records, for the model.
+    def _factor(self, group: GroupPlan, size: int) -> float:
+        if self.work == "dp_sgd":
+            return float(np.sqrt(size))
+        return noise_factor(self.config.secagg, group.trust, size)
 
-    Raises:
-        ConfigError: a mechanism that protects another unit.
-    """
-    privacy = config.privacy
-    chosen = config.method.mechanism
-    if chosen == "auto":
-        convex = config.dataset.model == CONVEX_MODEL
-        chosen = "update" if privacy.unit == "client" else "convex" if convex else "step_sum"
-    unit = "client" if chosen == "update" else "record"
-    require(
-        privacy.unit == unit,
-        f"method.mechanism={chosen} protects a {unit}, not privacy.unit={privacy.unit}: set "
-        f"privacy={unit}_level, or method.mechanism=auto",
-    )
-    return cast("Mechanism", chosen)
-
-
-def _windows(config: Config, mechanism: Mechanism) -> Windows:
-    """How a round is cut, and how far a record moves a device's part.
-
-    Raises:
-        ConfigError: momentum where noise comes after several steps, or other sums than steps.
-    """
-    training = config.training
-    require(
-        mechanism == "step_local" or training.momentum == 0,
-        f"training.momentum={training.momentum} does not go with method.mechanism={mechanism}, whose "
-        "accounting has a record act in the steps that it is in: set training.momentum=0, or "
-        "method.mechanism=step_local",
-    )
-    count = windows_of_round(config)
-    if mechanism == "step_sum":
-        given = config.method.local_aggregations
-        require(
-            given in (None, training.local_steps),
-            f"method.mechanism=step_sum sums after every step: method.local_aggregations={given} must be "
-            f"training.local_steps={training.local_steps}, or null",
+    def _mean_noise(self, group: GroupPlan, size: int) -> float:
+        """The same, of the noise as it is planned."""
+        records = group.records
+        counts = self.record_counts[list(group.clients)] if records is not None else np.ones(1)
+        return mean_noise(
+            work=self.work,
+            stddev=group.noise_stddev
+            if records is None
+            else records.noise_multiplier * records.clipping_norm,
+            learning_rate=self.learning_rate(0),
+            size=size,
+            expected_batch=1.0 if records is None else float(records.mean_rate * counts.mean()),
+            steps=self.window_steps,
         )
-        count = training.local_steps
-    work, steps = WORKS[mechanism], training.local_steps // count
-    told = RecordSteps(
-        num_steps=steps,
-        batch_rates=(config.privacy.batch_rate,),
-        clipping_norm=_record_norm(config, mechanism),
-        noise_multiplier=0.0,
-    )
-    return Windows(
-        work=work,
-        batch_rate=config.privacy.batch_rate,
-        num_steps=steps,
-        windows_per_round=count,
-        move=record_move(work, told),
-        most_records=int(configured_records(config).max()),
-    )
-
-
-def _record_norm(config: Config, mechanism: Mechanism) -> float:
-    """C_x of a convex model, whose gradients no setting bounds; the configured norm otherwise.
-
-    Raises:
-        ConfigError: a model or a loss that is not known to be convex.
-    """
-    if mechanism != "convex":
-        return float(config.privacy.clipping_norm)
-    from gdpfed.clients.configured import task_of
-    from gdpfed.learning.models.softmax import convex_bounds
-
-    data = config.dataset
-    bounds = convex_bounds(task_of(config).build_model())
-    require(
-        bounds is not None,
-        f"method.mechanism=convex needs a convex loss with bounded gradients, and dataset.model={data.model} "
-        f"has none: use dataset.model={CONVEX_MODEL}, or method.mechanism=step_sum",
-    )
-    require(
-        data.loss == "cross_entropy" and not data.class_weights,
-        f"method.mechanism=convex is proved for dataset.loss=cross_entropy without weights, not "
-        f"{data.loss} with dataset.class_weights={data.class_weights}: use method.mechanism=step_sum",
-    )
-    return 0.0 if bounds is None else bounds.gradient_norm
-
-
-def _reserved_delta(config: Config) -> float:
-    """The chance that, in a run, a batch is so large that a step brings two models further apart.
-
-    Only the steps of a record's own device matter to it.
-
-    Raises:
-        PrivacyError: more than `MOST_RESERVED` of delta.
-    """
-    from gdpfed.clients.configured import task_of
-    from gdpfed.learning.models.softmax import convex_bounds
-
-    bounds = convex_bounds(task_of(config).build_model())
-    if bounds is None:
-        return 0.0
-    rate, eta = config.privacy.batch_rate, config.training.learning_rate
-    steps = config.run.num_rounds * config.training.local_steps
-    counts = {int(count) for count in configured_records(config)}
-    reserved = steps * max(bounds.chance_of_long_step(eta, rate, count) for count in counts)
-    if reserved > MOST_RESERVED * configured_delta(config):
-        safe = 2 * rate / bounds.smoothness
-        raise PrivacyError(
-            f"training.learning_rate={eta:g} is too long a step for method.mechanism=convex: with a chance "
-            f"of {reserved:.2g} a batch makes it expand distances. Any up to {safe:.3g} will do at "
-            f"privacy.batch_rate={rate:g}, and longer ones at larger batches"
-        )
-    return reserved

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from conf.schema import Config, MethodConfig, require
 from gdpfed.methods.h2fdp import H2FDP, H2FDPConfig, SubnetMethod
 from gdpfed.methods.rates import refuse_given_rates
-from gdpfed.methods.subnets import SubnetConfig, drawing, subnets_of, windows_of_round
+from gdpfed.methods.subnets import SubnetConfig, drawing, rate_of_all, subnets_of, windows_of_round
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.make_plan import plain_plan
 
@@ -20,12 +20,13 @@ class HierFedAvg(SubnetMethod):
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
-        sampling, rate = drawing(config)
+        sampling, rates = drawing(config)
         return plain_plan(
             groups=subnets_of(config),
             num_rounds=config.run.num_rounds,
-            sampling_rate=rate,
+            sampling_rate=rate_of_all(config),
             sampling=sampling,
+            group_sampling_rates=rates,
             sums_per_round=windows_of_round(config),
         )
 

@@ -12,22 +12,26 @@ from gdpfed.privacy.planning.record_steps import step_noise
 if TYPE_CHECKING:
     from gdpfed.methods.h2fdp import H2FDP
 
-HEADINGS = ("subnets", "trust", "devices", "z", "noise", "members", "cloud", "edge")
+HEADINGS = ("subnets", "trust", "devices", "z", "members", "cloud", "edge")
 
 
 @dataclass(frozen=True)
 class Observers:
-    """Epsilon of a whole run against those who are not the device.
+    """Epsilon of a whole run against those who are not the device, and the noise that they see.
 
     Attributes:
-        members: the other devices of its subnet, who get every model of it.
-        cloud: the server.
-        edge: of its subnet.
+        members: epsilon against the other devices of its subnet, who get every model of it.
+        cloud: against the server.
+        edge: against the edge of its subnet.
+        noise: of a subnet's mean, which members and cloud see: a coordinate's standard deviation.
+        noise_at_edge: the same in what the edge sees: of single contributions, or of their sum alone.
     """
 
     members: float
     cloud: float
     edge: float
+    noise: float
+    noise_at_edge: float
 
 
 def observers(method: "H2FDP", group_index: int) -> Observers:
@@ -40,7 +44,8 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
     plan, group = method.plan, method.plan.groups[group_index]
     members = plan.epsilon_against_members(group_index, group.participations_p99)
     cloud = plan.epsilon_against_server(group_index, group.participations_p99)
-    return Observers(members, cloud, math.inf if group.trust == "trusted" else cloud)
+    edge = math.inf if group.trust == "trusted" else cloud
+    return Observers(members, cloud, edge, method.mean_noise(group_index), method.noise_at_edge(group_index))
 
 
 def subnet_table(method: "H2FDP") -> PlanTable:
@@ -65,12 +70,19 @@ def _row(method: "H2FDP", index: int) -> tuple[str, ...]:
     group, seen = method.plan.groups[index], observers(method, index)
     sigma = group.noise_multiplier if group.records is None else group.records.noise_multiplier
     trust = "simulated trust" if group.trust == "trusted" else str(group.trust)
-    figures = (_figure(each) for each in (seen.members, seen.cloud, seen.edge))
-    return trust, str(len(group.clients)), f"{sigma:.4g}", f"{method.mean_noise(index):.4g}", *figures
+    drawn, all_of_it = max(1, round(group.expected_cohort_size)), len(group.clients)
+    return (
+        trust,
+        str(drawn) if drawn == all_of_it else f"{drawn} of {all_of_it}",
+        f"{sigma:.4g}",
+        _seen(seen.members, seen.noise),
+        _seen(seen.cloud, seen.noise),
+        _seen(seen.edge, seen.noise_at_edge),
+    )
 
 
-def _figure(epsilon: float) -> str:
-    return "none" if math.isinf(epsilon) else f"{epsilon:.3f}"
+def _seen(epsilon: float, noise: float) -> str:
+    return f"{'none' if math.isinf(epsilon) else f'{epsilon:.3f}'}\n{noise:.4g}"
 
 
 def _notes(method: "H2FDP") -> list[str]:
@@ -80,8 +92,9 @@ def _notes(method: "H2FDP") -> list[str]:
         f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.works[0]}: {_sums(windows)} a round of "
         f"{method.window_steps} steps each, L = {plan.num_rounds * windows} releases of every subnet; budget "
         f"epsilon {plan.groups[0].epsilon:g}.",
-        "members, cloud, edge: epsilon against the other devices of a subnet, the server, and its edge. "
-        "noise: the standard deviation of a coordinate of a subnet's model after one sum of the first round.",
+        "members, cloud, edge: epsilon against the other devices of a subnet, the server, and its edge; "
+        "below it the noise that they see, the standard deviation of a coordinate of a subnet's model after "
+        "one sum of the first round, or, at an edge without trust or masks, of what one device adds to it.",
     ]
     if any(group.trust == "trusted" for group in plan.groups):
         lines.append(

@@ -19,14 +19,23 @@ class SubnetConfig(MethodConfig):
 
     num_subnets: int = 4
     local_aggregations: int | None = None
-    participants: int | None = None
+    participants: Any = None
 
     def validate(self) -> None:
         super().validate()
         require(self.num_subnets >= 1, f"method.num_subnets={self.num_subnets} must be at least 1")
-        for key in ("local_aggregations", "participants"):
-            value = getattr(self, key)
-            require(value is None or value >= 1, f"method.{key}={value} must be at least 1, or null")
+        count, drawn = self.local_aggregations, self.participants
+        require(count is None or count >= 1, f"method.local_aggregations={count} must be at least 1, or null")
+        numbers = drawn if isinstance(drawn, list) else [] if drawn is None else [drawn]
+        require(
+            all(isinstance(each, int) and each >= 1 for each in numbers),
+            f"method.participants={drawn} must be at least 1, one such number for each subnet, or null",
+        )
+        require(
+            not isinstance(drawn, list) or len(drawn) == self.num_subnets,
+            f"method.participants={drawn} must be one number, or one for each of "
+            f"method.num_subnets={self.num_subnets}",
+        )
 
 
 @dataclass
@@ -80,29 +89,53 @@ def subnets_of(config: Config) -> tuple[Group, ...]:
         f"privacy.budgets_of={config.privacy.budgets_of} does not go with method={method.name}, which holds "
         "all records to one budget: leave it out",
     )
-    least, rest = divmod(num_clients, method.num_subnets)
-    taking_part = least if method.participants is None else method.participants
+    sizes = sizes_of_subnets(config)
+    taking_part = sizes if method.participants is None else _each(method.participants, len(sizes))
+    for size, some in zip(sizes, taking_part, strict=True):
+        require(
+            some <= size,
+            f"method.participants={method.participants} of subnets with {size} devices: choose at most "
+            f"{size}",
+        )
     require(
-        taking_part <= least,
-        f"method.participants={method.participants} of subnets with {least} devices: choose at most {least}",
-    )
-    require(
-        taking_part >= config.secagg.minimum_cohort,
+        min(taking_part) >= config.secagg.minimum_cohort,
         f"method.num_subnets={method.num_subnets} of dataset.num_clients={num_clients} leaves subnets of "
-        f"{taking_part} devices a sum, below secagg.minimum_cohort={config.secagg.minimum_cohort}: use fewer "
-        "subnets, or more devices",
+        f"{min(taking_part)} devices a sum, below secagg.minimum_cohort={config.secagg.minimum_cohort}: use "
+        "fewer subnets, or more devices",
     )
     epsilon = merge_groups(configured_groups(config)).epsilon
-    sizes = [least + (number < rest) for number in range(method.num_subnets)]
     return groups_from_sizes(epsilon, sizes)
 
 
-def drawing(config: Config) -> tuple[Sampling, float]:
-    """How devices are drawn for a round: all, or so many of each subnet, every set being equally likely."""
-    method, num_clients = config.method, config.dataset.num_clients
-    if method.participants is None:
-        return "poisson", 1.0
-    return "fixed_size", min(1.0, method.participants * method.num_subnets / num_clients)
+def sizes_of_subnets(config: Config) -> list[int]:
+    """How many devices every subnet has: as equally many as can be."""
+    count = config.method.num_subnets
+    least, rest = divmod(config.dataset.num_clients, count)
+    return [least + (number < rest) for number in range(count)]
+
+
+def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
+    """How devices are drawn for a round, and the rate of every subnet.
+
+    All of them, or so many of each subnet, every set being equally likely.
+    """
+    sizes, drawn = sizes_of_subnets(config), config.method.participants
+    if drawn is None:
+        return "poisson", (1.0,) * len(sizes)
+    counts = _each(drawn, len(sizes))
+    return "fixed_size", tuple(min(1.0, some / size) for some, size in zip(counts, sizes, strict=True))
+
+
+def rate_of_all(config: Config) -> float:
+    """The part of all devices that is drawn for a round."""
+    drawn, count = config.method.participants, config.method.num_subnets
+    if drawn is None:
+        return 1.0
+    return min(1.0, sum(_each(drawn, count)) / config.dataset.num_clients)
+
+
+def _each(drawn: Any, count: int) -> list[int]:
+    return list(drawn) if isinstance(drawn, list) else [int(drawn)] * count
 
 
 def windows_of_round(config: Config) -> int:

@@ -9,9 +9,9 @@ from conf.schema import SecAggConfig
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.errors import PrivacyError, RunError
 from gdpfed.methods.base import ClientSum, SumRequest
+from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum, NoiseAt
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
-from gdpfed.rounds.parameters import sum_parameters
 from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
 from secagg import Roster, SumParameters
 

@@ -18,7 +18,7 @@ from gdpfed.errors import RunError
 from gdpfed.learning.evaluate import central_evaluation
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.methods import Method, make_method
+from gdpfed.methods import Method, make_method, settled
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
@@ -67,6 +67,7 @@ class PreparedRun:
         path = path_of(config)
         if config.run.resume is None:
             require_unused(path)
+        config = settled(config)
         method = make_method(with_saved_delta(config))
         refuse_skipped(method.plan, config.secagg.minimum_cohort)
         task = task_of(config)

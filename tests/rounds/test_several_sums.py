@@ -18,9 +18,9 @@ from gdpfed.learning.task import choose_device
 from gdpfed.methods.base import ClientSum, SumRequest, configured_groups
 from gdpfed.methods.dp_fedavg import DPFedAvg
 from gdpfed.methods.fedavg import FedAvg
+from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.planning.groups import merge_groups
 from gdpfed.privacy.planning.make_plan import RelativeRounds, make_plan
-from gdpfed.rounds.parameters import sum_parameters
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train

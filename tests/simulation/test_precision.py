@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from conf.schema import SecAggConfig
+from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.rounds import plain
-from gdpfed.rounds.parameters import sum_parameters
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation import batched_encoding, fleet
 from gdpfed.simulation.batched import BatchedEngine

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.pld import poisson_step, sigma_without_sampling
-from gdpfed.privacy.events import Adjacency, Event
+from gdpfed.privacy.events import Adjacency, Event, GaussianMixture
 
 dp = late_import("dp_accounting")
 fft = late_import("scipy.fft")
+optimize = late_import("scipy.optimize")
 
 Vector = npt.NDArray[np.float64]
 
@@ -26,6 +27,7 @@ REACH = 10.0
 """How far noise is followed, in standard deviations."""
 CELLS_A_DEVIATION = 20
 LEAST_CELLS, MOST_CELLS = 2**14, 2**20
+LARGEST_POWER = 600.0
 OUTSIDE = 1e-4
 """The share of delta that may lie beyond either end of the grid."""
 
@@ -49,6 +51,27 @@ def estimated_epsilon(event: Event, count: int, delta: float) -> float:
     if adjacency == "zero_out":  # The other adjacency is its own mirror image.
         sides.append((without, with_client))
     return max(_epsilon(one, other, count * steps, delta) for one, other in sides)
+
+
+def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: float, delta: float) -> float:
+    """Return the noise at which `count` releases of a mixture cost about epsilon at delta, to a hundredth.
+
+    By the central limit of many small moves: mu^2 = count (sum_ij w_i w_j exp(s_i s_j / z^2) - 1), where mu
+    is that of one Gaussian release of this epsilon (Bu, Dong, Long, Su, arXiv:1911.11607).
+    """
+    moves, chances = np.asarray(mixture.sensitivities), np.asarray(mixture.weights)
+    products, weights = np.outer(moves, moves), np.outer(chances, chances)
+    square = 1 / float(dp.get_sigma_gaussian(epsilon, delta)) ** 2
+
+    def excess(log_noise: float) -> float:
+        powers = np.minimum(products * math.exp(-2 * log_noise), LARGEST_POWER)
+        return count * float((weights * np.expm1(powers)).sum()) - square
+
+    low = math.log(float(moves @ chances) * math.sqrt(count / square))
+    high = low + 1
+    while excess(high) > 0:
+        high += 1
+    return math.exp(optimize.brentq(excess, low, high, xtol=1e-6))
 
 
 def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vector, Vector]:

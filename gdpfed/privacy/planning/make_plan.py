@@ -169,6 +169,7 @@ def plain_plan(
     sampling_rate: float,
     delta: float | None = None,
     sampling: Sampling = "poisson",
+    group_sampling_rates: Sequence[float] | None = None,
     sums_per_round: int = 1,
 ) -> PrivacyPlan:
     """Return the plan of training without privacy (plain FedAvg): no clipping bound, no noise.
@@ -176,7 +177,7 @@ def plain_plan(
     Nothing is guaranteed, so every epsilon is inf, the groups' budgets included.
     """
     delta = _checked(groups, num_rounds, delta)
-    rates = _drawn_rates(groups, sampling_rate, sampling_law(sampling), None)
+    rates = _drawn_rates(groups, sampling_rate, sampling_law(sampling), group_sampling_rates)
     planned = (
         GroupPlan(
             epsilon=math.inf,

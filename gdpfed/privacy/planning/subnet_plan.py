@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.calibration import calibrate_windows
-from gdpfed.privacy.events import Charge, LocalWindows, Sampling, WindowBound
+from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
+from gdpfed.privacy.events import Charge, GaussianMixture, LocalWindows, Sampling, WindowBound
 from gdpfed.privacy.plan import (
     GroupPlan,
     PrivacyPlan,
@@ -81,21 +82,38 @@ class Windows:
 
     def noise(self, accountant: str, epsilon: float, num_rounds: int, delta: float) -> float:
         """Return z, the noise in units of `move` with which all rounds are within epsilon at delta."""
-        bound = make_accountant(accountant)
-        if self.bound is None:
+        bound, window = make_accountant(accountant), self._window
+        if window is None:
             steps = num_rounds * self.windows_per_round * self.num_steps
             return step_noise(
                 bound, epsilon=epsilon, delta=delta, batch_rate=self.batch_rate, num_steps=steps
             )
-        window = LocalWindows(
+        count = num_rounds * self.windows_per_round
+        return calibrate_windows(bound, window, target_epsilon=epsilon, count=count, delta=delta)
+
+    def estimated_noise(self, epsilon: float, num_rounds: int, delta: float) -> float:
+        """Return about the same in a millisecond, whatever the accountant: to compare, never to plan by."""
+        window = self._window
+        releases = num_rounds * self.windows_per_round
+        if window is not None:
+            return estimated_mixture_noise(window.mixture, releases, epsilon=epsilon, delta=delta)
+        step = GaussianMixture(
+            noise_stddev=1.0, sensitivities=(0.0, 1.0), weights=(1 - self.batch_rate, self.batch_rate)
+        )
+        return estimated_mixture_noise(step, releases * self.num_steps, epsilon=epsilon, delta=delta)
+
+    @property
+    def _window(self) -> LocalWindows | None:
+        """One window with noise of one unit, where only its end is released."""
+        if self.bound is None:
+            return None
+        return LocalWindows(
             bound=self.bound,
             batch_rate=self.batch_rate,
             noise_multiplier=1.0,
             num_steps=self.num_steps,
             window_steps=self.num_steps,
         )
-        count = num_rounds * self.windows_per_round
-        return calibrate_windows(bound, window, target_epsilon=epsilon, count=count, delta=delta)
 
 
 def subnet_record_plan(
@@ -109,14 +127,16 @@ def subnet_record_plan(
     accountant: str = "pld",
     sampling: Sampling = "poisson",
     sampling_rate: float = 1.0,
+    subnet_rates: Sequence[float] | None = None,
     clipping_norm: float,
     sums_hidden: bool = True,
 ) -> PrivacyPlan:
     """Return the plan under which every record of every device stays within its budget.
 
-    `subnets` have one budget; `trust` is of each. Devices are drawn at `sampling_rate`, which is not
-    accounted: a device's budget is for all rounds. The noise is calibrated at `delta` less `reserved_delta`,
-    which something else may use up. `clipping_norm` is what the configuration calls so.
+    `subnets` have one budget; `trust` is of each. Devices are drawn at `sampling_rate`, or in each subnet at
+    its own of `subnet_rates`, which is not accounted: a device's budget is for all rounds. The noise is
+    calibrated at `delta` less `reserved_delta`,  which something else may use up. `clipping_norm` is what the
+    configuration calls so.
 
     Raises PrivacyError for input that is out of range, and where no valid accounting exists.
     """
@@ -125,6 +145,8 @@ def subnet_record_plan(
     check_disjoint(subnets)
     require_delta(delta)
     require_length("trust", trust, len(subnets))
+    rates = [sampling_rate] * len(subnets) if subnet_rates is None else list(subnet_rates)
+    require_length("subnet_rates", rates, len(subnets))
     require_count("num_rounds", num_rounds)
     epsilon = min(subnet.epsilon for subnet in subnets)
     sigma = windows.noise(accountant, epsilon, num_rounds, delta - reserved_delta)
@@ -156,7 +178,7 @@ def subnet_record_plan(
             stretches=(
                 Stretch(
                     num_rounds=num_rounds,
-                    sampling_rate=law.drawn_rate(sampling_rate, subnet.size),
+                    sampling_rate=law.drawn_rate(rate, subnet.size),
                     clipping_norm=norm,
                     noise_multiplier=sigma * windows.move / norm if summed else 0.0,
                     record_steps=steps,
@@ -165,7 +187,7 @@ def subnet_record_plan(
             records=records,
             trust=each,
         )
-        for subnet, each in zip(subnets, trust, strict=True)
+        for subnet, each, rate in zip(subnets, trust, rates, strict=True)
     )
     return PrivacyPlan(
         groups=groups,
