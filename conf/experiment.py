@@ -22,9 +22,9 @@ from gdpfed.errors import ConfigError
 EXPERIMENT_DIRECTORY = Path(__file__).resolve().parent / "experiment"
 METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
 # Trained: final accuracy, or accuracy over the rounds. Planned only: noise and Lambda, sampling rates, the
-# noise of steps on records, or what a game comes to.
+# noise of steps on records, what a game comes to, or what control chooses.
 TRAINED = ("accuracy", "convergence")
-PLANNED = ("noise", "rates", "steps", "mean_field", "welfare", "server_cost", "caps")
+PLANNED = ("noise", "rates", "steps", "mean_field", "welfare", "server_cost", "caps", "control")
 
 
 @dataclass

@@ -18,6 +18,7 @@ from gdpfed.experiments.accuracy import (
     convergence_picture,
 )
 from gdpfed.experiments.cells import Cell, Setting, cells_of
+from gdpfed.experiments.control import present_control
 from gdpfed.experiments.games import KINDS, present_games
 from gdpfed.experiments.noise import present_noise
 from gdpfed.experiments.presentation import (
@@ -39,6 +40,7 @@ PLANNED = {
     "noise": present_noise,
     "rates": present_rates,
     "steps": present_steps,
+    "control": present_control,
     **dict.fromkeys(KINDS, present_games),
 }
 PICTURES = {"accuracy": accuracy_picture, "convergence": convergence_picture}

@@ -23,12 +23,15 @@ def test_all_tables_and_figures_are_there():
         *(f"figure{number}" for number in (1, 2)),
         *("best", "heart", "ali-tau", "records", "ali-noise"),
         "fedpcs-table2",
-        *(f"h2fdp-figure{number}" for number in (4, 6, 7, 9)),
+        *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9)),
         *(f"fedpcs-figure{number}" for number in (3, 5, 6, 7)),
     ]
 
 
-RECORDS = ("heart", "ali-tau", "records", "ali-noise", "h2fdp-figure4", "fedpcs-table2")
+RECORDS = (
+    *("heart", "ali-tau", "records", "ali-noise", "fedpcs-table2"),
+    *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9)),
+)
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -169,6 +172,31 @@ def test_what_a_game_comes_to_is_shown_from_plans_alone(number, tmp_path):
         assert values["c700", "clients, last round (%)"] < values["c700", "clients, round 1 (%)"]
         assert values["c700", "of the caps spent (%)"] > 80
         assert "no sample meets a round's cap" in figures.tables[0].note
+
+
+@pytest.mark.parametrize("number", [5, 8])
+def test_what_control_chooses_is_shown_from_plans_alone(number, tmp_path):
+    experiment = load_experiment(f"h2fdp-figure{number}")
+    figures = compute(experiment, ("digits",), tmp_path).figures
+    values = {(row, column, name): float(value) for _, row, column, name, value in figures.rows}
+
+    def of(row, *names):
+        return [values[row, "printed" if number == 8 else "", name] for name in names]
+
+    if number == 8:
+        chosen = ("tau", "s, trusted", "s, untrusted")
+        assert of("one", *chosen) == [40, 6, 9]
+        assert of("energy", *chosen) == [40, 5, 7]
+        assert of("delay", *chosen) == of("quiet", *chosen) == [40, 4, 5]
+        assert of("noise", *chosen) == [36, 8, 15]
+        for dear, cheap in (("one", "energy"), ("one", "delay"), ("noise", "one"), ("noise16", "noise")):
+            assert of(dear, "tau") <= of(cheap, "tau")
+            assert of(dear, "devices") >= of(cheap, "devices")
+            assert of(dear, "nu") <= of(cheap, "nu")
+    else:
+        assert of("control", "energy (J)") < of("h2fdp", "energy (J)") == of("hfl_dp", "energy (J)")
+        assert of("control", "delay (s)") < of("h2fdp", "delay (s)") == of("hfl_dp", "delay (s)")
+        assert of("control", "nu") > of("h2fdp", "nu")
 
 
 def compute(experiment, datasets, directory):

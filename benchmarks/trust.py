@@ -1,0 +1,67 @@
+"""What trust is worth in noise: the mean over subnets of the variance of a coordinate of a subnet's mean.
+
+In units of (z Delta)^2, with one colluder in ten devices tolerated, for half of the subnets trusted or not.
+A picture of it goes to docs/.
+
+python -m benchmarks.trust
+"""
+
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.harness import PROJECT, publish, read_options
+from conf.schema import SecAggConfig
+from gdpfed.methods.subnet_noise import noise_factor
+from gdpfed.privacy.plan import Trust
+from gdpfed.report.style import line_style, new_figure, save, shared_legend, styled
+from gdpfed.report.table import Table
+
+SIZES = (5, 10, 25)
+MOST_DEVICES = 40
+CORRUPT_TOLERANCE = 0.1
+MIXES: dict[str, tuple[Trust, Trust]] = {
+    "nobody trusted": ("untrusted", "untrusted"),
+    "p_c 0.5, the others untrusted": ("trusted", "untrusted"),
+    "secagg everywhere": ("secagg", "secagg"),
+    "p_c 0.5, the others secagg": ("trusted", "secagg"),
+    "all trusted": ("trusted", "trusted"),
+}
+
+
+def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
+    """The mean of (factor / s)^2 over the two halves of the subnets."""
+    shared, alone = (
+        SecAggConfig(dropout_tolerance=0.0, corrupt_tolerance=corrupt) for corrupt in (CORRUPT_TOLERANCE, 0.0)
+    )
+    factors = [noise_factor(shared if word == "secagg" else alone, word, size) for word in mix]
+    return fmean((factor / size) ** 2 for factor in factors)
+
+
+@styled
+def draw(path: Path) -> None:
+    """The variance over the devices of a subnet, a line a mix."""
+    figure = new_figure(6.4, 3.6)
+    axes = figure.subplots()
+    sizes = range(3, MOST_DEVICES + 1)
+    for index, (name, mix) in enumerate(MIXES.items()):
+        style = line_style(index) | {"markevery": 6}
+        axes.plot(sizes, [mean_variance(mix, size) for size in sizes], label=name, **style)
+    axes.set_yscale("log")
+    axes.set_xlabel("devices of a subnet")
+    axes.set_ylabel("mean variance, (zΔ)²")
+    axes.grid(alpha=0.3)
+    shared_legend(figure, [axes])
+    save(figure, path)
+
+
+def main() -> None:
+    """Compute, draw and show."""
+    options = read_options(__doc__, overrides=False)
+    rows = [(name, *(f"{mean_variance(mix, size):.4f}" for size in SIZES)) for name, mix in MIXES.items()]
+    draw(PROJECT / "docs" / "h2fdp_trust.png")
+    title = "Mean variance over subnets of the noise in their means, in (z Delta)^2"
+    publish([Table(title, ("who is trusted", *(f"{size} devices" for size in SIZES)), rows)], options.write)
+
+
+if __name__ == "__main__":
+    main()
