@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
-from client_app import budget
+from client_app import budget, game
 from client_app.identity import prove
 from client_app.node_config import MODE_KEY, NodeConfigError, check_settings
 from client_app.session import MASKED_SLOT, erase_session
@@ -28,6 +28,7 @@ from gdpfed.clients.messages import (
     DATA,
     JOIN,
     OFFER,
+    PLAY,
     RECORDS,
     REFUSAL,
     REFUSAL_RECORD,
@@ -110,7 +111,15 @@ def _terms(message: Message, context: Context) -> Terms:
         raise NodeConfigError(
             f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
         )
+    game.check_path(message.content, context, terms)
     return terms
+
+
+@app.query(PLAY)
+@answering
+def play(message: Message, context: Context) -> RecordDict:
+    """Answer what a game announces with this client's best response; nothing of its data is in it."""
+    return game.answer(message.content, context)
 
 
 @app.query(OFFER)

@@ -9,7 +9,7 @@ A budget is for a client or for each of its records, and a run counts against th
 
 from collections.abc import Sequence
 from logging import ERROR
-from math import ceil, isinf
+from math import ceil, fsum, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.common.logger import log
 
 from client_app.ledger_file import locked_ledger
-from client_app.node_config import SETTING_OF
+from client_app.node_config import MOST_ROUNDS_KEY, SETTING_OF
 from client_app.request import RoundOfRun
 from client_app.settings import Budget, Budgets
 from gdpfed.clients.messages import TERMS_RECORD
@@ -129,7 +129,7 @@ def charge(
         if terms.records is None:
             broken = _broken_update(terms, round_of_run.index, parameters, order)
         else:
-            broken = _broken_steps(terms, terms.records, order, steps)
+            broken = _broken_steps(terms, terms.records, round_of_run.index, order, steps)
         if broken:
             raise BudgetRefusedError(broken)
         file.ledger.charge(round_of_run.run, round_of_run.index, num_steps)
@@ -155,7 +155,11 @@ def _broken_update(terms: Terms, round_index: int, parameters: SumParameters, or
 
 
 def _broken_steps(
-    terms: Terms, records: RecordTerms, order: "TrainingOrder", steps: "RecordSteps | None"
+    terms: Terms,
+    records: RecordTerms,
+    round_index: int,
+    order: "TrainingOrder",
+    steps: "RecordSteps | None",
 ) -> str:
     """Say how an order breaks terms about records; an empty string if it keeps them.
 
@@ -172,12 +176,7 @@ def _broken_steps(
     if len(rates) > 1 and (order.task.record_shares, order.task.seed) != (records.shares, records.seed):
         return "the records are dealt out to other groups than under the terms"
     if records.work == "dp_sgd":
-        if steps.noise_multiplier < terms.step_noise * (1 - ROUNDING):
-            return (
-                f"noise multiplier {steps.noise_multiplier:.6g} of a step is below the "
-                f"{terms.step_noise:.6g} of the terms"
-            )
-        return ""
+        return _broken_own_noise(terms, round_index, steps)
     if terms.window_steps not in (None, steps.num_steps):
         return f"a window of {steps.num_steps} steps was ordered where the terms say {terms.window_steps}"
     if records.work == "gradient_sum" and steps.num_steps != 1:
@@ -191,6 +190,18 @@ def _broken_steps(
             f"a record could move the sum by {moved:.6g}, above the clipping norm "
             f"{records.clipping_norm:.6g} of the terms"
         )
+    return ""
+
+
+def _broken_own_noise(terms: Terms, round_index: int, steps: "RecordSteps") -> str:
+    """Say how steps break terms whose noise the client adds itself; an empty string if they keep them."""
+    least = terms.noise_of_step(round_index)
+    if steps.noise_multiplier < least * (1 - ROUNDING):
+        return (
+            f"noise multiplier {steps.noise_multiplier:.6g} of a step is below the {least:.6g} of the terms"
+        )
+    if terms.has_path and steps.num_steps != 1:
+        return f"{steps.num_steps} steps were ordered where the terms' path has one a round"
     return ""
 
 
@@ -217,13 +228,19 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
     for group, limit in enumerate(_limits(budget, terms)):
         try:
             alone = ledger.epsilon(budget.delta, unit=terms.unit)
-            epsilon = ledger.epsilon(budget.delta, unit=terms.unit, also=terms, record_group=group)
+            epsilon = ledger.epsilon(
+                budget.delta,
+                unit=terms.unit,
+                also=terms,
+                record_group=group,
+                at_most=budget.max_participations,
+            )
         except PrivacyError as error:
-            return f"{_in_words(terms)} cannot be added to this ledger: {error}"
+            return f"{_in_words(terms, budget)} cannot be added to this ledger: {error}"
         if not epsilon <= limit:
             subject = "this client" if terms.unit == "client" else f"group {group} of this client's records"
             return (
-                f"{_in_words(terms)} would take {subject} from epsilon {alone:.4g} to "
+                f"{_in_words(terms, budget)} would take {subject} from epsilon {alone:.4g} to "
                 f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {limit:g} "
                 f"(the plan's delta is {terms.delta:.3g})"
             )
@@ -247,8 +264,12 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
     return (budget.epsilon,) * groups
 
 
-def _in_words(terms: Terms) -> str:
+def _in_words(terms: Terms, budget: Budget) -> str:
     """Describe in words what the terms charge."""
+    if terms.has_path:
+        dearest = terms.dearest_rounds(at_most=budget.max_participations)
+        worst = fsum(terms.path[index] for index in dearest)
+        return f"a path of {worst:.4g} zCDP in {len(dearest)} rounds"
     if terms.records is not None:
         return (
             f"{terms.num_steps} steps at batch rate {_listed(terms.records.batch_rates)} with noise "
@@ -274,6 +295,9 @@ def _check_sum(
     broken = _broken_term(terms, round_of_run.index, parameters)
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
+    _check_participations(budget, ledger, round_of_run)
+    if terms.has_path:
+        _check_spent(budget, ledger, round_of_run)
     if isinf(budget.max_epsilon_against_server):
         return terms
     figure = ledger.epsilon_against_server(
@@ -291,6 +315,33 @@ def _check_sum(
         )
         raise BudgetRefusedError("one more update does not fit this client's own limit against the server")
     return terms
+
+
+def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
+    """Refuse a round beyond those of a run that this client wants to take part in at most."""
+    taken = set(ledger.run(round_of_run.run).rounds) - {round_of_run.index}
+    if len(taken) >= budget.max_participations:
+        raise BudgetRefusedError(
+            f"this client takes part in {budget.max_participations:g} rounds of a run at most, and has "
+            f"({MOST_ROUNDS_KEY})"
+        )
+
+
+def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
+    """Refuse a round of a path that what all runs have cost leaves no budget for.
+
+    A path counts by the rounds that were taken, so runs that go on side by side fit or not round by round.
+    """
+    figure = ledger.epsilon_with_round(budget.delta, round_of_run.run, round_of_run.index)
+    if not figure <= budget.epsilon:
+        log(
+            ERROR,
+            "one more round takes this client's records to epsilon %.4g at delta %g, above its budget of %g",
+            figure,
+            budget.delta,
+            budget.epsilon,
+        )
+        raise BudgetRefusedError("one more round does not fit this client's own budget")
 
 
 def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> str:

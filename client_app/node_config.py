@@ -22,6 +22,8 @@ SETTING_OF: Mapping[Unit, str] = {"client": EPSILON_KEY, "record": RECORD_EPSILO
 """By which setting a node gives the budget of each unit."""
 LEDGER_KEY = "ledger"
 CAP_KEY = "max-epsilon-against-server"
+MOST_ROUNDS_KEY = "max-participations"
+AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
 DATA_KEY = "data"
 MODE_KEY = "secagg-mode"
 SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
@@ -131,6 +133,9 @@ SETTINGS: Mapping[str, Kind] = {
     RECORD_DELTA_KEY: positive(1.0),
     LEDGER_KEY: path(),
     CAP_KEY: positive(),
+    MOST_ROUNDS_KEY: whole(1, 2**31),
+    AVERSION_KEY: positive(1.0),
+    FIRST_BUDGET_KEY: positive(),
     DATA_KEY: path(),
     MODE_KEY: one_of(*MODES),
     SESSION_FILE_KEY: path(),

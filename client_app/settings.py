@@ -11,14 +11,17 @@ from flwr.app import ConfigRecord, Context
 from flwr.common.logger import log
 
 from client_app.node_config import (
+    AVERSION_KEY,
     CAP_KEY,
     CLIENT_ID_KEY,
     DATA_KEY,
     DELTA_KEY,
     EPSILON_KEY,
+    FIRST_BUDGET_KEY,
     LEDGER_KEY,
     LIMITS,
     MODE_KEY,
+    MOST_ROUNDS_KEY,
     RECORD_DELTA_KEY,
     RECORD_EPSILON_KEY,
     SESSION_FILE_KEY,
@@ -50,17 +53,32 @@ class Budget:
             one for every group of its records.
         ledger: where it keeps what it has agreed to.
         max_epsilon_against_server: against the server, which asks it and so knows; inf for no limit.
+        max_participations: rounds of one run in which it sends updates at most; inf for no limit.
     """
 
     epsilons: tuple[float, ...]
     delta: float
     ledger: Path
     max_epsilon_against_server: float = math.inf
+    max_participations: float = math.inf
 
     @property
     def epsilon(self) -> float:
         """The least of the budgets."""
         return min(self.epsilons)
+
+
+@dataclass(frozen=True)
+class Player:
+    """What a client plays a game with; neither leaves the node.
+
+    Attributes:
+        aversion: c_i in (0, 1), the weight of its privacy cost.
+        first_budget: rho_i^0, with which its path begins.
+    """
+
+    aversion: float
+    first_budget: float
 
 
 Budgets = Mapping[Unit, Budget]
@@ -128,13 +146,17 @@ def budgets_of(context: Context) -> Budgets:
     """The node's own budgets by unit; none for a node that leaves them to the server's configuration.
 
     The keys are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``, which
-    belong together, and with them ``delta``, ``delta-record`` and ``max-epsilon-against-server``.
+    belong together, and with them ``delta``, ``delta-record``, ``max-epsilon-against-server`` and
+    ``max-participations``.
 
     Raises:
         NodeConfigError: keys without those they need.
     """
     config = context.node_config
-    keys = (EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY, CAP_KEY)
+    keys = (
+        *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
+        *(CAP_KEY, MOST_ROUNDS_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
+    )
     given = [key for key in keys if key in config]
     if not given:
         return {}
@@ -158,10 +180,29 @@ def budgets_of(context: Context) -> Budgets:
             delta=deltas[unit],
             ledger=Path(str(config[LEDGER_KEY])).expanduser(),
             max_epsilon_against_server=float(config.get(CAP_KEY, math.inf)),
+            max_participations=float(config.get(MOST_ROUNDS_KEY, math.inf)),
         )
         for unit, key in SETTING_OF.items()
         if key in config
     }
+
+
+def player_of(context: Context) -> Player | None:
+    """What the node plays games with; None for one that was started without an aversion.
+
+    Raises:
+        NodeConfigError: a first budget without an aversion.
+    """
+    config = context.node_config
+    if AVERSION_KEY not in config:
+        if FIRST_BUDGET_KEY in config:
+            raise NodeConfigError(f"{FIRST_BUDGET_KEY} is given without {AVERSION_KEY}, which it plays with")
+        return None
+    if FIRST_BUDGET_KEY not in config:
+        raise NodeConfigError(
+            f"{AVERSION_KEY} is given without {FIRST_BUDGET_KEY}, with which a path begins: give both"
+        )
+    return Player(float(config[AVERSION_KEY]), float(config[FIRST_BUDGET_KEY]))
 
 
 def data_of(context: Context) -> Path | None:

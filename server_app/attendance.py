@@ -7,8 +7,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from gdpfed.errors import RunError
-from gdpfed.privacy.ledgers.terms import Terms
-from server_app.budgets import begin_terms, offer_terms
+from server_app.budgets import Offer, begin_terms, offer_terms
 from server_app.join import Joined, NodeAnswer, ask_which_clients
 from server_app.questions import NodeRefusedError, Questions
 
@@ -32,7 +31,7 @@ class Attendance:
         self,
         grid: Grid,
         joined: Joined,
-        terms_of: Callable[[Joined, int], Mapping[int, Terms]],
+        terms_of: Callable[[Joined, int], Mapping[int, Offer]],
         refusals_of: Callable[[Joined], Mapping[int, str]],
         num_clients: int,
         questions: Questions,

@@ -1,7 +1,8 @@
 """Budgets and records of the clients' own: the plan is made of them, and the clients agree to its terms."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from logging import WARNING
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -10,8 +11,10 @@ from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import record_counts, task_of
-from gdpfed.clients.messages import BEGIN, OFFER, TERMS_RECORD
+from gdpfed.clients.messages import BEGIN, GAME_RECORD, OFFER, TERMS_RECORD
 from gdpfed.errors import RunError
+from gdpfed.game.announcement import Announcement
+from gdpfed.methods.node_game import answered_announcement
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
@@ -83,17 +86,36 @@ def with_said_budgets(config: Config, joined: Joined) -> Config:
     return replace(config, privacy=replace(privacy, client_budgets=budgets, delta=delta))
 
 
-def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict[int, Terms]:
+@dataclass(frozen=True)
+class Offer:
+    """What one client is offered.
+
+    Attributes:
+        terms: of the run, for this client.
+        announced: what its path in them answers; None where there is no game with nodes.
+    """
+
+    terms: Terms
+    announced: Announcement | None = None
+
+    def content(self) -> RecordDict:
+        """The records of a message."""
+        content = RecordDict({TERMS_RECORD: ConfigRecord(dict(self.terms.to_scalars()))})
+        if self.announced is not None:
+            content[GAME_RECORD] = ConfigRecord(dict(self.announced.to_scalars()))
+        return content
+
+
+def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict[int, Offer]:
     """The terms of every client that has a budget of its own, from a round on; none once all are charged."""
     plan, secagg = run.method.plan, run.config.secagg
     if first_round == plan.num_rounds:
         return {}
-    terms: dict[int, Terms] = {}
+    announced = answered_announcement(run.config)
+    terms: dict[int, Offer] = {}
     for index, group in enumerate(plan.groups):
-        members = joined.budgets.keys() & set(group.clients)
-        if not members:
-            continue
-        own = terms_of(
+        of_group = partial(
+            terms_of,
             plan,
             index,
             run.name,
@@ -102,12 +124,16 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
             corrupt_tolerance=secagg.corrupt_tolerance,
             seed=run.config.run.seed,
         )
-        terms |= dict.fromkeys(members, own)
+        members = joined.budgets.keys() & set(group.clients)
+        if group.spending is not None:
+            terms |= {client: Offer(of_group(client=client), announced) for client in members}
+        elif members:
+            terms |= dict.fromkeys(members, Offer(of_group()))
     return terms
 
 
 def agree_to_terms(
-    grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float, enough: int
+    grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float, enough: int
 ) -> None:
     """Offer the run to all clients with a budget of their own; nothing is charged yet.
 
@@ -156,7 +182,7 @@ def _leave_out(joined: Joined, refusals: Mapping[int, str], enough: int) -> None
         log(WARNING, "%s", reason)
 
 
-def begin_with_terms(grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float) -> None:
+def begin_with_terms(grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float) -> None:
     """Have the clients charge the run to their own ledgers, before its first round.
 
     One that cannot is left out. The others have charged the run by then, so it goes on; before the next round
@@ -169,30 +195,26 @@ def begin_with_terms(grid: Grid, joined: Joined, terms: Mapping[int, Terms], tim
 
 
 def offer_terms(
-    grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float
+    grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float
 ) -> dict[int, str]:
     """Ask the clients whether the run fits their own budgets; why it does not, of those who do not agree."""
     return _ask(grid, joined, terms, OFFER, timeout_seconds)
 
 
 def begin_terms(
-    grid: Grid, joined: Joined, terms: Mapping[int, Terms], timeout_seconds: float
+    grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float
 ) -> dict[int, str]:
     """Have the clients charge the run to their own ledgers; why not, of those who do not."""
     return _ask(grid, joined, terms, BEGIN, timeout_seconds)
 
 
 def _ask(
-    grid: Grid, joined: Joined, terms: Mapping[int, Terms], question: str, timeout_seconds: float
+    grid: Grid, joined: Joined, terms: Mapping[int, Offer], question: str, timeout_seconds: float
 ) -> dict[int, str]:
     if not terms:
         return {}
     messages = {
-        client: Message(
-            RecordDict({TERMS_RECORD: ConfigRecord(dict(each.to_scalars()))}),
-            joined.nodes[client],
-            f"query.{question}",
-        )
+        client: Message(each.content(), joined.nodes[client], f"query.{question}")
         for client, each in terms.items()
     }
     replies = send_and_receive(grid, messages.values(), timeout_seconds)

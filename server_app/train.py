@@ -27,6 +27,7 @@ from server_app.budgets import (
 )
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
+from server_app.game import game_waits_for_clients, with_played_game
 from server_app.join import join_clients
 from server_app.questions import Questions, consortium_roster, keys_of_clients
 
@@ -47,9 +48,11 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     unit: Unit = "record" if config.privacy.unit == "record" else "client"
     questions = Questions(config.secagg.mode, run_label, roster, task_of(config), unit)
     join = partial(join_clients, grid, num_clients, questions, waits, config.run.minimum_nodes)
-    if plan_waits_for_clients(config):
+    if plan_waits_for_clients(config) or game_waits_for_clients(config):
         joined = join()
         config = with_said_records(config, joined)
+        if game_waits_for_clients(config):
+            config = with_played_game(grid, joined, config)
         if config.privacy.budgets == CLIENTS:
             config = with_said_budgets(config, joined)
         prepared = PreparedRun.of(config, identities)

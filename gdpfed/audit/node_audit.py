@@ -5,9 +5,12 @@ Runs about the client and runs about its records are accounted apart, each again
 
 import hashlib
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import dp_accounting as dp
 
 from gdpfed.audit.accounting import (
     Charges,
@@ -137,18 +140,27 @@ def _of_records(entries: list[dict[str, Any]], group: int) -> NodeRunAudit:
     last = entries[-1]
     terms, budgets = last["terms"], last["epsilons"]
     groups = len(_records(terms)["batch_rates"])
-    runs = [_steps(entry, terms, group, _most_steps(entry["terms"])) for entry in entries]
-    taken = [_steps(entry, terms, group, sum(entry["steps"])) for entry in entries if entry["steps"]]
+    runs = [
+        _path(entry)
+        if _has_path(entry["terms"])
+        else _steps(entry, terms, group, _most_steps(entry["terms"]))
+        for entry in entries
+    ]
+    taken = [
+        _path(entry) if _has_path(entry["terms"]) else _steps(entry, terms, group, sum(entry["steps"]))
+        for entry in entries
+        if entry["steps"]
+    ]
     return NodeRunAudit(
         name=terms["run"],
         unit="record",
         # One number is for all groups; records that are all alike keep the least.
         budget=budgets[group] if len(budgets) == groups else min(budgets),
         delta=last["delta"],
-        epsilon=composed_epsilon(runs, last["delta"], at_most=min(budgets)),
+        epsilon=_of_runs(runs, last["delta"], min(budgets)),
         num_rounds=len(_rounds(terms)),
         sent=len(last["rounds"]),
-        against_server=composed_epsilon(taken, last["delta"], at_most=0.0),
+        against_server=_of_runs(taken, last["delta"], 0.0),
         record_group=group,
         steps=sum(last["steps"]),
         num_steps=_most_steps(terms),
@@ -161,8 +173,36 @@ def _records(terms: dict[str, Any]) -> dict[str, Any]:
     return records
 
 
+def _has_path(terms: dict[str, Any]) -> bool:
+    """Whether the client pays for each round that it takes part in by a budget of the round's own."""
+    return "most_rounds" in _records(terms)
+
+
+def _path(entry: dict[str, Any]) -> Charges:
+    """What the rounds cost in which a client with a path took part.
+
+    A record that is replaced moves a sum twice as far as one that is left out: that is half the noise.
+    """
+    taken = charges_of([{"event": _event(entry["terms"], index), "count": 1} for index in entry["rounds"]])
+    return [
+        (replace(sums, adjacency="zero_out", noise_multiplier=sums.noise_multiplier / sums.distance), count)
+        for sums, count in taken
+    ]
+
+
+def _of_runs(runs: list[Charges], delta: float, at_most: float) -> float:
+    """Epsilon of runs; without sampling that of one Gaussian of all their zCDP, 1 / (2 sigma^2) each."""
+    releases = [each for run in runs for each in run]
+    if not all(sums.sampling_rate == 1 and not sums.bound for sums, _ in releases):
+        return composed_epsilon([run for run in runs if run], delta, at_most=at_most)
+    rho = math.fsum(count / (2 * sums.noise_multiplier**2) for sums, count in releases)
+    return float(dp.get_epsilon_gaussian(1 / math.sqrt(2 * rho), delta)) if rho else 0.0
+
+
 def _most_steps(terms: dict[str, Any]) -> int:
     """The steps that the records may pay for in the rounds that are left when the client comes."""
+    if _has_path(terms):
+        return min(int(_records(terms)["most_rounds"]), len(_rounds(terms)))
     left = first_rounds(_saved_charges(terms), len(_rounds(terms)))
     return sum(count * sums.window_steps for sums, count in left)
 
@@ -254,7 +294,10 @@ def _check_steps(entry: dict[str, Any]) -> list[str]:
     findings = []
     events = [charge["event"] for charge in _saved_charges(entry["terms"])]
     records = _records(entry["terms"])
-    if len({(each["batch_rate"], each["noise_multiplier"]) for each in events}) > 1 or (
+    if _has_path(entry["terms"]):
+        if any(each["kind"] != "gaussian" or each["adjacency"] != "replace_one" for each in events):
+            findings.append(f"the path of run {name} is not Gaussian noise under replace_one in every round")
+    elif len({(each["batch_rate"], each["noise_multiplier"]) for each in events}) > 1 or (
         events[0]["batch_rate"] != records["batch_rates"][0]
     ):
         findings.append(f"the charges of run {name} are not those of one noise and its batch rates")

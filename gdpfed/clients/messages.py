@@ -6,7 +6,7 @@ records does only in a run that protects records, in which it is public; and ste
 private by themselves, may.
 """
 
-JOIN, OFFER, BEGIN = "join", "offer", "begin"
+JOIN, PLAY, OFFER, BEGIN = "join", "play", "offer", "begin"
 """The queries."""
 
 ADVERTISE, SHARE, MASK, CHECK, UNMASK = "advertise", "share", "mask", "check", "unmask"
@@ -36,6 +36,9 @@ THETA_RECORD = "theta"
 ROSTER_RECORD = "roster"
 REFUSAL_RECORD = "refusal"
 TERMS_RECORD = "terms"
+GAME_RECORD = "game"
+PATH = "path"
+"""What is announced of a game, and in the answer to it the client's path."""
 
 MOST_CHARACTERS = 300
 MOST_NUMBER = 2.0**64

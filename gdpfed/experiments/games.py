@@ -12,7 +12,7 @@ from gdpfed.errors import InputError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.game.adaptive import spent_in_round
-from gdpfed.game.mean_field import TOLERANCE
+from gdpfed.game.mean_field import TOLERANCE, Play
 from gdpfed.game.server import ServerCost
 from gdpfed.game.welfare import round_welfare
 from gdpfed.methods import make_method
@@ -70,6 +70,10 @@ def _spread(method: FedPCS, round_index: int) -> float:
 
 def _welfare(method: FedPCS) -> Found:
     played = method.play
+    if not isinstance(played, Play):
+        raise InputError(
+            "welfare needs every client's aversion, which method.types=clients leaves with the nodes"
+        )
     rounds = [
         round_welfare(played.game, budgets, reward)
         for budgets, reward in zip(played.budgets, played.rewards.tolist(), strict=True)
@@ -106,18 +110,18 @@ def _server_cost(method: FedPCS) -> Found:
 
 
 def _caps(method: FedPCS) -> Found:
-    game, budgets = method.play.game, method.play.budgets
+    sizes, budgets = method.play.cohort_sizes, method.play.budgets
     first, last = method.config.method.caps or [np.nan, np.nan]
-    caps = np.linspace(first, last, game.num_rounds)
-    spent = np.array(
-        [spent_in_round(own, size) for own, size in zip(budgets, game.cohort_sizes.tolist(), strict=True)]
-    )
-    shares = 100 * game.cohort_sizes / game.num_clients
+    caps = np.linspace(first, last, len(budgets))
+    spent = np.array([spent_in_round(own, size) for own, size in zip(budgets, sizes.tolist(), strict=True)])
+    shares = 100 * sizes / budgets.shape[1]
     figures = {
         "clients, round 1 (%)": float(shares[0]),
         "clients, last round (%)": float(shares[-1]),
         "of the caps spent (%)": float(100 * spent.sum() / caps.sum()),
-        "random at least, of the caps (%)": float(100 * (game.least * game.cohort_sizes).sum() / caps.sum()),
+        "random at least, of the caps (%)": float(
+            100 * (method.config.method.least_budget * sizes).sum() / caps.sum()
+        ),
     }
     return Found(figures, shares.tolist())
 

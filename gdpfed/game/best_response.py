@@ -66,13 +66,13 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
         )
     ends = np.concatenate([game.first_budgets, mean_budgets])
     states = _Grid(np.linspace(ends.min(), ends.max(), NUM_STATES))
-    own = game.num_clients <= MOST_OWN_TYPES or float(np.ptp(game.aversions)) == 0.0
+    own = len(game.aversions) <= MOST_OWN_TYPES or float(np.ptp(game.aversions)) == 0.0
     types = game.aversions if own else np.linspace(game.aversions.min(), game.aversions.max(), NUM_TYPES)
     values = _values(game, states, types, mean_budgets, rewards)
     controls = np.linspace(0.0, 1.0, NUM_CONTROLS)
-    budgets = np.empty((game.num_rounds, game.num_clients))
+    budgets = np.empty((game.num_rounds, len(game.aversions)))
     corrections = np.zeros_like(budgets)
-    for begin in range(0, game.num_clients, MOST_AT_ONCE):
+    for begin in range(0, len(game.aversions), MOST_AT_ONCE):
         part = slice(begin, begin + MOST_AT_ONCE)
         aversions = game.aversions[part]
         columns = np.arange(begin, begin + len(aversions)), np.zeros(len(aversions))

@@ -24,6 +24,7 @@ class Game:
         first_budgets: rho_i^0, the zCDP that its first update costs, shape (n,).
         cohort_sizes: K of every round, shape (num_rounds,).
         least, highest: rho_L and rho_H, between which every budget lies.
+        unseen: how many clients play as well of whom nothing is known here but the mean of all.
 
     Raises:
         GameError: a number that is out of range, in one line.
@@ -34,6 +35,7 @@ class Game:
     cohort_sizes: npt.NDArray[np.int64]
     least: float
     highest: float
+    unseen: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.least < self.highest < np.inf:
@@ -67,7 +69,7 @@ class Game:
     @property
     def num_clients(self) -> int:
         """n."""
-        return len(self.aversions)
+        return len(self.aversions) + self.unseen
 
     @property
     def num_rounds(self) -> int:

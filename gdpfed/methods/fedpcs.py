@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
-from gdpfed.game.mean_field import Play
+from gdpfed.game.mean_field import Outcome, Play
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
 from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.node_game import answered, plays_with_nodes
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.records import configured_records
 from gdpfed.methods.spending_paths import Declared, played, refuse_lone_reward, spending_of
@@ -42,6 +43,7 @@ REFUSED_SAMPLING = {
 SPENDING = ("equal", "first", "paper")
 WEIGHTS = ("budget", "horvitz_thompson", "paper")
 BEST = "best"
+MOST_ANNOUNCEMENTS = 1_000
 
 
 @dataclass
@@ -64,6 +66,9 @@ class FedPCSConfig(MethodConfig):
     draws: str = "poisson"
     weights: str = "budget"
     max_participations: int | None = None
+    most_announcements: int = 60
+    announced: list[Any] | None = None
+    paths: list[Any] | None = None
 
     def validate(self) -> None:
         super().validate()
@@ -82,11 +87,7 @@ class FedPCSConfig(MethodConfig):
         ):
             value = getattr(self, key)
             require(value in known, f"method.{key}={value} is none of {', '.join(known)}")
-        require(
-            self.types == "configuration",
-            "method.types=clients needs nodes that answer with their best responses, which this version does "
-            "not ask: give method.aversions and method.first_budgets, or leave them to be drawn",
-        )
+        self._validate_nodes()
         least, highest = self.least_budget, self.highest_budget
         require(
             0 < least < highest < inf,
@@ -100,6 +101,29 @@ class FedPCSConfig(MethodConfig):
             (self.draws, self.weights) != ("with_replacement", "paper"),
             "method.weights=paper with method.draws=with_replacement is unbiased only if a client counts as "
             "often as it is drawn, and a client answers once a round: use method.weights=horvitz_thompson",
+        )
+
+    def _validate_nodes(self) -> None:
+        """What nodes that keep their types can be asked."""
+        most = self.most_announcements
+        require(1 <= most <= MOST_ANNOUNCEMENTS, f"method.most_announcements={most} must be from 1 to 1000")
+        ours = {"aversions": None, "first_budgets": None, "caps": None, "client_sampling": "budgets"}
+        if self.types != CLIENTS:
+            ours = {"announced": None, "paths": None}
+        for key, usual in ours.items():
+            value = getattr(self, key)
+            require(
+                value == usual,
+                f"method.{key}={value} does not go with method.types={self.types}: leave it out",
+            )
+        require(
+            self.types != CLIENTS or self.reward != BEST,
+            "method.reward=best needs every client's aversion, which method.types=clients leaves with the "
+            "nodes: give a number",
+        )
+        require(
+            (self.announced is None) == (self.paths is None),
+            "method.announced and method.paths are what nodes have answered: leave both out, or give both",
         )
 
     def _validate_reward(self) -> None:
@@ -136,7 +160,7 @@ class FedPCS(Method):
     unit: ClassVar[Unit | None] = "record"
     config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
 
-    def __init__(self, plan: PrivacyPlan, config: Config, found: Play, declared: Declared) -> None:
+    def __init__(self, plan: PrivacyPlan, config: Config, found: Outcome, declared: Declared) -> None:
         super().__init__(
             plan,
             self.make_weighting(config, plan),
@@ -155,10 +179,10 @@ class FedPCS(Method):
         return cls._planned(config)[0]
 
     @classmethod
-    def _planned(cls, config: Config) -> tuple[PrivacyPlan, Play, Declared]:
+    def _planned(cls, config: Config) -> tuple[PrivacyPlan, Outcome, Declared]:
         _refuse_other_budgets(config)
         declared = Declared(record_counts=configured_records(config), dimension=_dimension(config))
-        found = played(config, declared)
+        found = answered(config) if plays_with_nodes(config) else played(config, declared)
         plan = spending_plan(
             spending_of(config, found, declared),
             unit="record",
@@ -207,9 +231,8 @@ class FedPCS(Method):
             "mean_budgets": self.play.mean_budgets.tolist(),
             "announced": self.play.announced.tolist(),
             "converged": self.play.converged,
-            "aversions": self.play.game.aversions.tolist(),
             "paths": self.play.budgets.tolist(),
-            "corrections": self.play.responses.corrections.tolist(),
+            **self._types(),
             "record_counts": self.declared.record_counts.tolist(),
         }
         totals = {
@@ -226,6 +249,15 @@ class FedPCS(Method):
                 for i in range(len(expected))
             ]
         return {**super().describe(), "game": game, "totals": totals}
+
+    def _types(self) -> dict[str, Any]:
+        """What is known of clients beside their paths; nothing where nodes keep it."""
+        if not isinstance(self.play, Play):
+            return {}
+        return {
+            "aversions": self.play.game.aversions.tolist(),
+            "corrections": self.play.responses.corrections.tolist(),
+        }
 
     @property
     def expected_payments(self) -> Floats:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.game.adaptive import play_under_caps
-from gdpfed.game.mean_field import Play, play
+from gdpfed.game.mean_field import Outcome, Play, play
 from gdpfed.game.rules import Game, GameError
 from gdpfed.game.server import ServerCost, play_best_rewards
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
@@ -48,7 +48,7 @@ def configured_game(config: Config) -> Game:
     method, n = config.method, config.dataset.num_clients
     rng = np.random.default_rng(config.run.seed if method.seed is None else method.seed)
     drawn = rng.uniform(0, 1, n), rng.uniform(method.least_budget, method.highest_budget, n)
-    given = {}
+    given: dict[str, Any] = {}
     for key, values in zip(("aversions", "first_budgets"), drawn, strict=True):
         listed = getattr(method, key)
         if listed is not None and len(listed) != n:
@@ -93,7 +93,7 @@ def played(config: Config, declared: Declared) -> Play:
     return play_under_caps(game, rewards, caps, least=config.secagg.minimum_cohort)
 
 
-def spending_of(config: Config, found: Play, declared: Declared) -> Spending:
+def spending_of(config: Config, found: Outcome, declared: Declared) -> Spending:
     """Return what every client spends and how it is sampled, by client_sampling and spending.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round.
@@ -102,22 +102,22 @@ def spending_of(config: Config, found: Play, declared: Declared) -> Spending:
         ConfigError: a client that would have to spend more than it can.
     """
     method, scale = config.method, config.method.budget_scale
-    game, budgets = found.game, found.budgets
+    budgets = found.budgets
     draws = cast("Draws", method.draws)
-    most = method.max_participations or game.num_rounds
-    common: dict[str, Any] = {"cohort_sizes": game.cohort_sizes, "draws": draws, "most_rounds": most}
+    most = method.max_participations or len(budgets)
+    common: dict[str, Any] = {"cohort_sizes": found.cohort_sizes, "draws": draws, "most_rounds": most}
     own = Spending(budgets=scale * budgets, draw_probabilities=found.draw_probabilities, **common)
     if method.client_sampling == "budgets":
         return own
-    first = np.tile(game.first_budgets, (game.num_rounds, 1))
-    uniform = np.full_like(budgets, 1 / game.num_clients)
+    first = np.tile(budgets[0], (len(budgets), 1))
+    uniform = np.full_like(budgets, 1 / budgets.shape[1])
     if method.client_sampling == "unbiased":
         return _unbiased(config, own, declared, common)
     chances = uniform if method.client_sampling == "random" else first / first.sum(axis=1, keepdims=True)
     if method.spending == "equal":
         return _equal(own, chances, common)
     least = method.spending == "paper" and method.client_sampling == "random"
-    levels = np.full_like(budgets, game.least) if least else first
+    levels = np.full_like(budgets, method.least_budget) if least else first
     return Spending(budgets=scale * levels, draw_probabilities=chances, **common)
 
 

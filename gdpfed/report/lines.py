@@ -27,6 +27,8 @@ ADDED_LATER: dict[str, Any] = {
     "method.most_local_steps": 40,
     "method.distance": 50.0,
     "method.transmission": "turns",
+    "method.most_announcements": 60,
+    **dict.fromkeys(["method.announced", "method.paths"]),
     "privacy.unit": "client",
     "privacy.budgets_of": "clients",
     "privacy.batch_rate": 0.05,

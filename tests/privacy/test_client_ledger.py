@@ -182,7 +182,7 @@ def damaged(**changes):
     ("data", "words"),
     [
         ([], "no mapping of version and runs"),
-        ({"version": 4, "runs": []}, "version 4; this program reads 1, 2 and 3"),
+        ({"version": 5, "runs": []}, "version 5; this program reads 1 to 4"),
         ({"version": 2, "runs": {}}, "its runs are no list"),
         ({"version": 2, "runs": [{}]}, "its run 0 is no mapping"),
         (damaged(terms=3), "its run 0 has no terms"),

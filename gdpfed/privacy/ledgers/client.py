@@ -4,22 +4,27 @@ A run is charged in full when it begins, from the round on in which the client c
 client only if the rounds that it is not drawn in count as well, and those it never hears of. Against the
 server, which knows whom it asked, only the updates that were really sent count. Where a run protects
 records, all the steps that they may pay for are charged when it begins, and those that were taken are
-written down round by round. A client and its records have figures of their own, which never add up.
+written down round by round. A client that has a path in a run, under noise of its own, pays for the rounds
+alone that it takes part in: no sampling hides it, so the others cost nothing. A client and its records have
+figures of their own, which never add up.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
-from gdpfed.privacy.events import Charge, Unit
+from gdpfed.privacy.events import Charge, Gaussian, Unit
 from gdpfed.privacy.ledgers.terms import RecordTerms, Terms, upgraded_scalars
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
-FORMAT_VERSION = 3
-"""Of a ledger with a run about records; without one it is written as version 2, which it then is."""
+FORMAT_VERSION = 4
+"""Of a ledger with a path; without one it is written as version 3 or, without a run about records, as
+version 2, which it then is."""
+VERSION_OF_RECORDS = 3
 VERSION_OF_CLIENTS = 2
 
 
@@ -50,6 +55,10 @@ class ChargedRun:
             Charge(event=replace(self.terms.event(index), num_sums=1), count=count, unit=self.terms.unit)
             for index, count in Counter(rounds).items()
         ]
+
+    def path_charges(self, more_in: int | None = None) -> tuple[Charge, ...]:
+        """What the rounds taken cost a client that has a path, and one more round."""
+        return self.terms.path_charges([*self.rounds, *([] if more_in is None else [more_in])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of an entry."""
@@ -90,8 +99,12 @@ class ClientLedger:
         unit: Unit = "client",
         also: Terms | None = None,
         record_group: int | None = None,
+        at_most: float = inf,
     ) -> float:
         """Epsilon at delta of all runs that protect a unit, and of `also` unless it has begun.
+
+        A run in which this client has a path costs what the rounds cost that it took part in; `also` costs
+        what it may at worst, taking part `at_most` so often. That is checked before every round as well.
 
         Of records it is what one pays that is in this group in `also`; without one what the record pays
         that is drawn most often in every run.
@@ -103,11 +116,24 @@ class ClientLedger:
             raise PrivacyError(
                 f"a {also.unit}'s charges cannot be added to a {unit}'s; account each by itself"
             )
-        charged = [run.terms for run in self._of(unit)]
-        if also is not None and not self._has_begun(also):
-            charged.append(also)
+        charged = self._of(unit)
+        has_begun = also is not None and self._has_begun(also)
+        if also is not None and (also.has_path or not has_begun):
+            begun = self._runs.get(also.run)
+            taken = [] if begun is None else begun.rounds
+            charged = [run for run in charged if run is not begun]
+            worst = list(also.dearest_rounds(taken, at_most)) if also.has_path else []
+            charged.append(ChargedRun(also, (), delta, worst))
         groups = None if also is None or record_group is None else also.records
         runs = [_charges_in(each, groups, record_group) for each in charged]
+        return _epsilon_of(runs, delta)
+
+    def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
+        """Epsilon at delta for records of all runs, with one more round of a run in which there is a path."""
+        runs = [
+            each.path_charges(round_index) if each.terms.run == run else _charges_in(each, None, None)
+            for each in self._of("record")
+        ]
         return _epsilon_of(runs, delta)
 
     def epsilon_against_server(
@@ -125,10 +151,12 @@ class ClientLedger:
         """
         more_run, more_round = one_more_in or (None, None)
         if unit == "record":
-            taken = {name: sum(run.steps) for name, run in self._runs.items() if run.terms.unit == "record"}
-            if more_run is not None:
-                taken[more_run] += more_steps
-            runs = [self._runs[name].terms.step_charges(steps) for name, steps in taken.items()]
+            runs = [
+                run.path_charges(more_round if run.terms.run == more_run else None)
+                if run.terms.has_path
+                else run.terms.step_charges(sum(run.steps) + (more_steps if run.terms.run == more_run else 0))
+                for run in self._of("record")
+            ]
             return _epsilon_of(runs, delta)
         sent = [
             charge
@@ -180,6 +208,10 @@ class ClientLedger:
         terms, begun = self.check_round(run, round_index), self.run(run)
         if terms.unit == "record":
             require_count(f"the steps of round {round_index} of run {run}", num_steps)
+            if terms.has_path and num_steps > 1:
+                raise PrivacyError(
+                    f"round {round_index} of run {run} would take {num_steps} steps; a path has one a round"
+                )
             if num_steps > begun.steps_left:
                 raise PrivacyError(
                     f"round {round_index} of run {run} would take {num_steps} steps, and {begun.steps_left} "
@@ -190,7 +222,9 @@ class ClientLedger:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads."""
-        version = FORMAT_VERSION if self._of("record") else VERSION_OF_CLIENTS
+        version = VERSION_OF_RECORDS if self._of("record") else VERSION_OF_CLIENTS
+        if any(run.terms.has_path for run in self.runs):
+            version = FORMAT_VERSION
         return {"version": version, "runs": [run.to_dict() for run in self._runs.values()]}
 
     @classmethod
@@ -198,10 +232,9 @@ class ClientLedger:
         """Return the ledger that `to_dict` saved; PrivacyError for data that is incomplete or wrong."""
         if not isinstance(data, Mapping) or set(data) != {"version", "runs"}:
             raise PrivacyError("it is no mapping of version and runs")
-        if data["version"] not in (1, VERSION_OF_CLIENTS, FORMAT_VERSION):
+        if data["version"] not in range(1, FORMAT_VERSION + 1):
             raise PrivacyError(
-                f"it has version {data['version']!r}; this program reads 1, {VERSION_OF_CLIENTS} and "
-                f"{FORMAT_VERSION}"
+                f"it has version {data['version']!r}; this program reads 1 to {FORMAT_VERSION}"
             )
         if not isinstance(data["runs"], list):
             raise PrivacyError("its runs are no list")
@@ -247,11 +280,14 @@ class ClientLedger:
 _ENTRY = {"terms", "delta", "rounds"}
 
 
-def _charges_in(terms: Terms, groups: RecordTerms | None, record_group: int | None) -> tuple[Charge, ...]:
+def _charges_in(run: ChargedRun, groups: RecordTerms | None, record_group: int | None) -> tuple[Charge, ...]:
     """What a run costs; of records one that is in a group of others' terms.
 
     A run that makes other groups may have the record in any, and so counts at its largest batch rate.
     """
+    terms = run.terms
+    if terms.has_path:
+        return run.path_charges()
     if terms.records is None:
         return terms.own_charges
     alike = groups is not None and terms.records.groups_as(groups)
@@ -259,5 +295,12 @@ def _charges_in(terms: Terms, groups: RecordTerms | None, record_group: int | No
 
 
 def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
-    """What runs cost together; those without a charge are none."""
-    return compose_runs([run for run in runs if run], delta).epsilon
+    """What runs cost together; those without a charge are none.
+
+    Paths together are one Gaussian of all the zCDP, exactly, and a filter as well.
+    """
+    charged = [run for run in runs if run]
+    charges = [charge for run in charged for charge in run]
+    if charges and all(isinstance(each.event, Gaussian) for each in charges):
+        return compose_against_server(charges, delta)
+    return compose_runs(charged, delta).epsilon

@@ -1,14 +1,16 @@
 """What a server promises one client before a training: enough for the client to account for it itself."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from math import inf
 from typing import Any, Self
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import (
     Adjacency,
     Charge,
+    Gaussian,
     LocalWindows,
     NoiseLaw,
     RecordEvent,
@@ -20,6 +22,7 @@ from gdpfed.privacy.events import (
     first_charges,
 )
 from gdpfed.privacy.plan import PrivacyPlan, Work
+from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import (
     require_choice,
     require_count,
@@ -49,6 +52,7 @@ class RecordTerms:
         shares: the part of its records that is in each group.
         seed: of the run; it deals out the records to the groups where the data does not say theirs.
         sums_per_round: how many sums a client is in, each with its part of the round's steps.
+        most_rounds: a client with a path takes part in no more rounds than these; None where it has none.
     """
 
     num_rounds: int
@@ -58,9 +62,12 @@ class RecordTerms:
     shares: tuple[float, ...]
     seed: int = 0
     sums_per_round: int = 1
+    most_rounds: int | None = None
 
     def __post_init__(self) -> None:
         require_count("the terms' num_rounds", self.num_rounds)
+        if self.most_rounds is not None:
+            require_count("the terms' most_rounds", self.most_rounds)
         require_count("the terms' seed", self.seed, at_least=0)
         require_count("the terms' sums_per_round", self.sums_per_round)
         require_choice("the terms' work", self.work, RECORD_WORKS)
@@ -93,7 +100,7 @@ class Terms:
         epsilon: what the plan promises the group at `delta`, by its own `accountant`.
         charges: what all rounds of the run cost, in order; the group is sampled in no more rounds. Where
             records are protected: what one of the first group of records pays for at most, the dearest
-            rounds first.
+            rounds first. Of a client with a path: the Gaussian mechanism of each round, in their order.
         first_round: the round, from 0, from which on this client is among those sampled from.
         sums_hidden: whether the server sees sums alone.
         dropout_tolerance: largest fraction of a cohort that may vanish from a sum.
@@ -151,6 +158,9 @@ class Terms:
             )
         if self.records is None:
             return
+        if self.records.most_rounds is not None:
+            self._check_path(self.records)
+            return
         steps = {(each.batch_rate, each.noise_multiplier) for each in self._steps_charged}
         windows = {
             (each.bound, each.window_steps) if isinstance(each, LocalWindows) else None
@@ -163,6 +173,65 @@ class Terms:
             )
         if self.records.batch_rates[0] != self._steps_charged[0].batch_rate:
             raise PrivacyError("the terms' charges are not those of the first of their batch_rates")
+
+    def _check_path(self, records: RecordTerms) -> None:
+        """Refuse a path that does not say, for every round, what one step on all records costs."""
+        events = [each.event for each in self.charges]
+        if not all(
+            isinstance(each, Gaussian)
+            and (each.adjacency, each.noise) == ("replace_one", "gaussian")
+            and each.clipping_norm == records.clipping_norm
+            and each.is_noisy
+            for each in events
+        ):
+            raise PrivacyError(
+                "the terms' path charges something else than Gaussian noise under replace_one at their "
+                "clipping norm, round by round"
+            )
+        if sum(each.count for each in self.charges) != records.num_rounds:
+            raise PrivacyError(
+                f"the terms' path is not one budget for each of their {records.num_rounds} rounds"
+            )
+        shape = (records.work, records.batch_rates, records.sums_per_round)
+        if shape != ("dp_sgd", (1.0,), 1):
+            raise PrivacyError(
+                "the terms' path is for one step of dp_sgd a round on all records, at batch rate 1"
+            )
+
+    @property
+    def has_path(self) -> bool:
+        """Whether a client pays for the rounds alone that it takes part in, each at its own zCDP."""
+        return self.records is not None and self.records.most_rounds is not None
+
+    @property
+    def path(self) -> tuple[float, ...]:
+        """rho_i^t of every round of a client that has a path: 1 / (2 z^2), z noise over distance."""
+        return tuple(
+            1 / (2 * each.event.noise_multiplier**2)
+            for each in self.charges
+            for _ in range(each.count)
+            if isinstance(each.event, Gaussian)
+        )
+
+    def path_charges(self, rounds: Iterable[int]) -> tuple[Charge, ...]:
+        """What these rounds cost a client that has a path."""
+        return tuple(
+            Charge(event=event_of_round(self.charges, index), count=1, unit="record") for index in rounds
+        )
+
+    def dearest_rounds(self, taken: Collection[int] = (), at_most: float = inf) -> tuple[int, ...]:
+        """The rounds that a client with a path may take part in at its worst, those taken among them.
+
+        It takes part in as many of the dearest that are left for it as it may, or `at_most`.
+        """
+        records = self.records
+        most = (
+            at_most if records is None or records.most_rounds is None else min(at_most, records.most_rounds)
+        )
+        path = self.path
+        left = [index for index in range(self.first_round, self.num_rounds) if index not in taken]
+        left.sort(key=lambda index: -path[index])
+        return (*taken, *left[: int(max(0, min(len(left), most - len(taken))))])
 
     @property
     def num_rounds(self) -> int:
@@ -179,6 +248,8 @@ class Terms:
     @property
     def own_charges(self) -> tuple[Charge, ...]:
         """What the rounds cost that this client may be sampled in; the record that pays most, of records."""
+        if self.has_path:
+            return self.path_charges(self.dearest_rounds())
         if self.records is not None:
             return self.step_charges(self.num_steps)
         return first_charges(self.charges, self.num_rounds, skipped=self.first_round)
@@ -186,12 +257,16 @@ class Terms:
     @property
     def num_steps(self) -> int:
         """The most steps that this client's records may pay for: those of the rounds that are left for it."""
+        if self.has_path:
+            return len(self.dearest_rounds())
         left = first_charges(self.charges, self.num_rounds - self.first_round)
         return sum(each.count * each.event.num_steps for each in left if isinstance(each.event, RecordEvent))
 
     @property
     def window_steps(self) -> int | None:
         """The steps of a window, whose end alone is released; None where every step is."""
+        if self.has_path:
+            return None
         first = self._steps_charged[0]
         return first.window_steps if isinstance(first, LocalWindows) else None
 
@@ -199,6 +274,11 @@ class Terms:
     def step_noise(self) -> float:
         """sigma, the noise multiplier that every step on records is accounted with."""
         return self._steps_charged[0].noise_multiplier
+
+    def noise_of_step(self, round_index: int) -> float:
+        """The same of a step of one round, which is one of its own where a client has a path."""
+        event = event_of_round(self.charges, round_index) if self.has_path else None
+        return event.noise_stddev / event.clipping_norm if isinstance(event, Gaussian) else self.step_noise
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
         """What so many steps cost a record of one group; None for the group that is drawn most often.
@@ -237,7 +317,9 @@ class Terms:
             return scalars
         # Terms of one sum a round are written as they always were.
         values = {
-            key: value for key, value in asdict(records).items() if (key, value) != ("sums_per_round", 1)
+            key: value
+            for key, value in asdict(records).items()
+            if (key, value) not in (("sums_per_round", 1), ("most_rounds", None))
         }
         return scalars | {"records": json.dumps(values)}
 
@@ -273,7 +355,7 @@ def _record_terms_from(text: object) -> RecordTerms:
     except ValueError:
         values = None
     names = {field.name for field in fields(RecordTerms)}
-    if not isinstance(values, dict) or set(values) | {"sums_per_round"} != names:
+    if not isinstance(values, dict) or set(values) | {"sums_per_round", "most_rounds"} != names:
         raise PrivacyError(f"the terms' records are no JSON mapping of {', '.join(sorted(names))}")
     return RecordTerms(**values)
 
@@ -312,34 +394,65 @@ def terms_of(
     dropout_tolerance: float,
     corrupt_tolerance: float,
     seed: int = 0,
+    client: int | None = None,
 ) -> Terms:
-    """The terms of one group of a plan from a round on; tolerances are of its sums, the seed is the run's."""
-    records = plan.groups[group_index].records
-    if plan.groups[group_index].spending is not None:
-        raise PrivacyError(
-            "a node with a budget of its own cannot check what a game says that it spends: start nodes "
-            "without budgets of their own, or use another method"
+    """The terms of one group of a plan from a round on; tolerances are of its sums, the seed is the run's.
+
+    Where every client spends what it has chosen, they are those of one client, with its path.
+    """
+    group, records = plan.groups[group_index], None
+    charges: tuple[Charge, ...]
+    if group.spending is not None:
+        position = group.clients.index(client)
+        charges = _path_of(plan, group.spending, position)
+        records = RecordTerms(
+            num_rounds=plan.num_rounds,
+            work=plan.works[0],
+            clipping_norm=plan.clipping_norm,
+            batch_rates=(1.0,),
+            shares=(1.0,),
+            seed=seed,
+            most_rounds=group.spending.most_rounds,
         )
+    else:
+        charges = plan.charges(group_index)
+        if group.records is not None:
+            records = RecordTerms(
+                num_rounds=plan.num_rounds,
+                work=plan.works[0],
+                clipping_norm=group.records.clipping_norm,
+                batch_rates=group.records.batch_rates,
+                shares=tuple(each.share for each in group.records.groups),
+                seed=seed,
+                sums_per_round=plan.sums_per_round,
+            )
     return Terms(
         run=run,
         group=group_index,
-        epsilon=plan.groups[group_index].epsilon,
+        epsilon=group.epsilon,
         delta=plan.delta,
         accountant=plan.accountant,
-        charges=plan.charges(group_index),
+        charges=charges,
         first_round=first_round,
         sums_hidden=plan.sums_hidden,
         dropout_tolerance=dropout_tolerance,
         corrupt_tolerance=corrupt_tolerance,
-        records=None
-        if records is None
-        else RecordTerms(
-            num_rounds=plan.num_rounds,
-            work=plan.works[0],
-            clipping_norm=records.clipping_norm,
-            batch_rates=records.batch_rates,
-            shares=tuple(group.share for group in records.groups),
-            seed=seed,
-            sums_per_round=plan.sums_per_round,
-        ),
+        records=records,
+    )
+
+
+def _path_of(plan: PrivacyPlan, spending: Spending, position: int) -> tuple[Charge, ...]:
+    """What every round costs one client that takes part in it, under noise of its own."""
+    noise = [float(spending.noise_multipliers(t, plan.distance)[position]) for t in range(plan.num_rounds)]
+    return tuple(
+        Charge(
+            event=Gaussian(
+                noise_stddev=each * plan.clipping_norm,
+                clipping_norm=plan.clipping_norm,
+                adjacency="replace_one",
+            ),
+            count=1,
+            unit="record",
+        )
+        for each in noise
     )

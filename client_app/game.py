@@ -1,0 +1,74 @@
+"""The client's part in a game: its best response to what is announced, and whether terms keep to it.
+
+Its aversion stays here. A node does not remember what it has answered: terms come with what was announced
+last, and the node answers it again. So a node that was restarted, or comes late, checks as much.
+"""
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from client_app.budget import BudgetRefusedError
+from client_app.node_config import AVERSION_KEY, FIRST_BUDGET_KEY, RECORD_EPSILON_KEY, NodeConfigError
+from client_app.settings import budgets_of, player_of
+from gdpfed.clients.messages import GAME_RECORD, PATH
+from gdpfed.game.announcement import Announcement
+from gdpfed.game.rules import GameError
+from gdpfed.privacy.ledgers.terms import Terms
+
+# The way through noise and back is rounded.
+ROUNDING = 1e-9
+
+
+def answer(content: RecordDict, context: Context) -> RecordDict:
+    """The path that is best for this client, before it is scaled.
+
+    Raises:
+        NodeConfigError: the node plays no games, has no budget for its records, or begins out of range.
+        BudgetRefusedError: what is announced is no game.
+    """
+    player = player_of(context)
+    if player is None:
+        raise NodeConfigError(
+            f"this run asks nodes to play, and this one was not started with {AVERSION_KEY} and "
+            f"{FIRST_BUDGET_KEY}: give both, with {RECORD_EPSILON_KEY} and a ledger"
+        )
+    if "record" not in budgets_of(context):
+        raise NodeConfigError(
+            f"{AVERSION_KEY} is given without {RECORD_EPSILON_KEY}, the budget that a path is checked against"
+        )
+    announced = _announcement(content)
+    try:
+        path = announced.answer(player.aversion, player.first_budget)
+    except GameError as error:
+        raise NodeConfigError(str(error)) from None
+    return RecordDict({GAME_RECORD: ConfigRecord({PATH: path.tolist()})})
+
+
+def check_path(content: RecordDict, context: Context, terms: Terms) -> None:
+    """Refuse a path that is not this client's own answer; a node without an aversion takes a given one.
+
+    Raises:
+        BudgetRefusedError: it is another path, or nothing says what it answers.
+    """
+    player = player_of(context)
+    if player is None or not terms.has_path:
+        return
+    announced = _announcement(content)
+    try:
+        own = announced.scale * announced.answer(player.aversion, player.first_budget)
+    except GameError as error:
+        raise BudgetRefusedError(str(error)) from None
+    if len(own) != len(terms.path) or not np.allclose(terms.path, own, rtol=ROUNDING, atol=0.0):
+        raise BudgetRefusedError("the terms' path is not this client's best response to what is announced")
+
+
+def _announcement(content: RecordDict) -> Announcement:
+    record = content.get(GAME_RECORD)
+    if not isinstance(record, ConfigRecord):
+        raise BudgetRefusedError(
+            f"the message lacks the record {GAME_RECORD}: without what was announced no path is agreed to"
+        )
+    try:
+        return Announcement.from_scalars(dict(record))
+    except GameError as error:
+        raise BudgetRefusedError(str(error)) from None

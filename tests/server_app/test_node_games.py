@@ -1,0 +1,264 @@
+"""Nodes that play: their paths are the plan, ledgers charge round by round, rogue servers get nothing."""
+
+import json
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+
+from conf.load import load
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.messages import GAME_RECORD, ORDER_RECORD, PATH, TERMS_RECORD
+from gdpfed.errors import ConfigError, RunError
+from gdpfed.game.mean_field import play
+from gdpfed.game.rules import Game
+from gdpfed.privacy.spending import epsilon_of_total
+from gdpfed.simulation import simulate
+from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, refusals
+from testing.small_runs import ledger_of, run
+
+NODES = 5
+ROUNDS = 4
+AVERSIONS = [0.1, 0.3, 0.5, 0.7, 0.9]
+FIRST = [8.0, 2.0, 4.0, 1.0, 6.0]
+SCALE = 0.001
+GAME = [
+    f"dataset.num_clients={NODES}",
+    "privacy=record_level",
+    "privacy.accountant=pld",
+    "privacy.sampling_rate=1",
+    "privacy.delta=1e-5",
+    "method=fedpcs",
+    "method.types=clients",
+    "method.draws=without_replacement",
+    f"method.budget_scale={SCALE}",
+    f"run.num_rounds={ROUNDS}",
+]
+
+
+def players(folder, more=None, epsilon=5.0, **options):
+    """Node k has the aversion ``AVERSIONS[k]``, and a ledger of its own; ``more[k]`` changes its settings."""
+    grid = LocalGrid(NODES, **options)
+    folder.mkdir(exist_ok=True)
+    for client in range(NODES):
+        own = {
+            "epsilon-record": epsilon,
+            "ledger": str(folder / f"{client}.json"),
+            "aversion": AVERSIONS[client],
+            "first-budget": FIRST[client],
+        }
+        told = own | (more or {}).get(client, {})
+        config = {key: value for key, value in told.items() if value is not None}
+        grid.contexts[FIRST_NODE_ID + client].node_config |= config
+    return grid
+
+
+def in_one_place():
+    """The same game where everybody's type is known, from the first mean that nodes are told."""
+    game = Game(
+        aversions=np.array(AVERSIONS),
+        first_budgets=np.array(FIRST),
+        cohort_sizes=np.full(ROUNDS, NODES),
+        least=0.01,
+        highest=12.0,
+    )
+    return play(game, np.full(ROUNDS, 5.0), guess=np.full(ROUNDS, 6.005))
+
+
+def test_nodes_play_to_the_same_mean_field_and_keep_their_aversions(tmp_path):
+    grid = players(tmp_path / "nodes")
+    records = run(tmp_path / "run", GAME, grid=grid)
+    assert [record.survivors for record in records] == [[NODES]] * ROUNDS
+    assert refusals(grid) == []
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    expected = in_one_place()
+    # The nodes' grids of budgets end at other budgets than a grid for all of them.
+    assert np.abs(np.array(plan["game"]["mean_budgets"]) - expected.mean_budgets).max() < 0.02
+    assert np.abs(np.array(plan["game"]["paths"]) - expected.budgets).max() < 0.1
+    assert plan["game"]["converged"]
+    assert not {"aversions", "corrections"} & plan["game"].keys()
+    told = [reply[GAME_RECORD] for reply in grid.replies if GAME_RECORD in reply]
+    assert len(told) == NODES * len(plan["game"]["announced"])
+    assert all(set(record) == {PATH} for record in told)
+    assert audit_run(tmp_path / "run").passed
+    for client in range(NODES):
+        (entry,) = ledger_of(tmp_path / "nodes", client).runs
+        path = SCALE * np.array(plan["game"]["paths"])[:, client]
+        assert entry.terms.path == pytest.approx(path)
+        assert (entry.rounds, entry.steps) == ([0, 1, 2, 3], [1, 1, 1, 1])
+        spent = ledger_of(tmp_path / "nodes", client).epsilon(1e-5, unit="record")
+        assert spent == pytest.approx(epsilon_of_total(float(path.sum()), 1e-5))
+        audit = audit_node_ledger(tmp_path / "nodes" / f"{client}.json")
+        assert audit.passed
+        assert audit.runs[0].epsilon == audit.runs[0].against_server == pytest.approx(spent)
+
+
+def test_a_node_whose_budget_is_half_its_path_refuses_with_the_figures(tmp_path, caplog):
+    whole = SCALE * 4 * 8.0  # client 0 keeps its first budget, the largest
+    half = epsilon_of_total(whole / 2, 1e-5)
+    grid = players(tmp_path / "nodes", {0: {"epsilon-record": half}})
+    with pytest.raises(RunError, match="client 0 does not take part in this run: this run does not fit"):
+        run(tmp_path / "run", GAME, grid=grid)
+    assert "a path of 0.032 zCDP in 4 rounds would take group 0 of this client's records" in caplog.text
+    assert f"from epsilon 0 to {epsilon_of_total(whole, 1e-5):.4g}" in caplog.text
+    assert f"above its own budget of {half:g}" in caplog.text
+    assert not (tmp_path / "run").exists()
+    assert ledger_of(tmp_path / "nodes", 0).runs == ()
+
+
+def test_a_node_stops_after_its_own_most_participations(tmp_path):
+    """Two of its four rounds fit a budget that four do not fit."""
+    half = epsilon_of_total(SCALE * 2 * 8.0, 1e-5)
+    grid = players(tmp_path / "nodes", {0: {"epsilon-record": half * 1.001, "max-participations": 2}})
+    records = run(tmp_path / "run", [*GAME, "secagg.dropout_tolerance=0.2"], grid=grid)
+    assert [record.survivors for record in records] == [[5], [5], [4], [4]]
+    assert "this client takes part in 2 rounds of a run at most" in refusals(grid)[0]
+    assert ledger_of(tmp_path / "nodes", 0).runs[0].rounds == [0, 1]
+    assert audit_node_ledger(tmp_path / "nodes" / "0.json").passed
+
+
+def test_a_run_goes_on_with_the_paths_it_began_with_and_a_changed_mind_stays_out(tmp_path):
+    masked = []
+
+    def vanishes(kind, client):
+        masked.append(kind)
+        if kind == "mask" and masked.count("mask") == 2 * NODES + 1:
+            raise Crash
+        return False
+
+    with pytest.raises(Crash):
+        run(tmp_path / "run", GAME, grid=players(tmp_path / "nodes", vanishes=vanishes))
+    again = players(tmp_path / "nodes")
+    again.contexts[FIRST_NODE_ID + 3].node_config["aversion"] = 0.05
+    with pytest.raises(RunError, match="client 3 .* path is not this client's best response"):
+        run(tmp_path / "run", grid=again, resume=True)
+    again.contexts[FIRST_NODE_ID + 3].node_config["aversion"] = AVERSIONS[3]
+    again.exchanges.clear()
+    run(tmp_path / "run", grid=again, resume=True)
+    assert {"play"} not in again.exchanges
+    # The third round was charged by the server and reached no node.
+    assert [ledger_of(tmp_path / "nodes", client).runs[0].rounds for client in range(NODES)] == [
+        [0, 1, 3]
+    ] * 5
+    assert audit_run(tmp_path / "run").passed
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"aversion": None, "first-budget": None}, "was not started with aversion and first-budget"),
+        ({"first-budget": None}, "aversion is given without first-budget"),
+        ({"aversion": None}, "first-budget is given without aversion"),
+        ({"aversion": 1.0}, "aversion is 1.0: give a number above 0 and below 1"),
+        ({"aversion": 0}, "aversion is 0: give a number above 0 and below 1"),
+        ({"first-budget": 12.5}, "first-budget is 12.5, and this run takes budgets from 0.01 to 12"),
+        ({"first-budget": 0.001}, "first-budget is 0.001, and this run takes budgets from 0.01 to 12"),
+        ({"epsilon-record": None, "epsilon": 3.0}, "this node has a budget for a client only"),
+        ({"epsilon-record": None}, "ledger is given without epsilon"),
+        ({"averson": 0.5}, "averson is no setting of a node; the nearest one is aversion"),
+        ({"max-participations": 0}, "max-participations is 0: give a whole number"),
+    ],
+)
+def test_a_node_that_cannot_play_ends_the_run_before_it_begins(tmp_path, settings, words):
+    with pytest.raises(RunError) as error:
+        run(tmp_path / "run", GAME, grid=players(tmp_path / "nodes", {0: settings}))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def spoilt(answer):
+    def spoil(kind, client, content):
+        if (kind, client) == ("play", 2):
+            content[GAME_RECORD] = ConfigRecord({PATH: answer})
+        return content
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ([1.0] * 3, "client 2 answers with a list where a text should be: one budget a round is due"),
+        ([1.0, 1.0, 1.0, 13.0], "client 2 answers with a budget of 13.0: it must lie from 0.01 to 12"),
+        ([1.0, 1.0, 1.0, float("nan")], "client 2 answers with a budget of nan"),
+        ("all", "client 2 answers with all: one budget a round is due"),
+    ],
+)
+def test_an_answer_that_is_no_path_ends_the_run_before_it_begins(tmp_path, answer, words):
+    with pytest.raises(RunError, match=words):
+        run(tmp_path / "run", GAME, grid=players(tmp_path / "nodes", spoil=spoilt(answer)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_announcing_ends_at_its_limit_and_the_last_answers_are_the_plan(tmp_path):
+    grid = players(tmp_path / "nodes")
+    run(tmp_path / "run", [*GAME, "method.most_announcements=2", "run.stop_after_round=1"], grid=grid)
+    assert grid.exchanges.count({"play"}) == 3
+    game = json.loads((tmp_path / "run" / "plan.json").read_text())["game"]
+    assert (len(game["announced"]), game["converged"]) == (3, False)
+
+
+def test_a_simulation_has_no_nodes_to_ask(tmp_path):
+    with pytest.raises(ConfigError, match="no types from clients in a simulation"):
+        simulate(load([*GAME, f"run.directory={tmp_path / 'run'}"]))
+
+
+def test_nodes_without_an_aversion_check_a_path_that_is_given_them(tmp_path):
+    given = [each for each in GAME if "types" not in each] + [f"method.first_budgets={FIRST}"]
+    quiet = {client: {"aversion": None, "first-budget": None} for client in range(NODES)}
+    grid = players(tmp_path / "nodes", quiet)
+    run(tmp_path / "run", [*given, "run.stop_after_round=1"], grid=grid)
+    assert ledger_of(tmp_path / "nodes", 0).runs[0].terms.path[0] == pytest.approx(SCALE * 8.0)
+    # With an aversion it takes no path that is not its own answer.
+    grid = players(tmp_path / "nodes")
+    with pytest.raises(RunError, match="without what was announced no path is agreed to"):
+        run(tmp_path / "other", given, grid=grid)
+
+
+def changed(content, name, **changes):
+    content[name] = ConfigRecord({**content[name], **changes})
+    return content
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "words"),
+    [
+        ("mask", ORDER_RECORD, {"record_noise_multiplier": 1.0}, "noise multiplier 1 of a step is below"),
+        ("mask", ORDER_RECORD, {"record_num_steps": 2}, "2 steps were ordered where the terms' path has one"),
+        ("mask", ORDER_RECORD, {"record_batch_rates": [0.5, 0.5]}, "batch rates 0.5, 0.5 are not within"),
+        ("mask", ORDER_RECORD, {"weight": 1e9}, "OrderError, see the log of the client"),
+    ],
+)
+def test_a_rogue_server_gets_no_update(tmp_path, kind, name, changes, words):
+    grid = players(
+        tmp_path / "nodes",
+        meddle=lambda asked, client, content: changed(content, name, **changes) if asked == kind else content,
+    )
+    run(tmp_path / "run", [*GAME, "run.num_rounds=1"], grid=grid, without_a_sum=True)
+    assert all(words in refusal for refusal in refusals(grid)[:NODES])
+    assert all(ledger_of(tmp_path / "nodes", client).runs[0].rounds == [] for client in range(NODES))
+
+
+@pytest.mark.parametrize("kind", ["offer", "begin"])
+def test_a_path_that_the_node_did_not_answer_is_not_agreed_to(tmp_path, kind):
+    """Four times the budget is half the noise."""
+
+    def meddle(asked, client, content):
+        if (asked, client) != (kind, 1):
+            return content
+        charges = json.loads(content[TERMS_RECORD]["charges"])
+        for charge in charges:
+            charge["event"]["noise_stddev"] /= 2
+        return changed(content, TERMS_RECORD, charges=json.dumps(charges))
+
+    grid = players(tmp_path / "nodes", meddle=meddle)
+    overrides = [*GAME, "secagg.dropout_tolerance=0.2", "run.stop_after_round=1"]
+    if kind == "offer":
+        with pytest.raises(RunError, match="client 1 .* path is not this client's best response"):
+            run(tmp_path / "run", overrides, grid=grid)
+    else:
+        run(tmp_path / "run", overrides, grid=grid)
+        assert "the terms' path is not this client's best response" in " ".join(refusals(grid))
+    assert ledger_of(tmp_path / "nodes", 1).runs == ()
