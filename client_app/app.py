@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
-from client_app import budget, game
+from client_app import budget, game, price
 from client_app.identity import prove
 from client_app.node_config import MODE_KEY, NodeConfigError, check_settings
 from client_app.session import MASKED_SLOT, erase_session
@@ -95,7 +95,8 @@ def join(message: Message, context: Context) -> RecordDict:
     if own:
         asked = budget.of_unit(own, unit)
         budget.check_ledger(asked)
-        answer["epsilon"], answer["delta"] = asked.epsilon, asked.delta
+        answer["epsilon"] = price.answered_epsilon(message.content, context, asked)
+        answer["delta"] = asked.delta
     answer.update(prove(context, question))
     return RecordDict({CLIENT_RECORD: answer})
 
@@ -112,6 +113,7 @@ def _terms(message: Message, context: Context) -> Terms:
             f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
         )
     game.check_path(message.content, context, terms)
+    price.check_price(message.content, context, budget.of_unit(budgets_of(context), terms.unit), terms)
     return terms
 
 

@@ -9,10 +9,10 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from client_app.budget import BudgetRefusedError
 from client_app.node_config import AVERSION_KEY, FIRST_BUDGET_KEY, RECORD_EPSILON_KEY, NodeConfigError
-from client_app.settings import budgets_of, player_of
+from client_app.settings import Player, budgets_of, player_of
 from gdpfed.clients.messages import GAME_RECORD, PATH
 from gdpfed.game.announcement import Announcement
-from gdpfed.game.rules import GameError
+from gdpfed.game.rules import Floats, GameError
 from gdpfed.privacy.ledgers.terms import Terms
 
 # The way through noise and back is rounded.
@@ -36,11 +36,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         raise NodeConfigError(
             f"{AVERSION_KEY} is given without {RECORD_EPSILON_KEY}, the budget that a path is checked against"
         )
-    announced = _announcement(content)
-    try:
-        path = announced.answer(player.aversion, player.first_budget)
-    except GameError as error:
-        raise NodeConfigError(str(error)) from None
+    path = _answer(_announcement(content), player)
     return RecordDict({GAME_RECORD: ConfigRecord({PATH: path.tolist()})})
 
 
@@ -49,17 +45,26 @@ def check_path(content: RecordDict, context: Context, terms: Terms) -> None:
 
     Raises:
         BudgetRefusedError: it is another path, or nothing says what it answers.
+        NodeConfigError: the node begins out of range.
     """
     player = player_of(context)
     if player is None or not terms.has_path:
         return
     announced = _announcement(content)
-    try:
-        own = announced.scale * announced.answer(player.aversion, player.first_budget)
-    except GameError as error:
-        raise BudgetRefusedError(str(error)) from None
+    own = announced.scale * _answer(announced, player)
     if len(own) != len(terms.path) or not np.allclose(terms.path, own, rtol=ROUNDING, atol=0.0):
         raise BudgetRefusedError("the terms' path is not this client's best response to what is announced")
+
+
+def _answer(announced: Announcement, player: Player) -> Floats:
+    if player.first_budget is None:
+        raise NodeConfigError(
+            f"{AVERSION_KEY} is given without {FIRST_BUDGET_KEY}, with which a path begins: give both"
+        )
+    try:
+        return announced.answer(player.aversion, player.first_budget)
+    except GameError as error:
+        raise NodeConfigError(str(error)) from None
 
 
 def _announcement(content: RecordDict) -> Announcement:

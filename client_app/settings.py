@@ -70,15 +70,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Player:
-    """What a client plays a game with; neither leaves the node.
+    """What a client answers a game or a price with; its aversion does not leave the node.
 
     Attributes:
         aversion: c_i in (0, 1), the weight of its privacy cost.
-        first_budget: rho_i^0, with which its path begins.
+        first_budget: rho_i^0, with which its path begins; None for one that answers prices only.
     """
 
     aversion: float
-    first_budget: float
+    first_budget: float | None
 
 
 Budgets = Mapping[Unit, Budget]
@@ -188,7 +188,7 @@ def budgets_of(context: Context) -> Budgets:
 
 
 def player_of(context: Context) -> Player | None:
-    """What the node plays games with; None for one that was started without an aversion.
+    """What the node answers games and prices with; None for one that was started without an aversion.
 
     Raises:
         NodeConfigError: a first budget without an aversion.
@@ -198,11 +198,8 @@ def player_of(context: Context) -> Player | None:
         if FIRST_BUDGET_KEY in config:
             raise NodeConfigError(f"{FIRST_BUDGET_KEY} is given without {AVERSION_KEY}, which it plays with")
         return None
-    if FIRST_BUDGET_KEY not in config:
-        raise NodeConfigError(
-            f"{AVERSION_KEY} is given without {FIRST_BUDGET_KEY}, with which a path begins: give both"
-        )
-    return Player(float(config[AVERSION_KEY]), float(config[FIRST_BUDGET_KEY]))
+    first = config.get(FIRST_BUDGET_KEY)
+    return Player(float(config[AVERSION_KEY]), None if first is None else float(first))
 
 
 def data_of(context: Context) -> Path | None:

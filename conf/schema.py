@@ -6,7 +6,8 @@ mathematics forbids is refused by :mod:`gdpfed.privacy`, what only a configurati
 here, in ``validate``, which :func:`conf.load.load` calls.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any
 
 from omegaconf import MISSING
@@ -217,6 +218,9 @@ class PrivacyConfig:
     min_sampling_rate: float = 0.0
     batch_rate: float = 0.05
     client_records: list[int] | None = None
+    price: float | None = None
+    price_bounds: list[float] = field(default_factory=lambda: [0.001, 1.0])
+    aversions: list[float] | None = None
 
     def __post_init__(self) -> None:
         # Where a word is accepted, too, nothing makes 1 and 1.0 the same setting, and the same run.
@@ -238,6 +242,7 @@ class PrivacyConfig:
         require_limits("privacy", self)
         self._validate_clipping()
         self._validate_budgets()
+        self._validate_price()
         self._validate_unit()
 
     def _validate_clipping(self) -> None:
@@ -254,6 +259,23 @@ class PrivacyConfig:
         )
         require(
             0 < self.clipping_noise <= 1, f"privacy.clipping_noise={self.clipping_noise} must be in (0, 1]"
+        )
+
+    def _validate_price(self) -> None:
+        price, bounds, aversions = self.price, self.price_bounds, self.aversions
+        require(price is None or 0 < price < inf, f"privacy.price={price} must be above 0, or null")
+        require(
+            price is None or self.budgets == CLIENTS,
+            f"privacy.price={price} is answered by clients with budgets: set privacy.budgets={CLIENTS}",
+        )
+        require(
+            len(bounds) == 2 and 0 < bounds[0] < bounds[1] < inf,
+            f"privacy.price_bounds={bounds} must be the least and the highest zCDP of a whole run, as in "
+            "privacy.price_bounds=[0.001,1]",
+        )
+        require(
+            aversions is None or all(0 < each < 1 for each in aversions),
+            f"privacy.aversions={aversions} must lie in (0, 1), one a client",
         )
 
     def _validate_unit(self) -> None:

@@ -11,10 +11,12 @@ from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import record_counts, task_of
-from gdpfed.clients.messages import BEGIN, GAME_RECORD, OFFER, TERMS_RECORD
+from gdpfed.clients.messages import BEGIN, GAME_RECORD, OFFER, PRICE_RECORD, TERMS_RECORD
 from gdpfed.errors import RunError
 from gdpfed.game.announcement import Announcement
+from gdpfed.game.price import PostedPrice
 from gdpfed.methods.node_game import answered_announcement
+from gdpfed.methods.prices import posted_price
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
@@ -93,16 +95,20 @@ class Offer:
     Attributes:
         terms: of the run, for this client.
         announced: what its path in them answers; None where there is no game with nodes.
+        price: that its budget answers; None where none is posted.
     """
 
     terms: Terms
     announced: Announcement | None = None
+    price: PostedPrice | None = None
 
     def content(self) -> RecordDict:
         """The records of a message."""
         content = RecordDict({TERMS_RECORD: ConfigRecord(dict(self.terms.to_scalars()))})
         if self.announced is not None:
             content[GAME_RECORD] = ConfigRecord(dict(self.announced.to_scalars()))
+        if self.price is not None:
+            content[PRICE_RECORD] = ConfigRecord(dict(self.price.to_scalars()))
         return content
 
 
@@ -128,7 +134,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
         if group.spending is not None:
             terms |= {client: Offer(of_group(client=client), announced) for client in members}
         elif members:
-            terms |= dict.fromkeys(members, Offer(of_group()))
+            terms |= dict.fromkeys(members, Offer(of_group(), price=posted_price(run.config)))
     return terms
 
 

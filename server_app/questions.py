@@ -16,11 +16,13 @@ from gdpfed.clients.messages import (
     INPUT_SHAPE,
     LABEL_DTYPE,
     MODE,
+    PRICE_RECORD,
     ROSTER_DIGEST,
     SIGNATURE,
     UNIT,
 )
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.game.price import PostedPrice
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.learning.datasets.own import ExampleForm
 from gdpfed.learning.task import Task
@@ -44,12 +46,20 @@ class Questions:
         roster: the consortium's; None where the nodes' own words are believed.
         task: of the run, by which nodes see whether they fit; None leaves them to find out when they train.
         unit: whose presence the run protects; where it is a record, nodes say how many they bring.
+        price: that is posted; None where nodes say their budgets as they are.
     """
 
     def __init__(
-        self, mode: str, run: str, roster: Roster | None, task: Task | None = None, unit: Unit = "client"
+        self,
+        mode: str,
+        run: str,
+        roster: Roster | None,
+        task: Task | None = None,
+        unit: Unit = "client",
+        price: PostedPrice | None = None,
     ) -> None:
         self.roster = roster
+        self._price = price
         self.unit = unit
         self._task = task
         self._mode = mode
@@ -69,7 +79,10 @@ class Questions:
         if self._signed:
             self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)
             question[CHALLENGE], question[ROSTER_DIGEST] = self._challenges[node_id], self._digest
-        return RecordDict({CLIENT_RECORD: question})
+        content = RecordDict({CLIENT_RECORD: question})
+        if self._price is not None:
+            content[PRICE_RECORD] = ConfigRecord(dict(self._price.to_scalars()))
+        return content
 
     def proven_key(self, node_id: int, client_id: int, answer: ConfigRecord) -> bytes | None:
         """The key that a node has proven; None where none is asked for. A challenge serves once.

@@ -9,6 +9,7 @@ from flwr.serverapp import Grid
 from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
+from gdpfed.methods.prices import posted_price
 from gdpfed.privacy.events import Unit
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.run import PreparedRun, path_of
@@ -46,7 +47,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     roster = consortium_roster(config)
     identities = keys_of_clients(roster, num_clients)
     unit: Unit = "record" if config.privacy.unit == "record" else "client"
-    questions = Questions(config.secagg.mode, run_label, roster, task_of(config), unit)
+    questions = Questions(config.secagg.mode, run_label, roster, task_of(config), unit, posted_price(config))
     join = partial(join_clients, grid, num_clients, questions, waits, config.run.minimum_nodes)
     if plan_waits_for_clients(config) or game_waits_for_clients(config):
         joined = join()

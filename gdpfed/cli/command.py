@@ -4,12 +4,15 @@ A module of a command imports what carries it out inside its functions, so that 
 """
 
 import argparse
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
+
+from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,6 +53,18 @@ def user_path(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that cannot be written, before what it shows is found.
+
+    Raises:
+        ConfigError: names the path.
+    """
+    if path.suffix != ".png" or path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"--output={path} must be a .png file in a directory that exists")
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"--output={path}: {path.absolute().parent} is not yours to write in")
 
 
 def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:

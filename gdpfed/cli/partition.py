@@ -1,11 +1,9 @@
 """``gdpfed partition``: show how many examples of which class each client holds."""
 
 import argparse
-import os
 from pathlib import Path
 
-from gdpfed.cli.command import Command, add_overrides, make_console, user_path
-from gdpfed.errors import ConfigError
+from gdpfed.cli.command import Command, add_overrides, check_picture, make_console, user_path
 
 EXAMPLES = """\
 gdpfed partition                        the bundled digits, as a table
@@ -29,7 +27,7 @@ def _execute(options: argparse.Namespace) -> int:
 
     picture: Path | None = options.output
     if picture is not None:
-        _check_picture(picture)
+        check_picture(picture)
     task = task_of(load(options.overrides))
     held = holdings(task)
     console = make_console()
@@ -40,18 +38,6 @@ def _execute(options: argparse.Namespace) -> int:
         draw_partition(held, picture)
         console.print(f"The picture is in {picture}", soft_wrap=True)
     return 0
-
-
-def _check_picture(path: Path) -> None:
-    """Refuse a picture that cannot be written, before the data is shared out.
-
-    Raises:
-        ConfigError: names the path.
-    """
-    if path.suffix != ".png" or path.is_dir() or not path.absolute().parent.is_dir():
-        raise ConfigError(f"--output={path} must be a .png file in a directory that exists")
-    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"--output={path}: {path.absolute().parent} is not yours to write in")
 
 
 COMMAND = Command(

@@ -2,19 +2,33 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, add_overrides, make_console, planning
+from gdpfed.cli.command import (
+    Command,
+    add_overrides,
+    check_picture,
+    make_console,
+    planning,
+    user_path,
+)
+from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conf.schema import Config
+    from gdpfed.methods.base import Method
+    from gdpfed.methods.prices import Priced
 
 EXAMPLES = """\
 gdpfed plan                             the bundled digits, GDPFed+
 gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp
 gdpfed plan dataset=svhn --compare      every method and every accountant
 gdpfed plan --choose                    rounds, norm and steps, without data
+gdpfed plan --price                     what clients spend at posted prices
 gdpfed plan privacy.budgets=[0.5,2,8] privacy.group_shares=[0.2,0.3,0.5]"""
 
 
@@ -31,6 +45,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="propose rounds, norm, local steps and the server's step from public quantities alone, with the "
         "plan that comes of them; what you name stays",
+    )
+    parser.add_argument(
+        "--price",
+        action="store_true",
+        help="post prices of a unit of zCDP, which clients answer by their aversions: what they spend, and "
+        "the noise that comes of it",
+    )
+    parser.add_argument(
+        "--output",
+        type=user_path,
+        metavar="FILE.png",
+        help="also draw it: the game of method=fedpcs, or what --price finds",
     )
     parser.add_argument(
         "--most-rounds", type=int, default=200, metavar="T", help="with --choose (default: %(default)s)"
@@ -53,7 +79,11 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.runs.paths import with_saved_delta
     from gdpfed.runs.resume import load_run
 
+    picture: Path | None = options.output
+    if picture is not None:
+        check_picture(picture)
     if options.compare:
+        _refuse_picture(picture)
         of_records = load_unit(options.overrides) == "record"
         with planning():
             rows = record_comparison(options.overrides) if of_records else comparison(options.overrides)
@@ -65,9 +95,14 @@ def _execute(options: argparse.Namespace) -> int:
     config = load_run(options.overrides)
     check_model(config, options.overrides)
     if options.choose:
+        _refuse_picture(picture)
         return _choose(config, options)
+    if options.price:
+        return _price(config, options)
     with planning():
         method = make_method(with_saved_delta(config))
+    if picture is not None:
+        _draw_game(method, picture)
     if options.json:
         _print_json({**method.describe(), "best_guesses": guesses_dict(method.plan)})
     else:
@@ -96,6 +131,38 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
         console.print(choice_report(choice))
         show_plan(console, config, method)
     return 0
+
+
+def _price(config: "Config", options: argparse.Namespace) -> int:
+    """Show what prices come to."""
+    from gdpfed.methods.prices import sweep
+    from gdpfed.report.price_table import draw_prices, price_dict, price_table
+
+    with planning():
+        rows: Sequence[Priced] = list(sweep(config))
+    if options.json:
+        _print_json([price_dict(row) for row in rows])
+    else:
+        make_console().print(price_table(rows, config.method.name))
+    if options.output is not None:
+        draw_prices(rows, options.output)
+    return 0
+
+
+def _draw_game(method: "Method", picture: "Path") -> None:
+    """Draw a game, or refuse a plan without one."""
+    from gdpfed.methods.fedpcs import FedPCS
+    from gdpfed.report.game_pictures import draw_game
+
+    if not isinstance(method, FedPCS):
+        _refuse_picture(picture)
+    else:
+        draw_game(method, picture)
+
+
+def _refuse_picture(picture: "Path | None") -> None:
+    if picture is not None:
+        raise ConfigError(f"--output={picture}: only the game of method=fedpcs and --price are drawn")
 
 
 def _print_json(value: object) -> None:

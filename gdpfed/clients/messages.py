@@ -39,6 +39,8 @@ TERMS_RECORD = "terms"
 GAME_RECORD = "game"
 PATH = "path"
 """What is announced of a game, and in the answer to it the client's path."""
+PRICE_RECORD = "price"
+"""The price that is posted, in the query ``join`` and with terms."""
 
 MOST_CHARACTERS = 300
 MOST_NUMBER = 2.0**64

@@ -12,13 +12,18 @@ def welfare(budgets: Floats, aversions: Floats, reward: float) -> float:
     return float((reward * budgets - aversions * budgets**2).sum())
 
 
+def price_answers(aversions: Floats, price: float, least: float, highest: float) -> Floats:
+    """rho_i = clip(R / (2 c_i)), the answer to a price R that is best for each client, of the same shape."""
+    return np.clip(price / (2 * aversions), least, highest)
+
+
 def posted_price_budgets(game: Game, reward: float) -> Floats:
-    """rho_i = clip(R / (2 c_i)), each client's own best answer to a posted price, shape (n,).
+    """Each client's own best answer to a posted price, shape (n,).
 
     It is also where welfare is largest: nobody races to be sampled. The answer is truthful, since nobody
     else's changes it.
     """
-    return np.clip(reward / (2 * game.aversions), game.least, game.highest)
+    return price_answers(game.aversions, reward, game.least, game.highest)
 
 
 @dataclass(frozen=True, kw_only=True)
