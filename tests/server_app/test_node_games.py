@@ -15,7 +15,7 @@ from gdpfed.game.mean_field import play
 from gdpfed.game.rules import Game
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.simulation import simulate
-from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, refusals
+from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, make_context, refusals
 from testing.small_runs import ledger_of, run
 
 NODES = 5
@@ -262,3 +262,44 @@ def test_a_path_that_the_node_did_not_answer_is_not_agreed_to(tmp_path, kind):
         run(tmp_path / "run", overrides, grid=grid)
         assert "the terms' path is not this client's best response" in " ".join(refusals(grid))
     assert ledger_of(tmp_path / "nodes", 1).runs == ()
+
+
+def vectors(grid):
+    """How many rounds have been masked so far."""
+    return sum("mask" in exchange for exchange in grid.exchanges)
+
+
+@pytest.mark.parametrize(("aversion", "rounds"), [(AVERSIONS[4], [0, 2, 3]), (0.2, [0])])
+def test_a_node_that_comes_back_takes_part_if_its_path_is_still_its_answer(tmp_path, aversion, rounds):
+    """It is away for the second round; it remembers nothing but its ledger and its settings."""
+    grid, new = players(tmp_path / "nodes"), FIRST_NODE_ID + 100
+    everybody = grid.get_node_ids
+
+    def node_ids():
+        if vectors(grid) == 1:
+            grid.contexts.pop(FIRST_NODE_ID + 4, None)
+        if vectors(grid) == 2 and new not in grid.contexts:
+            first = {"aversion": aversion, "first-budget": FIRST[4], "epsilon-record": 5.0}
+            told = {**first, "ledger": str(tmp_path / "nodes" / "4.json")}
+            grid.contexts[new] = make_context(4, told, new)
+        return everybody()
+
+    grid.get_node_ids = node_ids
+    overrides = [*GAME, "secagg.dropout_tolerance=0", "run.minimum_nodes=4", "method.draws=poisson"]
+    records = run(tmp_path / "run", overrides, grid=grid)
+    back = 5 if len(rounds) > 1 else 4
+    assert [record.survivors for record in records] == [[5], [4], [back], [back]]
+    assert ledger_of(tmp_path / "nodes", 4).runs[0].rounds == rounds
+    assert ("path is not this client's best response" in " ".join(refusals(grid))) == (back == 4)
+    assert audit_run(tmp_path / "run").passed
+
+
+def test_a_game_waits_for_everybody_even_where_fewer_are_enough_to_train(tmp_path):
+    grid = players(tmp_path / "nodes")
+    del grid.contexts[FIRST_NODE_ID + 2]
+    with pytest.raises(RunError, match=r"client 2 \(1 of 5\) has not joined: the plan has a path for every"):
+        run(tmp_path / "run", [*GAME, "run.minimum_nodes=4", "run.timeout_seconds=1"], grid=grid)
+    grid = players(tmp_path / "silent", vanishes=lambda kind, client: (kind, client) == ("play", 3))
+    with pytest.raises(RunError, match="client 3 does not answer what is announced"):
+        run(tmp_path / "run", GAME, grid=grid)
+    assert not (tmp_path / "run").exists()
