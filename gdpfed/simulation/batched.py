@@ -81,6 +81,17 @@ class BatchedEngine(Engine):
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
         """The sum of each of several cohorts; those of one order and one grid are trained together."""
         totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
+        for number, clients, steps in self._pieces(jobs):
+            totals[number].add(steps.sum(dim=0).cpu().numpy(), len(clients))
+        return totals
+
+    def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
+        """The updates of several cohorts, those of one order and one grid trained together."""
+        for number, clients, steps in self._pieces(jobs):
+            yield number, clients, steps.cpu().numpy()
+
+    def _pieces(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], torch.Tensor]]:
+        """The number of its job, client ids, and their updates on the device."""
         for numbers in _alike(jobs):
             same = [jobs[number] for number in numbers]
             first, sizes = same[0], [len(job.cohort.clients) for job in same]
@@ -95,10 +106,10 @@ class BatchedEngine(Engine):
                 owners = starts.owners[begin : begin + len(clients)]
                 begin += len(clients)
                 found, counts = np.unique(owners, return_counts=True)
+                ends = np.cumsum(counts).tolist()
                 pieces = torch.split(steps, counts.tolist())
-                for owner, piece in zip(found.tolist(), pieces, strict=True):
-                    totals[numbers[owner]].add(piece.sum(dim=0).cpu().numpy(), len(piece))
-        return totals
+                for owner, piece, end in zip(found.tolist(), pieces, ends, strict=True):
+                    yield numbers[owner], clients[end - len(piece) : end], piece
 
     def _chunks(
         self, order: TrainingOrder, starts: "_Starts", cohort: Cohort

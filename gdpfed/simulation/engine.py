@@ -88,6 +88,12 @@ class Engine(ABC):
         """The sum of each of several cohorts, no client being in two of them; one after the other here."""
         return [self.sum_updates(job.order, job.start, job.cohort) for job in jobs]
 
+    def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
+        """The number of a job, client ids and their updates, of several cohorts; one after the other here."""
+        for number, job in enumerate(jobs):
+            for clients, steps in self.updates(job.order, job.start, job.cohort):
+                yield number, clients, steps
+
     @abstractmethod
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort

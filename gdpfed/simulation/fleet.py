@@ -11,7 +11,7 @@ from gdpfed.rounds.pairwise import StageRequests
 from gdpfed.rounds.plain import plain_sum, sum_noise_steps
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Cohort, Engine, StepSum, SumJob
-from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, roster_of
+from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, masked_updates, roster_of
 from secagg import Encoding, Identity, Roster, Stage
 
 
@@ -56,7 +56,9 @@ class InProcessFleet(Fleet):
         """The answers of the clients' sessions. Nothing is agreed ahead, so a wave's sums begin together."""
         if asked[0].stage is Stage.ADVERTISE:
             self._joined = {each.prepared.name: self._opened(each.prepared) for each in asked}
-        return [self._answers(each) for each in asked]
+        masking = [each for each in asked if each.stage is Stage.MASK]
+        masked = dict(zip(map(id, masking), self._masked(masking), strict=True))
+        return [masked[id(each)] if id(each) in masked else self._answers(each) for each in asked]
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
         """Train all cohorts at once, and add up what they would send."""
@@ -83,10 +85,21 @@ class InProcessFleet(Fleet):
         return plain_sum(each.name, each.parameters, encoding.to_residues(steps), each.clients)
 
     def _opened(self, prepared: PreparedSum) -> JoinedSessions:
-        return JoinedSessions(prepared, self._identities_of(prepared.clients), self.engine)
+        return JoinedSessions(prepared, self._identities_of(prepared.clients))
 
     def _identities_of(self, clients: Sequence[int]) -> dict[int, Identity]:
         return self._identities.of(clients) if self.secagg.mode == "active" else {}
+
+    def _masked(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
+        """The answers of stage MASK, in which the clients of all sums are trained at once."""
+        if not asked:
+            return []
+        started = perf_counter()
+        answers = masked_updates(
+            self.engine, [(self._joined[each.prepared.name], each.requests) for each in asked]
+        )
+        self._spend(str(Stage.MASK), started)
+        return answers
 
     def _answers(self, asked: StageRequests) -> dict[int, bytes]:
         started = perf_counter()

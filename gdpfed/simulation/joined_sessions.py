@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from gdpfed.clients.update import own_noise
 from gdpfed.rounds.prepared import PreparedSum
-from gdpfed.simulation.engine import Cohort, Engine, Steps
+from gdpfed.simulation.engine import Cohort, Engine, Steps, SumJob
 from secagg import ClientPolicy, ClientSession, Identity, Roster, SecAggError, Stage
 
 logger = logging.getLogger(__name__)
@@ -51,39 +51,44 @@ class JoinedSessions:
     Args:
         prepared: of which they are the clients.
         identities: what they sign with; empty where nobody signs.
-        engine: trains them.
     """
 
-    def __init__(self, prepared: PreparedSum, identities: Mapping[int, Identity], engine: Engine) -> None:
+    def __init__(self, prepared: PreparedSum, identities: Mapping[int, Identity]) -> None:
         self._prepared = prepared
-        self._engine = engine
         roster = roster_of(identities)
         self._sessions = {
             client_id: ClientSession(client_id, _POLICY, identity=identities.get(client_id), roster=roster)
             for client_id in prepared.clients
         }
+        self._contributors: dict[int, int] = {}
 
     def answers(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """The answers to one stage's requests; a session that fails has none."""
-        if stage is Stage.MASK:
-            return self._masked_updates(requests)
+        """The answers to one stage's requests, but MASK's; a session that fails has none."""
         return self._each(stage, _CALLS[stage], requests)
 
-    def _masked_updates(self, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Stage 3: all clients train together, then each masks its own update."""
+    def jobs(self, requests: Mapping[int, bytes]) -> list[SumJob]:
+        """Take the shares of the others, and say what to train: a job for every number of contributors."""
         contributors = self._each(Stage.MASK, ClientSession.accept_shares, requests)
+        self._contributors = contributors
         prepared = self._prepared
         groups: dict[int, list[int]] = {}
         for client_id, num_contributors in contributors.items():
             groups.setdefault(num_contributors, []).append(client_id)
-        answers: dict[int, bytes] = {}
-        for num_contributors, clients in groups.items():
-            encoding = prepared.parameters.encoding(num_contributors)
-            cohort = Cohort(clients, encoding, prepared.parts)
-            mask = partial(self._mask, num_contributors)
-            for trained, steps in self._engine.updates(prepared.order, prepared.start, cohort):
-                answers |= self._each(Stage.MASK, mask, dict(zip(trained, steps, strict=True)))
-        return answers
+        return [
+            SumJob(
+                prepared.order,
+                prepared.start,
+                Cohort(clients, prepared.parameters.encoding(num_contributors), prepared.parts),
+            )
+            for num_contributors, clients in groups.items()
+        ]
+
+    def masked(self, clients: Sequence[int], steps: Steps) -> dict[int, bytes]:
+        """The updates of some clients of one job, each masked by its own session."""
+        if not clients:
+            return {}
+        mask = partial(self._mask, self._contributors[clients[0]])
+        return self._each(Stage.MASK, mask, dict(zip(clients, steps, strict=True)))
 
     def _mask(self, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
         prepared = self._prepared
@@ -100,3 +105,20 @@ class JoinedSessions:
             except SecAggError as error:
                 logger.warning("client %d left in stage %s: %s", client_id, stage, error)
         return made
+
+
+def masked_updates(
+    engine: Engine, asked: Sequence[tuple[JoinedSessions, Mapping[int, bytes]]]
+) -> list[dict[int, bytes]]:
+    """Stage MASK of several sums: all their clients are trained at once, then each masks its own update."""
+    jobs: list[SumJob] = []
+    owners: list[int] = []
+    for index, (joined, requests) in enumerate(asked):
+        own = joined.jobs(requests)
+        jobs += own
+        owners += [index] * len(own)
+    answers: list[dict[int, bytes]] = [{} for _ in asked]
+    for number, clients, steps in engine.updates_of(jobs):
+        index = owners[number]
+        answers[index] |= asked[index][0].masked(clients, steps)
+    return answers

@@ -65,6 +65,11 @@ class WorkerProcesses(Engine):
                 totals[number].add(part.total, part.num_updates)
         return totals
 
+    def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
+        parts = split_jobs(jobs, PARTS_A_WORKER * self._num_workers)
+        for found in self._results([self._pool.submit(_updates_of_jobs, part) for part in parts]):
+            yield from found
+
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -103,6 +108,11 @@ def _sum_of_part(order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
 def _sums_of_part(part: Sequence[tuple[int, SumJob]]) -> list[tuple[int, StepSum]]:
     totals = _engine.sums_of([job for _, job in part])
     return [(number, total) for (number, _), total in zip(part, totals, strict=True)]
+
+
+def _updates_of_jobs(part: Sequence[tuple[int, SumJob]]) -> list[tuple[int, Sequence[int], Steps]]:
+    updates = _engine.updates_of([job for _, job in part])
+    return [(part[at][0], clients, steps) for at, clients, steps in updates]
 
 
 def _updates_of_part(order: TrainingOrder, theta: Theta, cohort: Cohort) -> list[tuple[Sequence[int], Steps]]:

@@ -12,12 +12,15 @@ from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import ClientPart
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import choose_device
+from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.record_steps import RecordSteps
+from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.records import read_rounds
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import Cohort, SumJob, split_jobs
+from gdpfed.simulation.fleet import InProcessFleet
 from gdpfed.simulation.processes import WorkerProcesses
 from gdpfed.simulation.sequential import SequentialEngine
 from secagg import Encoding, keystream
@@ -42,6 +45,10 @@ WORKS = {
     "convex_steps": RecordSteps(num_steps=2, batch_rates=(0.2,), clipping_norm=1.5, noise_multiplier=0.0),
     "window_steps": RecordSteps(num_steps=2, batch_rates=(0.2,), clipping_norm=1.0, noise_multiplier=0.0),
 }
+
+
+def engine_of(task, **options):
+    return BatchedEngine(task, choose_device("cpu"), bits=bits, **options)
 
 
 def bits(client_id):
@@ -72,13 +79,10 @@ def jobs_of(work):
 def test_subnets_in_one_call_are_subnets_one_by_one(work):
     task, jobs = jobs_of(work)
 
-    def engine(**options):
-        return BatchedEngine(task, choose_device("cpu"), bits=bits, **options)
-
-    together = engine().sums_of(jobs)
-    alone = [engine().sum_updates(job.order, job.start, job.cohort) for job in jobs]
+    together = engine_of(task).sums_of(jobs)
+    alone = [engine_of(task).sum_updates(job.order, job.start, job.cohort) for job in jobs]
     by_node = [SequentialEngine(bits).sum_updates(job.order, job.start, job.cohort) for job in jobs]
-    few = engine(chunk_clients=3).sums_of(jobs)
+    few = engine_of(task, chunk_clients=3).sums_of(jobs)
     for one, other, small, node in zip(together, alone, few, by_node, strict=True):
         assert one.num_updates == other.num_updates == small.num_updates == node.num_updates
         # Products of other shapes round otherwise, which only updates are kept from.
@@ -88,6 +92,39 @@ def test_subnets_in_one_call_are_subnets_one_by_one(work):
         grid_steps = np.abs(one.total - node.total).max()
         assert grid_steps <= 1e-4 * np.abs(one.total).max() + one.num_updates
     assert not np.array_equal(together[0].total, together[1].total)
+
+
+def test_masked_subnets_are_trained_in_one_call_of_the_engine(monkeypatch):
+    task, jobs = jobs_of("convex_steps")
+    alone = [engine_of(task).sum_updates(job.order, job.start, job.cohort) for job in jobs]
+    found = [np.zeros_like(each.total) for each in alone]
+    seen = [list[int]() for _ in jobs]
+    for number, clients, steps in engine_of(task, chunk_clients=5).updates_of(jobs):
+        found[number] += steps.sum(axis=0)
+        seen[number] += clients
+    assert seen == [list(job.cohort.clients) for job in jobs]
+    for total, one in zip(found, alone, strict=True):
+        assert np.abs(total - one.total).max() <= one.num_updates
+    calls = []
+    original = BatchedEngine.updates_of
+
+    def counted(self, jobs):
+        calls.append(len(jobs))
+        return original(self, jobs)
+
+    monkeypatch.setattr(BatchedEngine, "updates_of", counted)
+    monkeypatch.setattr(BatchedEngine, "updates", None)
+    config = load([*SETTINGS, "method=h2fdp", "method.mechanism=step_local", "method.trust=untrusted"])
+    run = PreparedRun.of(config)
+    with InProcessFleet(config.secagg, "test", engine_of(task)) as fleet:
+        method = run.method
+        ledger = Ledger(method.plan)
+        cohorts = [np.asarray(group.clients, dtype=np.int64) for group in method.plan.groups]
+        ledger.open_round(0, cohorts)
+        requests = method.requests(flatten(run.task.build_model()), 0, cohorts)
+        answers = fleet.sum_updates(run.order, ledger.charge(0, requests))
+    assert [each.survivors for each in answers] == [5, 5, 4]
+    assert calls == [3]
 
 
 def test_parts_of_jobs_are_even_and_complete():
@@ -103,13 +140,17 @@ def test_worker_processes_share_out_the_subnets_of_a_wave():
     make = lambda: BatchedEngine(task, choose_device("cpu"))  # noqa: E731 - forked, not pickled
     expected = make().sums_of(jobs)
     workers = WorkerProcesses(make, 2)
+    updates = [np.zeros_like(each.total) for each in expected]
     try:
         found = workers.sums_of(jobs)
+        for number, _, steps in workers.updates_of(jobs):
+            updates[number] += steps.sum(axis=0)
     finally:
         workers.close()
     for one, other in zip(found, expected, strict=True):
         assert one.num_updates == other.num_updates
         assert np.array_equal(one.total, other.total)
+    assert all(np.array_equal(one, other.total) for one, other in zip(updates, expected, strict=True))
 
 
 def simulated(directory, *overrides):
