@@ -40,15 +40,15 @@ class MemoryWatch(Thread):
 
 
 def main() -> None:
-    """Simulate the work that the first argument describes; ``watched`` measures memory, which costs time."""
+    """Simulate a work or overrides, the first argument; ``watched`` measures memory, which costs time."""
     settings = json.loads(sys.argv[1])
     watched, more = settings.pop("watched"), settings.pop("more")
-    work = Work(**settings)
+    overrides = settings["overrides"] if "overrides" in settings else Work(**settings).overrides
     said: list[str] = []
     watch = MemoryWatch()
     with tempfile.TemporaryDirectory() as parent:
         run = Path(parent) / "run"
-        prepared = PreparedRun.of(load([*work.overrides, *more, f"run.directory={run}"]))
+        prepared = PreparedRun.of(load([*overrides, *more, f"run.directory={run}"]))
         if watched:
             watch.start()
         simulate_prepared(prepared, announce=said.append)

@@ -1,0 +1,94 @@
+"""What subnets cost in a simulation: a round of J windows beside J rounds without, and how it grows.
+
+H2FDP with noise on updates (J windows of 5 steps) beside DP-FedAvg over the same devices, all of them in
+every round, with 5 steps a round, on pictures of Fashion-MNIST's form (random pixels), sums in clear. Seconds
+are those of J rounds without evaluation; the first ones of each are left out. Then subnets of 10 devices,
+up to 1,000.
+
+python -m benchmarks.subnets [--subnets 60] [--growth 10 100 1000] [--rounds 5]
+"""
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.harness import Measured, comparison, measure, publish, read_options, three
+from benchmarks.simulation.drawn_pictures import draw_pictures
+from benchmarks.simulation.work import run_alone
+from gdpfed.report.table import Table
+
+DEVICES, WINDOWS, STEPS = 10, 4, 5
+GROWTH = ("10", "100", "1000")
+
+
+def common(data: str, subnets: int, rounds: int) -> list[str]:
+    """What both have in common."""
+    return [
+        "dataset=fmnist",
+        f"dataset.path={data}",
+        "dataset.model=softmax",
+        f"dataset.num_clients={subnets * DEVICES}",
+        "privacy.accountant=rdp",
+        "privacy.delta=1e-6",
+        "secagg=off",
+        f"run.num_rounds={rounds}",
+        "simulation.workers=1",
+    ]
+
+
+def with_subnets(data: str, subnets: int, rounds: int, *, watched: bool = False) -> Measured:
+    """Rounds of H2FDP."""
+    overrides = [
+        *common(data, subnets, rounds + 1),
+        "method=h2fdp",
+        f"method.num_subnets={subnets}",
+        f"method.local_aggregations={WINDOWS}",
+        f"training.local_steps={WINDOWS * STEPS}",
+    ]
+    result = run_alone("simulated", {"overrides": overrides, "watched": watched, "more": []})
+    name = f"{subnets} subnets of {DEVICES}, a round of {WINDOWS} windows"
+    return Measured(name, result["seconds"], (str(rounds),), result["peak_mb"])
+
+
+def without(data: str, subnets: int, rounds: int) -> Measured:
+    """As many steps of the same devices without subnets, J rounds for each round of H2FDP."""
+    overrides = [
+        *common(data, subnets, (rounds + 1) * WINDOWS),
+        "method=dp_fedavg",
+        "privacy.sampling=fixed_size",
+        "privacy.sampling_rate=1",
+        f"training.local_steps={STEPS}",
+    ]
+    result = run_alone("simulated", {"overrides": overrides, "watched": False, "more": []})
+    each = result["seconds"][WINDOWS - 1 :]
+    together = [sum(each[at : at + WINDOWS]) for at in range(0, len(each), WINDOWS)]
+    return Measured(f"without subnets, {WINDOWS} rounds", together, (str(len(together)),))
+
+
+def growth(data: str, sizes: Sequence[int], rounds: int) -> Table:
+    """Seconds a round and the most memory, by subnets."""
+    measured = measure(partial(with_subnets, data, size, rounds, watched=True) for size in sizes)
+    rows = [
+        (f"{size:,}", f"{size * DEVICES:,}", three(each.median), f"{each.peak_mb:,.0f}")
+        for size, each in zip(sizes, measured, strict=True)
+    ]
+    return Table("Growth", ("subnets", "devices", "seconds a round", "peak memory, MB"), rows)
+
+
+def main() -> None:
+    """Measure and show both tables."""
+    options = read_options(__doc__, overrides=False, subnets=60, growth=GROWTH, rounds=5)
+    with tempfile.TemporaryDirectory() as directory:
+        draw_pictures(Path(directory))
+        ways = [partial(way, directory, options.subnets, options.rounds) for way in (without, with_subnets)]
+        measured = measure(ways)
+        title = f"{options.subnets * DEVICES} devices, all in every round"
+        headings = ("measured", "seconds: median (least, most)", "times without subnets")
+        race = comparison(title, measured, lambda _: measured[0], *headings)
+        grown = growth(directory, [int(size) for size in options.growth], options.rounds)
+    publish([race, grown], options.write)
+
+
+if __name__ == "__main__":
+    main()
