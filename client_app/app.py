@@ -19,8 +19,17 @@ from client_app import budget, game, price
 from client_app.identity import prove
 from client_app.node_config import MODE_KEY, NodeConfigError, check_settings
 from client_app.session import MASKED_SLOT, erase_session
-from client_app.settings import budgets_of, check_limits, client_id_of, mode_of, own_records, unit_in
+from client_app.settings import (
+    bridge_of,
+    budgets_of,
+    check_limits,
+    client_id_of,
+    mode_of,
+    own_records,
+    unit_in,
+)
 from client_app.stages import answer_stage
+from edge_app.spool import BridgeError
 from gdpfed.clients.messages import (
     BEGIN,
     CHECK,
@@ -48,7 +57,7 @@ Query = Callable[[Message, Context], RecordDict]
 # Their texts tell of the protocol, of the node's configuration and of the terms of this run. They tell
 # neither of data nor of what other runs have cost. An error of encoding is none of them: it may name a
 # coordinate.
-PUBLIC_ERRORS = (SecAggError, NodeConfigError, PrivacyError)
+PUBLIC_ERRORS = (SecAggError, NodeConfigError, PrivacyError, BridgeError)
 SECRET_ERRORS = (EncodingError,)
 
 
@@ -88,6 +97,7 @@ def join(message: Message, context: Context) -> RecordDict:
     said = message.content.get(CLIENT_RECORD)
     question = said if isinstance(said, ConfigRecord) else ConfigRecord()
     check_limits(context, question)
+    bridge_of(context)
     unit, records = unit_in(question), own_records(context, question)
     if records is not None and unit == "record":
         answer[RECORDS] = records

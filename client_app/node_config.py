@@ -27,6 +27,8 @@ AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
 DATA_KEY = "data"
 MODE_KEY = "secagg-mode"
 SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
+EDGE_TRUSTED_KEY = "edge-trusted"
+EDGE_KEY, EDGE_SECONDS_KEY = "edge", "edge-seconds"
 IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY = "identity-file", "roster-file", "consortium-key"
 
 MOST_CLIENTS = 2**16 - 1
@@ -95,6 +97,11 @@ def one_of(*words: str) -> Kind:
     return Kind(f"one of {', '.join(words)}", lambda v: isinstance(v, str) and v in words)
 
 
+def yes_or_no() -> Kind:
+    """True and false."""
+    return Kind("true or false", lambda v: isinstance(v, bool))
+
+
 def _is_number(value: Any) -> bool:
     """A real number, or a whole one that fits 64 bits; true and false are none."""
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
@@ -140,6 +147,9 @@ SETTINGS: Mapping[str, Kind] = {
     MODE_KEY: one_of(*MODES),
     SESSION_FILE_KEY: path(),
     SESSION_SECONDS_KEY: positive(),
+    EDGE_TRUSTED_KEY: yes_or_no(),
+    EDGE_KEY: path(),
+    EDGE_SECONDS_KEY: positive(),
     IDENTITY_FILE_KEY: path(),
     ROSTER_FILE_KEY: path(),
     CONSORTIUM_KEY: text(),

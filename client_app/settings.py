@@ -16,6 +16,9 @@ from client_app.node_config import (
     CLIENT_ID_KEY,
     DATA_KEY,
     DELTA_KEY,
+    EDGE_KEY,
+    EDGE_SECONDS_KEY,
+    EDGE_TRUSTED_KEY,
     EPSILON_KEY,
     FIRST_BUDGET_KEY,
     LEDGER_KEY,
@@ -31,6 +34,7 @@ from client_app.node_config import (
 )
 from client_app.node_config import NodeConfigError as NodeConfigError
 from client_app.simulation_backend import in_flowers_simulation
+from edge_app.bridge import Bridge
 from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
@@ -41,7 +45,12 @@ from secagg.parameters import CURIOUS, OFF
 DEFAULT_DELTA = 1e-5
 DEFAULT_LIMITS: dict[str, Any] = {"minimum_cohort": 2, "maximum_dropout_fraction": 0.5}
 DEFAULT_SESSION_SECONDS = 86400.0
+DEFAULT_EDGE_SECONDS = 600.0
 SESSIONS_SUFFIX = ".sessions"
+BUDGET_KEYS = (
+    *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
+    *(CAP_KEY, MOST_ROUNDS_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,7 @@ class Budget:
         ledger: where it keeps what it has agreed to.
         max_epsilon_against_server: against the server, which asks it and so knows; inf for no limit.
         max_participations: rounds of one run in which it sends updates at most; inf for no limit.
+        edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
     """
 
     epsilons: tuple[float, ...]
@@ -61,6 +71,7 @@ class Budget:
     ledger: Path
     max_epsilon_against_server: float = math.inf
     max_participations: float = math.inf
+    edge_trusted: bool = False
 
     @property
     def epsilon(self) -> float:
@@ -103,13 +114,44 @@ def client_id_of(context: Context) -> int:
 def mode_of(context: Context) -> str:
     """Return how much the node trusts the server: off, curious or active.
 
-    What its operator says counts, and without a word it is curious. Off, which lets updates leave in clear,
+    What its operator says counts, and without a word it is curious. A node that trusts its edge is one that
+    says off. Off, which lets updates leave in clear,
     is also the mode of a node of Flower's simulation backend, which nobody starts.
     """
     said = context.node_config.get(MODE_KEY)
+    if trusts_edge(context):
+        if said not in (None, OFF):
+            raise NodeConfigError(
+                f"{EDGE_TRUSTED_KEY}=true lets an edge see single updates, and {MODE_KEY}={said} does not: "
+                "leave one out"
+            )
+        return OFF
     if said is not None:
         return str(said)
     return OFF if in_flowers_simulation() else CURIOUS
+
+
+def trusts_edge(context: Context) -> bool:
+    """Whether the node's operator has said that its server is an edge, and trusts it with single updates."""
+    return context.node_config.get(EDGE_TRUSTED_KEY, False) is True
+
+
+def bridge_of(context: Context) -> Bridge | None:
+    """The bridge that this node is, between an edge's run and the cloud; None for every other node.
+
+    Raises:
+        NodeConfigError: a bridge with data or a budget, which are its edge's devices' own.
+    """
+    config = context.node_config
+    if EDGE_KEY not in config:
+        return None
+    other = [key for key in (*BUDGET_KEYS, DATA_KEY, EDGE_TRUSTED_KEY) if key in config]
+    if other:
+        raise NodeConfigError(
+            f"{EDGE_KEY} makes this node the bridge of an edge, and {other[0]} is for a device: leave one out"
+        )
+    seconds = float(config.get(EDGE_SECONDS_KEY, DEFAULT_EDGE_SECONDS))
+    return Bridge(Path(str(config[EDGE_KEY])).expanduser(), seconds)
 
 
 def policy_of(context: Context) -> ClientPolicy:
@@ -153,11 +195,7 @@ def budgets_of(context: Context) -> Budgets:
         NodeConfigError: keys without those they need.
     """
     config = context.node_config
-    keys = (
-        *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
-        *(CAP_KEY, MOST_ROUNDS_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
-    )
-    given = [key for key in keys if key in config]
+    given = [key for key in BUDGET_KEYS if key in config]
     if not given:
         return {}
     epsilons = [key for key in SETTING_OF.values() if key in config]
@@ -172,6 +210,10 @@ def budgets_of(context: Context) -> Budgets:
         raise NodeConfigError(
             f"{RECORD_DELTA_KEY} is given without {RECORD_EPSILON_KEY}, the budget that it belongs to"
         )
+    if CAP_KEY in config and trusts_edge(context):
+        raise NodeConfigError(
+            f"{CAP_KEY} is a limit against the server, and {EDGE_TRUSTED_KEY}=true trusts it: leave one out"
+        )
     delta = float(config.get(DELTA_KEY, DEFAULT_DELTA))
     deltas: Mapping[Unit, float] = {"client": delta, "record": float(config.get(RECORD_DELTA_KEY, delta))}
     return {
@@ -181,6 +223,7 @@ def budgets_of(context: Context) -> Budgets:
             ledger=Path(str(config[LEDGER_KEY])).expanduser(),
             max_epsilon_against_server=float(config.get(CAP_KEY, math.inf)),
             max_participations=float(config.get(MOST_ROUNDS_KEY, math.inf)),
+            edge_trusted=trusts_edge(context),
         )
         for unit, key in SETTING_OF.items()
         if key in config

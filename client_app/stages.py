@@ -9,8 +9,8 @@ from client_app.identity import accept_roster
 from client_app.node_config import MODE_KEY, check_settings
 from client_app.request import StageRequest
 from client_app.session import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
-from client_app.settings import budgets_of, client_id_of, data_of, mode_of, policy_of
-from client_app.update import masked_update, order_and_model, update_in_clear
+from client_app.settings import bridge_of, budgets_of, client_id_of, data_of, mode_of, policy_of
+from client_app.update import Contributor, masked_update, order_and_model, update_in_clear
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK
 from secagg import RemoteProtocolError, SumParameters
 from secagg.parameters import OFF
@@ -46,7 +46,7 @@ def mask(request: StageRequest, context: Context) -> bytes:
         own = budgets_of(context)
         if own:
             budget.charge(own, request.round_of_run, session.parameters, order)
-        return masked_update(order, theta, session, num_contributors, client_id_of(context), data_of(context))
+        return masked_update(order, theta, session, num_contributors, _contributor(request, context))
 
 
 def check(request: StageRequest, context: Context) -> bytes:
@@ -76,7 +76,12 @@ def plain(request: StageRequest, context: Context) -> bytes:
     order, theta = order_and_model(request.content, parameters)
     if own:
         budget.charge(own, request.round_of_run, parameters, order)
-    return update_in_clear(order, theta, parameters, client_id_of(context), data_of(context)).tobytes()
+    return update_in_clear(order, theta, parameters, _contributor(request, context)).tobytes()
+
+
+def _contributor(request: StageRequest, context: Context) -> Contributor:
+    run = request.round_of_run.run
+    return Contributor(client_id_of(context), run, data_of(context), bridge_of(context))
 
 
 Handler = Callable[[StageRequest, Context], bytes]

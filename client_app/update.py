@@ -4,6 +4,7 @@ Torch is imported here and only where a message orders a training: each message 
 fresh process, and loading torch takes longer than what the other messages ask for.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from edge_app.bridge import Bridge
+from edge_app.spool import BridgeError, Job
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.late_import import loaded_for_good
-from secagg import ClientSession, SumParameters
+from secagg import ClientSession, Encoding, SumParameters
 
 # A larger order would keep this node busy for as long as the server likes. As `conf.limits` has them, so that
 # no run is begun of which every node refuses every round.
@@ -54,37 +57,62 @@ def order_and_model(
     return ordered, theta
 
 
+@dataclass(frozen=True)
+class Contributor:
+    """Who answers a sum, and by what.
+
+    Attributes:
+        client_id: its number.
+        run: of the server, as clients know it.
+        own_data: the file with its own examples; None for its part of the data set.
+        bridge: of a client that is an edge: its devices train, and it sends how far they moved the model.
+    """
+
+    client_id: int
+    run: str
+    own_data: Path | None = None
+    bridge: Bridge | None = None
+
+    def steps(
+        self, order: "TrainingOrder", theta: npt.NDArray[np.float32], encoding: Encoding
+    ) -> npt.NDArray[np.int64]:
+        """Its contribution in integer steps, shape (d,).
+
+        Raises:
+            BridgeError: its edge has not done the interval.
+        """
+        from gdpfed.clients.update import contribution_steps, update_steps
+
+        if self.bridge is None:
+            return update_steps(order, theta, encoding, self.client_id, self.own_data)
+        import torch
+
+        if order.work != "update":
+            raise BridgeError(
+                f"{order.work} is asked of an edge, which answers with its model's change alone"
+            )
+        change = self.bridge.interval(Job.of(self.run, order, theta))
+        return contribution_steps(order, torch.from_numpy(change).double(), encoding)
+
+
 def masked_update(
     order: "TrainingOrder",
     theta: npt.NDArray[np.float32],
     session: ClientSession,
     num_contributors: int,
-    client_id: int,
-    own_data: Path | None = None,
+    who: Contributor,
 ) -> bytes:
-    """Train, and return the session's masked vector.
+    """Train, and return the session's masked vector."""
+    from gdpfed.clients.update import own_noise
 
-    ``own_data`` is the file with this client's own examples; without one its part of the data set.
-    """
-    from gdpfed.clients.update import own_noise, update_steps
-
-    steps = update_steps(order, theta, session.encoding(), client_id, own_data)
+    steps = who.steps(order, theta, session.encoding())
     noise = own_noise(order, session.parameters, num_contributors)
     return session.mask(steps, order.context(theta), noise=noise)
 
 
 def update_in_clear(
-    order: "TrainingOrder",
-    theta: npt.NDArray[np.float32],
-    parameters: SumParameters,
-    client_id: int,
-    own_data: Path | None = None,
+    order: "TrainingOrder", theta: npt.NDArray[np.float32], parameters: SumParameters, who: Contributor
 ) -> npt.NDArray[np.uint32]:
-    """One client's update as residues without noise, shape (d,), for sums without secure aggregation.
-
-    ``own_data`` is the file with this client's own examples; without one its part of the data set.
-    """
-    from gdpfed.clients.update import update_steps
-
+    """One client's update as residues without noise, shape (d,), for sums without secure aggregation."""
     encoding = parameters.encoding(parameters.num_clients)
-    return encoding.to_residues(update_steps(order, theta, encoding, client_id, own_data))
+    return encoding.to_residues(who.steps(order, theta, encoding))

@@ -25,6 +25,7 @@ METHODS: Registry[Any] = Registry(
         "dp_fedavg": "gdpfed.methods.dp_fedavg:DPFedAvg",
         "dp_sgd": "gdpfed.methods.dp_sgd:DPSGD",
         "dp_sum": "gdpfed.methods.dp_sum:DPSum",
+        "edge_average": "gdpfed.methods.edge_average:EdgeAverage",
         "fedavg": "gdpfed.methods.fedavg:FedAvg",
         "fedpcs": "gdpfed.methods.fedpcs:FedPCS",
         "gdpfed": "gdpfed.methods.gdpfed:GDPFed",

@@ -42,6 +42,7 @@ PATHS = (
     "secagg.roster_file",
     "secagg.consortium_key",
     "run.mlflow",
+    "run.bridge",
 )
 
 ADDED_LATER = (

@@ -459,6 +459,7 @@ class RunConfig:
     minimum_nodes: int | None = None
     device: str = "auto"
     mlflow: str | None = None
+    bridge: str | None = None
 
     def validate(self) -> None:
         require_limits("run", self)

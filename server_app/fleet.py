@@ -31,6 +31,7 @@ class GridFleet(Fleet):
         roster_is_sent: whether clients get it from the server, as they do where they believe what is first
             sent; those with the consortium's own file need none.
         attendance: knows who can be reached; None takes everybody for present.
+        is_edge: whether this server is the edge of its clients, which these may trust with single updates.
     """
 
     def __init__(
@@ -43,14 +44,21 @@ class GridFleet(Fleet):
         roster_is_sent: bool = True,
         run_name: str = "",
         attendance: Attendance | None = None,
+        is_edge: bool = False,
     ) -> None:
         super().__init__(secagg, run_label)
+        self.is_edge = is_edge
         self.attendance = attendance
         self.run_name = run_name
         self.exchanger = exchanger
         self.seconds = exchanger.seconds
         self.roster = roster or Roster({})
         self.roster_is_sent = roster_is_sent
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether this server is an edge that sums in clear and adds the noise."""
+        return self.is_edge and self.secagg.mode == "off"
 
     def present(self, round_index: int) -> frozenset[int] | None:
         """Ask the grid who is there, and let in who has come; who was at fault too often is left out."""

@@ -2,17 +2,22 @@
 
 from functools import partial
 from logging import INFO
+from pathlib import Path
 
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
+from edge_app.edge import Edge
+from edge_app.spool import Spool
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
 from gdpfed.methods.prices import posted_price
 from gdpfed.privacy.events import Unit
 from gdpfed.report.observers import default_observers
-from gdpfed.rounds.run import PreparedRun, path_of
+from gdpfed.rounds.loop import Announce
+from gdpfed.rounds.observers import Observer
+from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
 from server_app.attendance import Attendance
@@ -80,12 +85,26 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
             questions,
             waits,
         ),
+        is_edge=config.run.bridge is not None,
     )
-    with prepared.open(fleet, default_observers, partial(log, INFO, "%s")) as run:
+    with _opened(prepared, fleet) as run:
         begin_with_terms(grid, joined, terms, waits)
         for _ in run.rounds():
             pass  # its observers take every round
         run.conclude()
+
+
+def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:
+    """The run; that of an edge starts every round from the cloud's model, and answers with its own."""
+    announce, folder = partial(log, INFO, "%s"), prepared.config.run.bridge
+    if folder is None:
+        return prepared.open(fleet, default_observers, announce)
+    edge = Edge(Spool(Path(folder).expanduser()), announce)
+
+    def observers(run: PreparedRun, announce: Announce) -> list[Observer]:
+        return [edge, *default_observers(run, announce)]
+
+    return prepared.open(fleet, observers, announce, edge.start)
 
 
 def _refuse_simulated_precision(config: Config) -> None:

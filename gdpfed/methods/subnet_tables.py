@@ -99,7 +99,8 @@ def _notes(method: "H2FDP") -> list[str]:
     if any(group.trust == "trusted" for group in plan.groups):
         lines.append(
             "Simulated trust: an edge sees single contributions without noise, and nothing is promised "
-            "against it. There are no edges in a flat federation: only gdpfed simulate runs this plan."
+            "against it. There are no edges in a flat federation: gdpfed simulate runs this plan, and the "
+            "run of an edge (run.bridge), with devices that trust it (edge-trusted)."
         )
     if not plan.sums_hidden:
         lines.append("Secure aggregation is off: nothing is promised against the server.")

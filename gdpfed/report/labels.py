@@ -34,6 +34,7 @@ METHODS = {
     "hfl_dp": "HFL-DP",
     "hier_fedavg": "Hierarchical FedAvg (no privacy)",
     "pedpfl": "PEDPFL",
+    "edge_average": "Average of edges",
     "fedpcs": "FedPCS",
 }
 

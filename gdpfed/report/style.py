@@ -33,6 +33,7 @@ METHODS: dict[str, tuple[str, Any, str]] = {
     "hfl_dp": ("#2090D8", "--", "H"),
     "hier_fedavg": ("#008038", ":", "8"),
     "pedpfl": ("#5838A8", "-.", "1"),
+    "edge_average": ("#707000", "-", "3"),
     "fedpcs": ("#300090", "--", "2"),
 }
 OTHER_METHODS = ("#999933", "#44AA99", "#332288", "#882255")

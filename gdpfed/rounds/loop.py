@@ -21,8 +21,17 @@ from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.records import RoundRecord, finite
 
 INTERRUPTED = "interrupted before its end: charged, and not repeated"
+LEFT_OUT = "the cloud did this round without this edge"
 Announce = Callable[[str], None]
 EvaluateModel = Callable[[Theta], Evaluation]
+Start = Callable[[TrainingOrder, Theta], Theta | None]
+"""The model that a round starts from, given the one that the round before left; None to leave it out."""
+
+
+def where_it_left(order: TrainingOrder, theta: Theta) -> Theta:
+    """Every round starts where the one before has left the model."""
+    del order
+    return theta
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ class RoundLoop:
         evaluate_model: metrics and loss of parameters on the test split.
         observers: are told of every round, in their order.
         announce: is told in one line where the run begins and why it ends early.
+        start: from which model a round starts; it may wait, since nothing is charged yet.
     """
 
     method: Method
@@ -61,6 +71,7 @@ class RoundLoop:
     evaluate_model: EvaluateModel
     observers: Sequence[Observer]
     announce: Announce
+    start: Start = where_it_left
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundRecord]]:
         """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each.
@@ -114,10 +125,16 @@ class RoundLoop:
         charged in its own round.
         """
         ledger, order = self.state.ledger, self._order_for(index)
-        present = self.fleet.present(index)
+        given = self.start(order, theta)
+        present = frozenset() if given is None else self.fleet.present(index)
         cohorts = self._cohorts(index, present)
         ledger.open_round(index, cohorts)
         self.files.save_ledger(ledger)
+        if given is None:
+            ledger.close_round()
+            sizes = [len(cohort) for cohort in cohorts]
+            return theta, _Outcome(sizes, {"round": LEFT_OUT}, self._reachable(present))
+        theta = given
         start, sums, norm_factor = theta, list[ClientSum](), self.state.norm_factor
         norms = {"clipping_norm": norm_factor.clipping_norm}
 

@@ -24,7 +24,7 @@ from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.fleet import Fleet
-from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop
+from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop, Start, where_it_left
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
 from gdpfed.rounds.state import RunState, begin, restore
@@ -100,10 +100,17 @@ class PreparedRun:
         num_rounds = self.config.run.num_rounds
         return min(num_rounds, self.config.run.stop_after_round or num_rounds)
 
-    def open(self, fleet: Fleet, make_observers: "MakeObservers", announce: Announce) -> "OpenRun":
+    def open(
+        self,
+        fleet: Fleet,
+        make_observers: "MakeObservers",
+        announce: Announce,
+        start: Start = where_it_left,
+    ) -> "OpenRun":
         """Check the fleet's sums, make the observers, then make or continue the run directory.
 
-        An observer that cannot do its work says so when it is made: nothing is written yet.
+        An observer that cannot do its work says so when it is made: nothing is written yet. ``start`` says
+        from which model every round starts.
 
         Raises:
             RunError: sums that do not fit, an observer that cannot work, or a directory that cannot be used.
@@ -131,6 +138,7 @@ class PreparedRun:
                 evaluate_model=self.evaluate_model,
                 observers=[RoundFiles(files, method, state), *observers],
                 announce=announce,
+                start=start,
             )
             for observer in loop.observers:
                 observer.opened(RunOpened(files.path, state.completed_rounds))

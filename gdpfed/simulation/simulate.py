@@ -49,6 +49,10 @@ def simulate_prepared(
 ) -> Path:
     """Do as :func:`simulate` does, for a prepared run; ``announce`` is told what happens."""
     config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
+    if config.run.bridge is not None:
+        raise ConfigError(
+            f"run.bridge={config.run.bridge} is for the run of an edge, over Flower: leave it out here"
+        )
     config.secagg.refuse_roster()
     plan = prepared.method.plan
     records = plan.private and plan.unit == "record"

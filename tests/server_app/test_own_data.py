@@ -43,7 +43,7 @@ def test_other_examples_train_another_model(tmp_path):
 def test_a_client_with_its_own_file_never_loads_the_data_set(tmp_path, monkeypatch):
     from dataclasses import replace
 
-    from client_app.update import update_in_clear
+    from client_app.update import Contributor, update_in_clear
     from gdpfed.clients.configured import order_of
     from gdpfed.learning.models import flatten
     from gdpfed.learning.task import Task
@@ -65,7 +65,7 @@ def test_a_client_with_its_own_file_never_loads_the_data_set(tmp_path, monkeypat
         noise_multiplier=0.0,
     )
     moved = replace(order, task=replace(order.task, seed=10))
-    assert update_in_clear(moved, theta, parameters, 0, own_data=tmp_path / "0.npz").any()
+    assert update_in_clear(moved, theta, parameters, Contributor(0, "run", tmp_path / "0.npz")).any()
 
 
 @pytest.mark.parametrize("text", [None, "no archive"])

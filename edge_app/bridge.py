@@ -1,0 +1,43 @@
+"""The bridge: an edge as a client of the cloud, whose update is what an interval of the edge's run moved."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_app.spool import BridgeError, Job, Spool, Vector
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """Hands the cloud's jobs to an edge's run.
+
+    Attributes:
+        folder: that it shares with the run.
+        seconds: how long it waits for an answer.
+    """
+
+    folder: Path
+    seconds: float
+
+    def interval(self, job: Job) -> Vector:
+        """What the edge's interval changes of the job's model, shape (d,).
+
+        A job that is asked for twice is done once: the answer is kept.
+
+        Raises:
+            BridgeError: the edge refuses, or does not answer in time. Then its job is taken back; one that it
+                has begun it ends, and its devices stay charged.
+        """
+        spool = Spool(self.folder)
+        spool.offer(job)
+        deadline = time.monotonic() + self.seconds
+        while (change := spool.answered(job)) is None:
+            if time.monotonic() > deadline:
+                spool.withdraw(job)
+                raise BridgeError(
+                    f"the edge has not answered round {job.round_index + 1} within {self.seconds:g} s"
+                )
+            time.sleep(POLL_SECONDS)
+        return change

@@ -1,0 +1,84 @@
+"""An edge's run: every round starts from the cloud's model, and is answered with how far it moved.
+
+The run itself is one like any other, with a plan, a ledger and files of its own, and `gdpfed audit` checks it
+as such. A round is charged before it begins and is never repeated: a job whose round is charged already is
+refused. Rounds that the cloud did without this edge are left out, with nobody in them.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from edge_app.spool import Job, Spool
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.methods.base import Theta
+from gdpfed.rounds.observers import Observer, RoundEnded
+
+POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 60.0
+TOO_LATE = "its round is behind this edge: charged or left out, and not done again"
+
+
+class Edge(Observer):
+    """Waits for the cloud's jobs and answers them.
+
+    Args:
+        spool: shared with the bridge.
+        announce: is told in one line for what it waits.
+    """
+
+    def __init__(self, spool: Spool, announce: Callable[[str], None]) -> None:
+        self._spool = spool
+        self._announce = announce
+
+    def start(self, order: TrainingOrder, theta: Theta) -> Theta | None:
+        """The model that a round starts from, shape (d,); None where the cloud is past that round.
+
+        It waits for a job as long as it takes: nothing is charged meanwhile.
+        """
+        index, waited = order.round_index, 0.0
+        while True:
+            for each in self._spool.open_rounds():
+                job = self._spool.job(each)
+                if job is None:
+                    continue
+                if each > index:
+                    return None
+                reason = TOO_LATE if each < index else _unfit(job, order, theta)
+                if not reason:
+                    return job.start
+                self._announce(f"the cloud's job of round {each + 1} is refused: {reason}")
+                self._spool.answer(job, None, reason)
+            if waited >= PATIENCE_SECONDS:
+                self._announce(f"waits for the cloud's round {index + 1}")
+                waited = 0.0
+            time.sleep(POLL_SECONDS)
+            waited += POLL_SECONDS
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        """Answer the round's job, once everything of the round is on the disk."""
+        if ended.round_index not in self._spool.open_rounds():
+            return
+        job = self._spool.job(ended.round_index)
+        if job is None:
+            return
+        if any(each.total is not None for each in ended.sums):
+            self._spool.answer(job, (ended.theta - job.start).astype(np.float32))
+        else:
+            reasons = sorted(set(ended.record.failures.values()))
+            self._spool.answer(job, None, "; ".join(reasons) or "no sum")
+
+
+def _unfit(job: Job, order: TrainingOrder, theta: Theta) -> str:
+    """Why a job is none of this run; an empty string if it is one."""
+    if job.start.shape != theta.shape:
+        return f"its model has {len(job.start)} parameters, and this edge's {len(theta)}"
+    if not np.isfinite(job.start).all():
+        return "its model is not finite"
+    own = Job.of(job.run, order, theta).training
+    differing = [key for key in own if job.training.get(key) != own[key]]
+    if differing:
+        key = differing[0]
+        return f"it orders training.{key}={job.training.get(key)}, and this edge has {own[key]}"
+    return ""

@@ -1,0 +1,179 @@
+"""The folder between an edge's run and its bridge: jobs from the cloud, and what came of them.
+
+    job-<round>      the cloud's model, and how devices are to train: the bridge writes it
+    answer-<round>   how far the edge's interval moved that model, or why there is none: the run writes it
+    run              the one run of the cloud that the folder serves
+
+Those of the newest round alone are kept.
+
+A file is whole or absent. It holds one line of JSON and then the vector, as little-endian float32. An answer
+names its job by run, round and the hash of the model, so that none is taken for another job's.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import InputError
+from gdpfed.runs.write_whole import PRIVATE_MODE, write_whole
+
+if TYPE_CHECKING:
+    from gdpfed.clients.order import TrainingOrder
+
+Vector = npt.NDArray[np.float32]
+
+JOB, ANSWER, BOUND = "job", "answer", "run"
+
+
+class BridgeError(InputError):
+    """An interval that an edge does not do; its text tells of the protocol alone: the cloud reads it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One interval that the cloud asks of an edge.
+
+    Attributes:
+        run: names the cloud's run.
+        round_index: of that run, from 0.
+        training: how devices are to train, as plain values.
+        start: the model to start from, shape (d,).
+    """
+
+    run: str
+    round_index: int
+    training: Mapping[str, Any]
+    start: Vector
+
+    @classmethod
+    def of(cls, run: str, order: "TrainingOrder", start: Vector) -> Self:
+        """The job of an order of the cloud."""
+        return cls(run, order.round_index, asdict(order.training), start)
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What tells it from every other job."""
+        model = sha256(np.ascontiguousarray(self.start, dtype="<f4").tobytes()).hexdigest()
+        return {"run": self.run, "round": self.round_index, "model": model, "training": dict(self.training)}
+
+
+class Spool:
+    """Jobs and answers in a folder.
+
+    Args:
+        folder: which the edge's run and its bridge share, and nobody else.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def offer(self, job: Job) -> None:
+        """Write a job down, unless it is there already, and remove what is of earlier rounds.
+
+        Raises:
+            BridgeError: the folder serves another run, or it has a later job or another one of this round.
+        """
+        self._bind(job.run)
+        newest = max(self.rounds(JOB), default=-1)
+        if newest > job.round_index:
+            raise BridgeError(f"this edge is at round {newest + 1}, and round {job.round_index + 1} is past")
+        if newest == job.round_index:
+            there = self._read(JOB, newest)
+            if there is None or there[0] != job.names:
+                raise BridgeError(f"this edge has another job for round {newest + 1}: one is done at most")
+            return
+        self._write(self._path(JOB, job.round_index), job.names, job.start)
+        for kind in (JOB, ANSWER):
+            for earlier in self.rounds(kind):
+                if earlier < job.round_index:
+                    self._path(kind, earlier).unlink(missing_ok=True)
+
+    def _bind(self, run: str) -> None:
+        """Serve one run of the cloud, for ever."""
+        path, own = self.folder / BOUND, json.dumps(run).encode()
+        if not path.exists():
+            self._save(path, own)
+        elif path.read_bytes() != own:
+            raise BridgeError(
+                "this edge serves another run of the cloud: begin a new run of the edge, with a new folder"
+            )
+
+    def withdraw(self, job: Job) -> None:
+        """Take back a job that nobody waits for any longer."""
+        self._path(JOB, job.round_index).unlink(missing_ok=True)
+
+    def rounds(self, kind: str) -> list[int]:
+        """The rounds of which there is a job, or an answer, in order."""
+        names = (path.name.removeprefix(f"{kind}-") for path in self.folder.glob(f"{kind}-*"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def open_rounds(self) -> list[int]:
+        """The rounds of the jobs without an answer, in order."""
+        return sorted(set(self.rounds(JOB)) - set(self.rounds(ANSWER)))
+
+    def job(self, round_index: int) -> Job | None:
+        """The job of a round; None where there is none, or no longer.
+
+        Raises:
+            BridgeError: a file that is no job.
+        """
+        read = self._read(JOB, round_index)
+        if read is None:
+            return None
+        header, start = read
+        return Job(header["run"], round_index, header["training"], start)
+
+    def answer(self, job: Job, change: Vector | None, reason: str = "") -> None:
+        """Answer a job with w_c - w, shape (d,), or with the reason why there is none."""
+        moved = np.zeros(0, np.float32) if change is None else change
+        self._write(self._path(ANSWER, job.round_index), {**job.names, "reason": reason}, moved)
+
+    def answered(self, job: Job) -> Vector | None:
+        """What came of a job, shape (d,); None as long as there is no answer.
+
+        Raises:
+            BridgeError: the edge has refused, or the answer is to another job.
+        """
+        read = self._read(ANSWER, job.round_index)
+        if read is None:
+            return None
+        header, change = read
+        reason = header.pop("reason", "")
+        if header != job.names:
+            raise BridgeError(f"this edge has answered another job of round {job.round_index + 1}")
+        if reason:
+            raise BridgeError(f"no interval: {reason}")
+        if change.shape != job.start.shape or not np.isfinite(change).all():
+            raise BridgeError(f"the edge's answer to round {job.round_index + 1} does not fit the model")
+        return change
+
+    def _path(self, kind: str, round_index: int) -> Path:
+        return self.folder / f"{kind}-{round_index}"
+
+    def _write(self, path: Path, header: Mapping[str, Any], vector: Vector) -> None:
+        self._save(path, json.dumps(header).encode() + b"\n" + vector.astype("<f4").tobytes())
+
+    def _save(self, path: Path, data: bytes) -> None:
+        try:
+            write_whole(path, data, mode=PRIVATE_MODE)
+        except OSError as error:
+            raise BridgeError(f"the bridge's folder cannot be used: {error.strerror}") from None
+
+    def _read(self, kind: str, round_index: int) -> tuple[dict[str, Any], Vector] | None:
+        try:
+            line, _, body = self._path(kind, round_index).read_bytes().partition(b"\n")
+            header = json.loads(line)
+            vector = np.frombuffer(body, dtype="<f4").astype(np.float32)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise BridgeError(f"{kind}-{round_index} cannot be read: {type(error).__name__}") from None
+        if not isinstance(header, dict) or not {"run", "round", "model", "training"} <= header.keys():
+            raise BridgeError(f"{kind}-{round_index} lacks run, round, model or training")
+        return header, vector

@@ -1,0 +1,69 @@
+"""A layered federation in one process: edges' runs in threads, and the cloud's over their bridges."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from server_app.train import train
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
+from testing.small_runs import nothing_drawn, small_config
+
+CLOUD = ("method=edge_average", "secagg=off")
+
+
+def cloud_grid(folders: Sequence[Path], seconds: float = 60.0, **options: Any) -> LocalGrid:
+    """A grid whose node k is the bridge of the edge that shares ``folders[k]`` with it."""
+    grid = LocalGrid(len(folders), **options)
+    for number, folder in enumerate(folders):
+        folder.mkdir(exist_ok=True)
+        told: dict[str, Any] = {"edge": str(folder), "edge-seconds": seconds, "secagg-mode": "off"}
+        grid.contexts[FIRST_NODE_ID + number].node_config |= told
+    return grid
+
+
+class EdgeRun(Thread):
+    """An edge's run into ``directory`` on a grid of its devices; what it raises is kept."""
+
+    def __init__(self, directory: Path, folder: Path, grid: LocalGrid, overrides: Sequence[str]) -> None:
+        super().__init__(daemon=True)
+        folder.mkdir(exist_ok=True)
+        words = [*overrides, f"run.bridge={folder}", f"dataset.num_clients={len(grid.contexts)}"]
+        resume = (directory / "config.yaml").exists()
+        self._config = small_config(directory, [] if resume else words, resume=resume)
+        self._grid = grid
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            train(as_grid(self._grid), self._config, LocalGrid.RUN)
+        except BaseException as error:
+            self.error = error
+
+
+def run_layers(
+    root: Path,
+    edges: Sequence[LocalGrid],
+    overrides: Sequence[str],
+    cloud: Sequence[str],
+    bridges: LocalGrid | None = None,
+) -> None:
+    """Run edges and cloud to their ends: into ``root / "edge-<k>"`` and ``root / "cloud"``.
+
+    Raises what an edge's run has raised.
+    """
+    folders = [root / f"bridge-{number}" for number in range(len(edges))]
+    words = [*cloud, *CLOUD, f"dataset.num_clients={len(edges)}", "secagg.minimum_cohort=2"]
+    with nothing_drawn():
+        runs = [
+            EdgeRun(root / f"edge-{number}", folders[number], grid, overrides)
+            for number, grid in enumerate(edges)
+        ]
+        for each in runs:
+            each.start()
+        config = small_config(root / "cloud", words)
+        train(as_grid(bridges or cloud_grid(folders)), config, LocalGrid.RUN)
+        for each in runs:
+            each.join(60)
+            if each.error is not None:
+                raise each.error

@@ -1,0 +1,268 @@
+"""Layers of federations against one flat one: the same sums and charges, and what goes wrong between them."""
+
+import numpy as np
+import pytest
+
+from conf.load import load
+from edge_app.bridge import Bridge
+from edge_app.edge import TOO_LATE
+from edge_app.spool import BridgeError, Job, Spool
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import task_of
+from gdpfed.errors import ConfigError, RunError
+from gdpfed.runs.records import read_rounds
+from gdpfed.simulation.simulate import simulate
+from testing.layers import EdgeRun, cloud_grid, run_layers
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, crashing_grid, refusals
+from testing.small_runs import final_model, ledger_of, nothing_drawn, run
+
+SIZE, EDGES = 3, 2
+TRAINING = [
+    "training.local_steps=4",
+    "training.batch_size=512",
+    "training.learning_rate=0.5",
+    "training.learning_rate_decay=1",
+    "dataset.model=softmax",
+    "run.num_rounds=2",
+]
+ASKED = {"local_steps": 4, "batch_size": 512, "learning_rate": 0.5, "momentum": 0.0}
+START = np.zeros(650, np.float32)
+PLAIN = [*TRAINING, "method=hier_fedavg", "method.local_aggregations=2"]
+PRIVATE = [
+    *TRAINING,
+    "method=h2fdp",
+    "method.mechanism=step_sum",
+    "privacy=record_level",
+    "privacy.accountant=rdp",
+    "privacy.delta=1e-5",
+    "privacy.batch_rate=0.2",
+    "privacy.budgets=[8]",
+]
+ONE, TWO = "method.num_subnets=1", "method.num_subnets=2"
+LAST = np.zeros(3, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    """A file of examples for each of six devices."""
+    folder = tmp_path_factory.mktemp("examples")
+    task = task_of(load(["dataset=digits", f"dataset.num_clients={SIZE * EDGES}"]))
+    files = [folder / f"{client}.npz" for client in range(SIZE * EDGES)]
+    for client, file in enumerate(files):
+        own = task.client_data(client)
+        np.savez(file, x_train=own.x, y_train=own.y)
+    return files
+
+
+def devices(files, ledgers=None, told=None):
+    """A grid with a device for each file, and ledgers in a folder where one is named."""
+    grid = LocalGrid(len(files))
+    for client, file in enumerate(files):
+        own = {"data": str(file)} | (told or {})
+        if ledgers is not None:
+            ledgers.mkdir(exist_ok=True)
+            own |= {"epsilon-record": 8.0, "ledger": str(ledgers / f"{client}.json")}
+        grid.contexts[FIRST_NODE_ID + client].node_config |= own
+    return grid
+
+
+def test_layers_and_a_flat_federation_have_the_same_sums(tmp_path, examples):
+    run(
+        tmp_path / "flat",
+        [*PLAIN, TWO, f"dataset.num_clients={SIZE * EDGES}"],
+        grid=devices(examples),
+    )
+    edges = [devices(examples[:SIZE]), devices(examples[SIZE:])]
+    bridges = cloud_grid([tmp_path / f"bridge-{edge}" for edge in range(EDGES)])
+    run_layers(tmp_path, edges, [*PLAIN, ONE], TRAINING, bridges)
+    flat, layered = final_model(tmp_path / "flat"), final_model(tmp_path / "cloud")
+    assert np.abs(flat).max() > 0.1
+    np.testing.assert_allclose(layered, flat, atol=2e-5)
+    assert [record.survivors for record in read_rounds(tmp_path / "cloud")] == [[EDGES]] * 2
+    # What the cloud sends is one message an edge and round, beside those that begin the run.
+    assert [kind for kind, _ in bridges.sent if kind == "plain"] == ["plain"] * 2 * EDGES
+
+
+def test_layers_and_a_flat_federation_have_the_same_charges(tmp_path, examples):
+    flat = [*PRIVATE, TWO, f"dataset.num_clients={SIZE * EDGES}", "dataset.partition=iid"]
+    run(tmp_path / "flat", flat, grid=devices(examples, tmp_path / "flat-ledgers"))
+    edges = [
+        devices(examples[SIZE * k : SIZE * (k + 1)], tmp_path / f"ledgers-{k}", told={}) for k in range(EDGES)
+    ]
+    run_layers(tmp_path, edges, [*PRIVATE, ONE], TRAINING)
+    for client in range(SIZE * EDGES):
+        (one,) = ledger_of(tmp_path / "flat-ledgers", client).runs
+        (other,) = ledger_of(tmp_path / f"ledgers-{client // SIZE}", client % SIZE).runs
+        assert (one.rounds, one.steps) == (other.rounds, other.steps) == ([0] * 4 + [1] * 4, [1] * 8)
+        assert one.terms.charges == other.terms.charges
+    for name in ("flat", "edge-0", "edge-1", "cloud"):
+        assert audit_run(tmp_path / name).findings == ()
+
+
+def test_devices_that_trust_their_edge_send_it_single_updates(tmp_path, examples):
+    edges = [
+        devices(examples[:SIZE], tmp_path / f"ledgers-{k}", {"edge-trusted": True}) for k in range(EDGES)
+    ]
+    words = [*PRIVATE, ONE, "method.trust=trusted", "secagg=off"]
+    run_layers(tmp_path, edges, words, TRAINING)
+    record = read_rounds(tmp_path / "edge-0")[-1]
+    assert record.survivors == [SIZE] * 4
+    assert min(record.noise_stddevs) > 0
+    (entry,) = ledger_of(tmp_path / "ledgers-0", 0).runs
+    assert entry.rounds == [0] * 4 + [1] * 4
+    assert audit_run(tmp_path / "edge-0").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "words", "reason"),
+    [
+        ({}, ["secagg=off"], "not started with secagg-mode=off"),
+        ({"secagg-mode": "off"}, ["secagg=off"], "edge-trusted=true if the server is an edge"),
+        ({"edge-trusted": False}, ["secagg=off"], "not started with secagg-mode=off"),
+        (
+            {"edge-trusted": True, "secagg-mode": "curious"},
+            ["secagg=off"],
+            "edge-trusted=true lets an edge see single updates, and secagg-mode=curious does not",
+        ),
+        (
+            {"edge-trusted": True, "max-epsilon-against-server": 9.0},
+            ["secagg=off"],
+            "edge-trusted=true trusts it: leave one out",
+        ),
+        ({"edge-trusted": True}, [], "the run of an edge .run.bridge with secagg=off."),
+    ],
+)
+def test_a_device_without_the_word_sends_no_single_update(tmp_path, examples, told, words, reason):
+    ledgers = tmp_path / "ledgers"
+    grid = devices(examples[:SIZE], ledgers, told)
+    overrides = [*PRIVATE, ONE, "method.trust=trusted", *words, f"run.bridge={tmp_path}"]
+    with pytest.raises(RunError, match=reason):
+        run(tmp_path / "edge", [*overrides, f"dataset.num_clients={SIZE}"], grid=grid)
+    for client in range(SIZE):
+        assert ledger_of(ledgers, client).runs == ()
+
+
+def test_an_edge_that_dies_in_a_window_repeats_none(tmp_path, examples):
+    """It is killed in the second window of round 1 of 2, and started again: that round has no answer."""
+    folder, ledgers = tmp_path / "bridge", tmp_path / "ledgers"
+    grid = devices(examples[:SIZE], ledgers)
+    dying = crashing_grid(SIZE, "mask", SIZE + 1)
+    dying.contexts = grid.contexts
+    words = [*PRIVATE, ONE]
+    spool = Spool(folder)
+    with nothing_drawn():
+        killed = EdgeRun(tmp_path / "edge", folder, dying, words)
+        killed.start()
+        jobs = [Job("cloud", index, ASKED, START) for index in range(2)]
+        spool.offer(jobs[0])
+        killed.join(60)
+        assert killed.error is not None
+        assert spool.answered(jobs[0]) is None
+        again = EdgeRun(tmp_path / "edge", folder, grid, words)
+        again.start()
+        with pytest.raises(BridgeError, match="no interval: interrupted before its end: charged"):
+            Bridge(folder, 60).interval(jobs[0])
+        moved = Bridge(folder, 60).interval(jobs[1])
+        again.join(60)
+    assert again.error is None
+    assert np.abs(moved).max() > 0
+    for client in range(SIZE):
+        (entry,) = ledger_of(ledgers, client).runs
+        assert entry.rounds in ([0, 0, *[1] * 4], [0, *[1] * 4])
+    assert audit_run(tmp_path / "edge").findings == ()
+    # The same job again, as after a cloud that was killed: the stored answer, and nothing is charged.
+    np.testing.assert_array_equal(Bridge(folder, 1).interval(jobs[1]), moved)
+
+
+def test_an_edge_leaves_out_the_rounds_that_the_cloud_did_without_it(tmp_path, examples):
+    folder, ledgers = tmp_path / "bridge", tmp_path / "ledgers"
+    with nothing_drawn():
+        words = [*PRIVATE, ONE]
+        edge = EdgeRun(tmp_path / "edge", folder, devices(examples[:SIZE], ledgers), words)
+        edge.start()
+        Bridge(folder, 60).interval(Job("cloud", 1, ASKED, START))
+        edge.join(60)
+    assert edge.error is None
+    first, second = read_rounds(tmp_path / "edge")
+    assert (first.survivors, first.failures) == ([], {"round": "the cloud did this round without this edge"})
+    assert second.survivors == [SIZE] * 4
+    (entry,) = ledger_of(ledgers, 0).runs
+    assert entry.rounds == [1] * 4
+    assert audit_run(tmp_path / "edge").findings == ()
+
+
+def test_the_cloud_goes_on_without_an_edge_that_does_not_answer(tmp_path, examples):
+    """The bridge gives up, its refusal is in the cloud's log, and no half mean is taken for a whole one."""
+    bridges = cloud_grid([tmp_path / "bridge-0", tmp_path / "bridge-1"], seconds=0.3)
+    words = [*TRAINING, "method=edge_average", "secagg=off", "secagg.minimum_cohort=2"]
+    records = run(tmp_path / "cloud", [*words, "dataset.num_clients=2"], grid=bridges, without_a_sum=True)
+    assert [record.survivors for record in records] == [[0], [0]]
+    assert "the edge has not answered round 1 within 0.3 s" in refusals(bridges)
+    assert not list(tmp_path.glob("bridge-*/job-*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"training": {"local_steps": 8}}, "it orders training.local_steps=8, and this edge has 4"),
+        ({"start": np.zeros(7, np.float32)}, "its model has 7 parameters, and this edge's 650"),
+        ({"start": np.full(650, np.nan, np.float32)}, "its model is not finite"),
+    ],
+)
+def test_a_job_that_is_none_of_the_edge_is_refused_before_anything_is_charged(
+    tmp_path, examples, change, reason
+):
+    folder, ledgers = tmp_path / "bridge", tmp_path / "ledgers"
+    words = [*PRIVATE, ONE]
+    training, start = ASKED | change.get("training", {}), change.get("start", START)
+    with nothing_drawn():
+        edge = EdgeRun(tmp_path / "edge", folder, devices(examples[:SIZE], ledgers), words)
+        edge.start()
+        with pytest.raises(BridgeError, match=reason):
+            Bridge(folder, 60).interval(Job("cloud", 0, training, start))
+        Bridge(folder, 60).interval(Job("cloud", 1, ASKED, START))
+        edge.join(60)
+    (entry,) = ledger_of(ledgers, 0).runs
+    assert entry.rounds == [1] * 4
+
+
+def test_a_folder_serves_one_run_and_one_job_a_round(tmp_path):
+    spool = Spool(tmp_path)
+    job = Job("cloud", 3, {"local_steps": 4}, LAST)
+    spool.offer(job)
+    spool.offer(job)
+    with pytest.raises(BridgeError, match="another job for round 4"):
+        spool.offer(Job("cloud", 3, {"local_steps": 4}, LAST + 1))
+    with pytest.raises(BridgeError, match="at round 4, and round 3 is past"):
+        spool.offer(Job("cloud", 2, {"local_steps": 4}, LAST))
+    spool.withdraw(job)
+    with pytest.raises(BridgeError, match="serves another run of the cloud"):
+        spool.offer(Job("another", 4, {"local_steps": 4}, LAST))
+    spool.answer(job, LAST)
+    with pytest.raises(BridgeError, match="has answered another job of round 4"):
+        spool.answered(Job("cloud", 3, {"local_steps": 4}, LAST + 1))
+    spool.answer(job, None, TOO_LATE)
+    with pytest.raises(BridgeError, match="not done again"):
+        spool.answered(job)
+    spool.answer(job, LAST[:2])
+    with pytest.raises(BridgeError, match="does not fit the model"):
+        spool.answered(job)
+
+
+@pytest.mark.parametrize("other", [{"data": "a.npz"}, {"epsilon": 1.0}, {"edge-trusted": True}])
+def test_a_bridge_has_neither_data_nor_a_budget(tmp_path, other):
+    bridges = cloud_grid([tmp_path / "bridge-0", tmp_path / "bridge-1"], node_config=other)
+    words = [*TRAINING, "method=edge_average", "secagg=off", "dataset.num_clients=2"]
+    with pytest.raises(RunError, match="makes this node the bridge of an edge"):
+        run(tmp_path / "cloud", [*words, "secagg.minimum_cohort=2"], grid=bridges)
+
+
+def test_a_simulation_is_no_edge(tmp_path):
+    words = [*PRIVATE, ONE, "dataset.num_clients=3", f"run.bridge={tmp_path}"]
+    with pytest.raises(ConfigError, match="is for the run of an edge"):
+        simulate(load([*words, f"run.directory={tmp_path / 'run'}"]))
