@@ -12,8 +12,8 @@ from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation.simulate import simulate
-from testing.layers import EdgeRun, cloud_grid, run_layers
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, crashing_grid, refusals
+from testing.layers import CLOUD, EdgeRun, cloud_grid, run_layers
+from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
 from testing.small_runs import final_model, ledger_of, nothing_drawn, run
 
 SIZE, EDGES = 3, 2
@@ -177,6 +177,39 @@ def test_an_edge_that_dies_in_a_window_repeats_none(tmp_path, examples):
     assert audit_run(tmp_path / "edge").findings == ()
     # The same job again, as after a cloud that was killed: the stored answer, and nothing is charged.
     np.testing.assert_array_equal(Bridge(folder, 1).interval(jobs[1]), moved)
+
+
+def test_a_cloud_that_is_killed_asks_for_no_interval_twice(tmp_path, examples):
+    """It dies in round 1 of 2, between the answers of its edges: one has done that round, the other not."""
+    folders = [tmp_path / f"bridge-{edge}" for edge in range(EDGES)]
+    bridges, dying = cloud_grid(folders), crashing_grid(EDGES, "plain", 2)
+    dying.contexts = bridges.contexts
+    edges = [
+        EdgeRun(
+            tmp_path / f"edge-{k}",
+            folders[k],
+            devices(examples[SIZE * k : SIZE * (k + 1)], tmp_path / f"ledgers-{k}"),
+            [*PRIVATE, ONE],
+        )
+        for k in range(EDGES)
+    ]
+    words = [*TRAINING, *CLOUD, f"dataset.num_clients={EDGES}", "secagg.minimum_cohort=2"]
+    with nothing_drawn():
+        for edge in edges:
+            edge.start()
+        with pytest.raises(Crash):
+            run(tmp_path / "cloud", words, grid=dying)
+        first, second = run(tmp_path / "cloud", grid=bridges, resume=True)
+        for edge in edges:
+            edge.join(60)
+    assert [edge.error for edge in edges] == [None, None]
+    assert (first.survivors, list(first.failures)) == ([], ["round"])
+    assert (second.survivors, second.failures) == ([EDGES], {})
+    for k, rounds in enumerate(([0, 1], [1])):
+        (entry,) = ledger_of(tmp_path / f"ledgers-{k}", 0).runs
+        assert entry.rounds == [index for index in rounds for _ in range(4)]
+        assert audit_run(tmp_path / f"edge-{k}").findings == ()
+    assert audit_run(tmp_path / "cloud").findings == ()
 
 
 def test_an_edge_leaves_out_the_rounds_that_the_cloud_did_without_it(tmp_path, examples):
