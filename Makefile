@@ -17,6 +17,7 @@ help:
 	@echo "make bench-methods  final accuracy of every method on the digits"
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
 	@echo "make bench-exchanges   seconds a round of six nodes: keys agreed ahead, four exchanges, Flower's SecAgg+"
+	@echo "make bench-backhaul   bytes between edges and cloud: one flat federation, and layers of them"
 	@echo "make bench-simulation   gdpfed simulate against flwr run, apple's pfl, a loop and the machine"
 	@echo "make bench-records   DP-SGD on records against Opacus and plain SGD; a cohort out of few parties or of many"
 	@echo "make bench-load   a hundred nodes, twenty rounds, one in ten gone from each: right sums, time, memory"

@@ -68,7 +68,7 @@ def test_links_between_documents_lead_somewhere(path):
 def test_names_that_the_architecture_quotes_are_in_the_code():
     code = "\n".join(
         path.read_text(encoding="utf-8")
-        for folder in ("client_app", "conf", "deploy", "gdpfed", "secagg", "server_app")
+        for folder in ("client_app", "conf", "deploy", "edge_app", "gdpfed", "secagg", "server_app")
         for path in (ROOT / folder).rglob("*.py")
     )
     words = set(re.findall(r"\w+", code)) | {"gdpfed_plus", "rounds.jsonl", "pyproject.toml"}
