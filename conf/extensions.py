@@ -39,6 +39,7 @@ METHODS: Registry[Any] = Registry(
         "idp_fedavg_scale": "gdpfed.methods.idp_fedavg_scale:IDPFedAvgScale",
         "pedpfl": "gdpfed.methods.hier_baselines:PEDPFL",
         "pfa": "gdpfed.methods.pfa:PFA",
+        "sampled_fedavg": "gdpfed.methods.sampled_fedavg:SampledFedAvg",
     },
     error=ConfigError,
 )

@@ -131,6 +131,14 @@ class Task:
         """Their positions in the training split."""
         return self._partition.indices(self.load(), client_id)
 
+    def class_counts(self) -> npt.NDArray[np.int64]:
+        """Examples of each class of every client, shape (num_clients, num_classes); numbers are one class."""
+        data = self.load()
+        labels = data.train.y if data.num_classes > 1 else np.zeros(len(data.train), dtype=np.int64)
+        parts = [self.client_indices(client_id) for client_id in range(self.num_clients)]
+        counts = [np.bincount(labels[part], minlength=data.num_classes) for part in parts]
+        return np.array(counts, dtype=np.int64)
+
 
 def choose_device(name: str) -> torch.device:
     """The device to train on; ``auto`` takes CUDA where there is one.

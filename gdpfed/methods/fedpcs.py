@@ -75,8 +75,8 @@ class FedPCSConfig(MethodConfig):
         reason = REFUSED_SAMPLING.get(self.client_sampling)
         require(
             reason is None,
-            f"method.client_sampling={self.client_sampling} cannot be charged: {reason}; use random, or the "
-            "data-free unbiased",
+            f"method.client_sampling={self.client_sampling} cannot be charged: {reason}; use random or the "
+            "data-free unbiased here, or method=sampled_fedavg without privacy",
         )
         for key, known in (
             ("types", TYPES),

@@ -35,7 +35,7 @@ def sum_parameters(
     if neighbours:
         dropouts = ceil(secagg.dropout_tolerance * n)
     else:
-        dropouts = min(floor(secagg.dropout_tolerance * n), n - 1 - threshold)
+        dropouts = max(0, min(floor(secagg.dropout_tolerance * n), n - 1 - threshold))
     levels = min(secagg.noise_levels, dropouts) if noise_multiplier > 0 else 0
     return SumParameters(
         label=label,
@@ -60,6 +60,9 @@ def _graph(secagg: SecAggConfig, num_clients: int, corrupt: int) -> tuple[int, i
 
     A large cohort that no sparse graph serves gets the complete one: it protects more and costs more.
     """
+    if num_clients == 1:
+        # An update that is read alone: nothing is masked, and nothing shared.
+        return 0, 1, 0
     if secagg.mode == "curious" and num_clients >= secagg.complete_below:
         fraction = max(secagg.corrupt_tolerance, secagg.sparse_corrupt_fraction)
         try:

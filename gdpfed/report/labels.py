@@ -36,6 +36,7 @@ METHODS = {
     "pedpfl": "PEDPFL",
     "edge_average": "Average of edges",
     "fedpcs": "FedPCS",
+    "sampled_fedavg": "FedAvg, sampled (no privacy)",
 }
 
 

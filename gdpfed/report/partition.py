@@ -59,16 +59,13 @@ def holdings(task: Task) -> Holdings:
         LearningError: data that cannot be loaded, or a partition that does not fit it.
     """
     data = task.load()
-    # Numbers have no classes: they are counted as one.
-    labels = data.train.y if data.num_classes > 1 else np.zeros(len(data.train), dtype=np.int64)
     parts = [task.client_indices(client_id) for client_id in range(task.num_clients)]
-    counts = [np.bincount(labels[part], minlength=data.num_classes) for part in parts]
     text = data.train if isinstance(data.train, Windows) else None
     label = dataset_label(task.source.name, task.source.path)
     alpha = "" if task.dirichlet_alpha is None else f"({task.dirichlet_alpha:g})"
     return Holdings(
         title=f"{label}, {task.partition}{alpha}, {task.num_clients} clients",
-        counts=np.array(counts, dtype=np.int64),
+        counts=task.class_counts(),
         characters=None if text is None else np.array([text.characters(part) for part in parts]),
     )
 

@@ -23,6 +23,10 @@ NO_EDGE = (
     "method.trust=secagg without method.trusted_share, gdpfed simulate, or the run of an edge (run.bridge "
     "with secagg=off)"
 )
+NO_SINGLE_UPDATES = (
+    "the server reads every update alone, which nodes do not answer and secure aggregation hides: use gdpfed "
+    "simulate with secagg=off"
+)
 
 
 def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
@@ -56,6 +60,11 @@ class Fleet(ABC):
     @property
     def has_edges(self) -> bool:
         """Whether there are edges between clients and server, which may be trusted with single updates."""
+        return False
+
+    @property
+    def shows_single_updates(self) -> bool:
+        """Whether one client's update may be read in clear."""
         return False
 
     def present(self, round_index: int) -> frozenset[int] | None:
@@ -128,7 +137,9 @@ class Fleet(ABC):
             RunError: names the sum and why.
         """
         for request in requests:
-            if len(request.clients) < self.secagg.minimum_cohort:
+            if request.alone and not self.shows_single_updates:
+                raise RunError(NO_SINGLE_UPDATES)
+            if len(request.clients) < self._least(request):
                 raise RunError(
                     f"{request.name}: at most {len(request.clients)} clients are drawn a round, always fewer "
                     f"than secagg.minimum_cohort={self.secagg.minimum_cohort}: use more clients, or a higher "
@@ -153,8 +164,12 @@ class Fleet(ABC):
         return [
             PreparedSum.of(request, self._parameters(order.round_index, request), order)
             for request in wave
-            if len(request.clients) >= self.secagg.minimum_cohort
+            if len(request.clients) >= self._least(request)
         ]
+
+    def _least(self, request: SumRequest) -> int:
+        """How many clients a sum is of, at least."""
+        return 1 if request.alone and self.shows_single_updates else self.secagg.minimum_cohort
 
     def _too_few(self, request: SumRequest) -> ClientSum:
         least = self.secagg.minimum_cohort

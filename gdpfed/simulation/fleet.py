@@ -44,6 +44,11 @@ class InProcessFleet(Fleet):
         """Whether there are edges that sum in clear: they are simulated."""
         return True
 
+    @property
+    def shows_single_updates(self) -> bool:
+        """Whether one client's update may be read in clear: of simulated clients, without masks."""
+        return self.secagg.mode == "off"
+
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
         """Every sum by name; those at an edge in clear, the others as configured."""
         at_edges = [each for each in sums if each.at_edge]

@@ -55,6 +55,7 @@ class Release:
         unit: whose presence is protected.
         records: the steps of DP-SGD of every client, in the order of ``clients``; None where whole clients
             are protected.
+        alone: whether it is one client's update, to be read in clear.
 
     Raises:
         PrivacyError: norms, weights or steps that are not one a client, or norms and weights not positive.
@@ -73,6 +74,7 @@ class Release:
     work: Work = "update"
     unit: Unit = "client"
     records: Sequence[RecordSteps] | None = None
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if self.records is not None and len(self.records) != len(self.clients):

@@ -358,6 +358,8 @@ class Ledger:
             return f"the plan charges {', '.join(plan.works)}, not {request.work}"
         if request.unit != plan.unit:
             return f"the plan protects a {plan.unit}, not a {request.unit}"
+        if request.alone and plan.private:
+            return "it is one client's update, to be read in clear, and the plan promises privacy"
         return _broken_number(request) or (self._broken_noise(opened, request) if plan.private else "")
 
     def _broken_noise(self, opened: _Round, request: Release) -> str:

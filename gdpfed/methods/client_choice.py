@@ -1,0 +1,99 @@
+"""Whom AOCS, Fed-CBS and DELTA sample, from numbers that they read of every client in clear.
+
+Sources: Chen, Horvath, Richtarik, "Optimal Client Sampling for Federated Learning", TMLR 2022, and its code,
+SamuelHorvath/FL-optimal-client-sampling; Zhang et al., "Fed-CBS", ICML 2023; Wang et al., "DELTA: Diverse
+Client Sampling for Fasting Federated Learning", NeurIPS 2023, and its code, L3030/DELTA_FL.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.privacy.sampling.weighted import capped_probabilities
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+RESCALINGS = 4
+EXPLORATION = 10.0
+LEAST_IMBALANCE = 1e-12
+
+
+def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS) -> Floats:
+    """Return p_i ~ u_i = theta_i ||Delta_i||, at most 1, shape (n,); 0 where u_i is.
+
+    p = min(1, K u / sum u); then up to four times p <- min(1, c p), c = (K - n + #{p < 1}) / sum_{p < 1} p,
+    which is never below 1: a client that reaches 1 leaves K - #{p = 1} to those who are below it, and their
+    sum is at most that. With no limit on the rescalings it is the optimum, min(1, k u) with sum K.
+
+    Args:
+        lengths: u_i, at least 0.
+        cohort_size: K.
+        rescalings: how many at most.
+    """
+    if not lengths.any():
+        return np.full(len(lengths), cohort_size / len(lengths))
+    chances = np.minimum(1, cohort_size * lengths / lengths.sum())
+    for _ in range(rescalings):
+        below = chances < 1
+        left = float(chances[below].sum())
+        if not left:
+            break
+        factor = (cohort_size - np.count_nonzero(~below)) / left
+        chances = np.minimum(1, np.where(below, factor * chances, 1.0))
+        if factor <= 1:
+            break
+    return np.asarray(chances)
+
+
+def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
+    """Return pi_i ~ theta_i ||Delta_i - mean Delta||, at most 1, with sum K, shape (n,).
+
+    The paper's chances have the variance of a client's own gradients beside the distance, which its public
+    code does not measure either.
+
+    Args:
+        updates: Delta_i, shape (n, d).
+        shares: theta_i.
+        cohort_size: K.
+    """
+    distances = shares * np.linalg.norm(updates - updates.mean(axis=0), axis=1)
+    if not distances.any():
+        distances = shares
+    # A client at the very mean still has a chance, which a weight divides by.
+    chances = np.maximum(distances, 1e-9 * distances.max())
+    return capped_probabilities(chances / chances.sum(), cohort_size)
+
+
+def class_imbalance(counts: Floats) -> Floats:
+    """QCID of one or several sets: sum_b (share of class b - 1 / B)^2, over the last axis."""
+    shares = counts / counts.sum(axis=-1, keepdims=True)
+    return np.asarray(((shares - 1 / counts.shape[-1]) ** 2).sum(axis=-1))
+
+
+def balanced_sample(
+    counts: Floats, cohort_size: int, taken: Positions, round_number: int, rng: np.random.Generator
+) -> Positions:
+    """Return Fed-CBS's sample of K clients, ascending: one after the other, by how even classes become.
+
+    The first with chance ~ 1 / QCID + 10 sqrt(3 ln k / (2 T_i)), member m ~ 1 / QCID(S_m)^m.
+
+    Args:
+        counts: records of every client by class, shape (n, B).
+        cohort_size: K.
+        taken: T_i, how often each was sampled; as once, where never.
+        round_number: k, from 1.
+        rng: of the draws.
+    """
+    explored = EXPLORATION * np.sqrt(3 * np.log(round_number) / (2 * np.maximum(taken, 1)))
+    chances = 1 / np.maximum(class_imbalance(counts), LEAST_IMBALANCE) + explored
+    left = np.arange(len(counts))
+    sample: list[int] = []
+    for member in range(1, cohort_size + 1):
+        if member > 1:
+            together = counts[sample].sum(axis=0) + counts[left]
+            logarithms = -member * np.log(np.maximum(class_imbalance(together), LEAST_IMBALANCE))
+            chances = np.exp(logarithms - logarithms.max())
+        chosen = int(rng.choice(left, p=chances / chances.sum()))
+        sample.append(chosen)
+        left = left[left != chosen]
+    return np.sort(np.asarray(sample, dtype=np.int64))
