@@ -35,7 +35,7 @@ METHODS: dict[str, tuple[str, Any, str]] = {
     "pedpfl": ("#5838A8", "-.", "1"),
     "edge_average": ("#707000", "-", "3"),
     "fedpcs": ("#300090", "--", "2"),
-    "sampled_fedavg": ("#787878", ":", "3"),
+    "sampled_fedavg": ("#90FC6C", ":", "3"),
 }
 OTHER_METHODS = ("#999933", "#44AA99", "#332288", "#882255")
 BAND_OPACITY = 0.15
