@@ -86,7 +86,7 @@ def _forms(
     """The forms in the order in which they are tried."""
 
     def programmed() -> RecordGradients:
-        lowered = fitted(model, tuple(input_shape), device)
+        lowered = fitted(model, tuple(input_shape), device, records=True)
         form: RecordGradients = programs.ProgrammedGradients(model, loss, device, lowered)
         return form
 

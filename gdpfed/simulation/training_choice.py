@@ -38,7 +38,10 @@ def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
     model, loss, form = task.build_model(), task.make_loss(), task.form or ExampleForm.of(task.load())
     training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(TRIED_RECORDS, *form.input_shape, generator=generator)
+    shape = (TRIED_RECORDS, *form.input_shape)
+    x = torch.randn(shape, generator=generator)
+    if form.input_dtype == "int64":
+        x = torch.randint(form.num_classes, shape, generator=generator)
     y = torch.randint(form.num_classes, (TRIED_RECORDS,), generator=generator)
     theta = torch.from_numpy(flatten(model))
     training.load(theta)

@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from gdpfed.learning.losses import cross_entropy, huber, make_loss, squared_error
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.programs import fitting, kernels
+from gdpfed.learning.models.lstm import LastPosition, LSTMLayer
+from gdpfed.learning.programs import fitting, kernels, recurrence
 from gdpfed.learning.programs.clipped import ClippedProgram
 from gdpfed.learning.programs.fitting import UncompiledError, fitted
 from gdpfed.learning.programs.lowering import NotLoweredError, lower
@@ -201,6 +202,100 @@ def test_gradients_are_those_of_autograd_in_float64(name, count, weighted):
     assert (sums - total[order]).norm() <= 1e-5 * total.norm()
     clipped.add_truncated(x, y, float(norms.median()), 2.0**-20)
     assert (integers * 2.0**-20 - total[order]).abs().max() <= count * 2.0**-20 + 1e-5 * total.norm()
+
+
+# Vocabulary, length, width of the embedding, units of each layer.
+TEXTS = [(6, 7, 3, (5, 4)), (9, 1, 2, (3,)), (5, 4, 1, (1,)), (7, 6, 8, (9, 2, 8))]
+
+
+def reader(vocabulary, width, units):
+    torch.manual_seed(0)
+    layers = [LSTMLayer(a, b) for a, b in zip((width, *units), units, strict=False)]
+    head = nn.Sequential(nn.Linear(units[-1], 4), nn.ReLU(), nn.Linear(4, vocabulary))
+    return nn.Sequential(nn.Embedding(vocabulary, width), *layers, LastPosition(), head)
+
+
+@pytest.mark.parametrize(("vocabulary", "length", "width", "units"), TEXTS)
+@pytest.mark.parametrize("count", [1, 4, 7])
+def test_gradients_by_a_text_are_those_of_autograd_in_float64(vocabulary, length, width, units, count):
+    model = reader(vocabulary, width, units)
+    generator = torch.Generator().manual_seed(count)
+    x = torch.randint(vocabulary, (count, length), generator=generator)
+    y, weights = torch.arange(count) % vocabulary, torch.rand(count, generator=generator)
+    exact = deepcopy(model).double()
+    total = (cross_entropy(exact(x), y) * weights.double()).sum()
+    parts = torch.autograd.grad(total, list(exact.parameters()))
+    expected = torch.cat([part.flatten() for part in parts])
+    lowered = lower(model, (length,))
+    order = torch.from_numpy(lowered.order)
+    parameters = torch.from_numpy(flatten(model))[order]
+    gradient = torch.full_like(parameters, torch.nan)
+    program = Program(lowered, cross_entropy, count, parameters, gradient)
+    program.run(x.flip(1), y, weights)
+    # What a pass left behind is not seen by the next.
+    program.run(x, y, weights)
+    assert (gradient - expected[order]).norm() <= 1e-5 * expected.norm()
+    with pytest.raises(IndexError, match="not in the model's vocabulary"):
+        program.run(x + vocabulary, y, weights)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("scale", [0.1, 30.0])
+def test_an_lstm_layer_is_that_of_autograd_both_ways(count, scale):
+    units, length = 5, 6
+    from_inputs, weights = drawn(length, count, 4 * units) * scale, drawn(units, 4 * units, seed=1)
+    bias, given = drawn(4 * units, seed=2), drawn(length, count, units, seed=3)
+    leaf, state = from_inputs.double().requires_grad_(), torch.zeros(count, units, dtype=torch.float64)
+    cell, states = state, []
+    for position in leaf:
+        gates = position + bias.double() + state @ weights.double()
+        into, forget, new, out = gates.chunk(4, dim=1)
+        cell = forget.sigmoid() * cell + into.sigmoid() * new.tanh()
+        state = out.sigmoid() * cell.tanh()
+        states.append(state)
+    expected = torch.stack(states)
+    (back,) = torch.autograd.grad(expected, leaf, given.double())
+    cells, squashed, ours = torch.full((3, length, count, units), torch.nan)
+    kept = flat(cells), flat(squashed)
+    recurrence.recur(flat(from_inputs), flat(bias), flat(weights), count, *kept, flat(ours))
+    torch.testing.assert_close(ours.double(), expected.detach(), rtol=0, atol=2e-6)
+    recurrence.recur_back(flat(given), flat(from_inputs), flat(weights), *kept, count)
+    torch.testing.assert_close(from_inputs.double(), back, rtol=0, atol=1e-5)
+
+
+def test_what_is_not_a_number_goes_on_through_a_text():
+    model = reader(5, 2, (3,))
+    lowered = lower(model, (4,))
+    parameters = torch.from_numpy(flatten(model))[torch.from_numpy(lowered.order)]
+    parameters[0] = torch.nan
+    gradient = torch.zeros_like(parameters)
+    program = Program(lowered, cross_entropy, 1, parameters, gradient)
+    program.run(torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), torch.ones(1))
+    assert gradient.isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ([nn.Embedding(5, 2), nn.Linear(2, 5)], "a layer Linear"),
+        ([nn.Embedding(5, 2), LastPosition(), nn.Linear(2, 5)], "does not follow an LSTM layer"),
+        ([nn.Embedding(5, 2), LSTMLayer(3, 4), LastPosition()], "does not follow an embedding"),
+        ([LSTMLayer(6, 4), LastPosition(), nn.Linear(4, 5)], "does not follow an embedding"),
+        ([nn.Embedding(5, 2, padding_idx=0), LSTMLayer(2, 4), LastPosition()], "with options"),
+        ([nn.Linear(6, 6), nn.Embedding(5, 2)], "an embedding of what is no text"),
+        ([nn.Embedding(5, 2), LSTMLayer(2, 4), LastPosition()], "does not end with a row of numbers"),
+    ],
+)
+def test_other_texts_are_not_lowered(layers, words):
+    with pytest.raises(NotLoweredError, match=words):
+        lower(nn.Sequential(*layers), (6,))
+
+
+def test_programs_read_texts_with_any_model_but_not_for_records():
+    model = reader(6, 2, (3,))
+    assert fitted(model, (7,), CPU).reading is not None
+    with pytest.raises(NotLoweredError, match="single records"):
+        fitted(model, (7,), CPU, records=True)
 
 
 @pytest.mark.parametrize("loss", [squared_error, huber])

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from conf.load import load
+from gdpfed.clients.configured import order_of as configured_order
 from gdpfed.clients.configured import task_of
 from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import build_model, flatten
@@ -64,6 +66,31 @@ def test_updates_are_those_of_vmap_with_clients_of_any_size(num_clients, momentu
         assert (one - other).norm() <= 1e-5 * other.norm()
     sizes = [len(order.task.client_indices(client)) for client in clients]
     assert [bool(update.any()) for update in ours] == [size > 0 for size in sizes]
+
+
+def test_texts_are_trained_as_by_vmap_bit_for_bit_the_same_whoever_is_beside(tmp_path):
+    draw = np.random.default_rng(0)
+    speeches = [f"ROLE {role}:\n{''.join(draw.choice(list('abcde '), 130))}\n" for role in range(6)]
+    (tmp_path / "plays.txt").write_text("\n".join(speeches), "utf-8")
+    config = load(
+        [
+            "dataset=shakespeare",
+            f"dataset.path={tmp_path / 'plays.txt'}",
+            "dataset.num_clients=6",
+            "dataset.sequence_length=9",
+            "dataset.model_options={hidden_units: 6}",
+            "dataset.local_steps=3",
+        ]
+    )
+    order = configured_order(config, task_of(config))
+    training, words = choose_training(order.task, CPU, "float32")
+    assert words == ", by compiled loops"
+    ours = updates_of(training, order, range(6))
+    theirs = updates_of(BatchedTraining(order.task.build_model(), CPU), order, range(6))
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one - other).norm() <= 1e-5 * other.norm()
+    assert torch.equal(updates_of(training, order, [4, 1]), ours[[4, 1]])
+    assert choose_training(order.task, CPU, "bf16")[1] == ""
 
 
 def test_a_batch_that_does_not_fit_the_cache_goes_in_pieces(monkeypatch):

@@ -6,7 +6,7 @@ from torch import nn
 from gdpfed.learning.models import flatten
 from gdpfed.learning.programs.lowering import Lowered, NotLoweredError, lower
 
-# Smaller models gain nothing, and numba takes a while to load.
+# Smaller models gain nothing unless they read a text step by step, and numba takes a while to load.
 LEAST_PARAMETERS = 10_000
 
 
@@ -14,8 +14,14 @@ class UncompiledError(NotLoweredError):
     """Loops that numba cannot compile on this machine."""
 
 
-def fitted(model: nn.Module, input_shape: tuple[int, ...], device: torch.device) -> Lowered:
+def fitted(
+    model: nn.Module, input_shape: tuple[int, ...], device: torch.device, *, records: bool = False
+) -> Lowered:
     """A model's layers for a program, with its loops compiled.
+
+    Args:
+        model, input_shape, device: what is to be trained, and where.
+        records: whether gradients of single records are asked for.
 
     Raises:
         NotLoweredError: a device, a size or a layer that programs are not for.
@@ -23,15 +29,17 @@ def fitted(model: nn.Module, input_shape: tuple[int, ...], device: torch.device)
     """
     if device.type != "cpu":
         raise NotLoweredError("programs are for CPUs")
-    if len(flatten(model)) < LEAST_PARAMETERS:
-        raise NotLoweredError(f"fewer than {LEAST_PARAMETERS:,} parameters")
     lowered = lower(model, input_shape)
-    _compile()
+    if lowered.reading is not None and records:
+        raise NotLoweredError("gradients of single records of a text")
+    if lowered.reading is None and len(flatten(model)) < LEAST_PARAMETERS:
+        raise NotLoweredError(f"fewer than {LEAST_PARAMETERS:,} parameters")
+    _compile(reads=lowered.reading is not None)
     return lowered
 
 
-def _compile() -> None:
-    """Load the kernels: from the cache on the disk, or compiled now."""
+def _compile(*, reads: bool) -> None:
+    """Load the kernels, and those that read a text: from the cache on the disk, or compiled now."""
     try:
         from numba import config
         from numba.core.errors import NumbaError
@@ -40,7 +48,10 @@ def _compile() -> None:
     if config.DISABLE_JIT:
         raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT")
     try:
-        import gdpfed.learning.programs.kernels  # noqa: F401
+        import gdpfed.learning.programs.kernels
+
+        if reads:
+            import gdpfed.learning.programs.recurrence  # noqa: F401
     except (NumbaError, ImportError, OSError, RuntimeError) as error:
         raise UncompiledError(f"numba cannot compile: {_line(error)}") from None
 

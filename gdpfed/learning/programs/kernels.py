@@ -2,23 +2,16 @@
 
 All arrays are float32, flat, and in the order (records, height, width, channels), unless said otherwise. A
 kernel adds in the same order for a record whatever stands beside it.
-
-Machine code is kept beside this file, or where that cannot be written, in the user's cache directory or in
-NUMBA_CACHE_DIR. Where none can, RuntimeError is raised: compiling takes too long for every process.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 import numpy.typing as npt
-from numba.types import UniTuple, bool_, float32, float64, int32, int64, void
+from numba.types import UniTuple, bool_, float32, float64, int32, int64
 
-Floats = npt.NDArray[np.float32]
+from gdpfed.learning.programs.compiling import Floats, Integers, compiled
+
 Doubles = npt.NDArray[np.float64]
 Whiches = npt.NDArray[np.int32]
-Integers = npt.NDArray[np.int64]
 
 PatchGeometry = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 """Records; height, width and channels of a picture; height and width of a kernel; by how much it moves down
@@ -34,26 +27,14 @@ _LOWEST = np.float32(-np.inf)
 # A squared norm above it would not be finite in float32, in which gradients are.
 _MOST_SQUARED = float(np.finfo(np.float32).max)
 
-Kernel = TypeVar("Kernel", bound=Callable[..., None])
 
-
-def _compiled(*types: Any, **options: Any) -> Callable[[Kernel], Kernel]:
-    """Compile for these types of arguments; other threads run meanwhile."""
-
-    def compile_it(function: Kernel) -> Kernel:
-        compiled = numba.njit(void(*types), cache=True, nogil=True, error_model="numpy", **options)(function)
-        return cast("Kernel", compiled)
-
-    return compile_it
-
-
-@_compiled(_F)
+@compiled(_F)
 def _clear(values: Floats) -> None:
     for t in range(len(values)):
         values[t] = _ZERO
 
 
-@_compiled(_F, _PATCHES, _F)
+@compiled(_F, _PATCHES, _F)
 def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
     """Copy what lies under a kernel at each place, with zeros around the picture.
 
@@ -92,7 +73,7 @@ def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
                     start += line
 
 
-@_compiled(_F, _PATCHES, _F)
+@compiled(_F, _PATCHES, _F)
 def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None:
     """Add each patch's gradient where the patch was taken; shapes are those of `patches`, the other way."""
     count, height, width, channels, kernel_height, kernel_width = geometry[:6]
@@ -117,7 +98,7 @@ def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None
                         target[t] += source[t]
 
 
-@_compiled(_F, int64, _F, bool_)
+@compiled(_F, int64, _F, bool_)
 def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None:
     """v + b, and max(v + b, 0) where it is to be rectified, in place; the bias has shape (channels,)."""
     least = _ZERO if rectify else _LOWEST
@@ -128,7 +109,7 @@ def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None
             place[c] = least if value < least else value
 
 
-@_compiled(_F, _F, int64, int64, bool_, int64, _F)
+@compiled(_F, _F, int64, int64, bool_, int64, _F)
 def activate_back(
     activated: Floats,
     gradient: Floats,
@@ -160,7 +141,7 @@ def activate_back(
                 total[c] += value
 
 
-@_compiled(_F, _WINDOWS, _F, bool_, _F, _W)
+@compiled(_F, _WINDOWS, _F, bool_, _F, _W)
 def pool(
     values: Floats, geometry: WindowGeometry, bias: Floats, rectify: bool, out: Floats, which: Whiches
 ) -> None:
@@ -205,7 +186,7 @@ def pool(
                     chosen[t] = number
 
 
-@_compiled(_F, _W, _F, _WINDOWS, bool_, int64, _F, _F)
+@compiled(_F, _W, _F, _WINDOWS, bool_, int64, _F, _F)
 def pool_back(
     pooled: Floats,
     which: Whiches,
@@ -245,7 +226,7 @@ def pool_back(
                         total[c] += place[c]
 
 
-@_compiled(_F, int64, _I, _F, _F)
+@compiled(_F, int64, _I, _F, _F)
 def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights: Floats, out: Floats) -> None:
     """w (softmax(logits) - 1 at the target), the gradient of a weighted record; (count, classes).
 
@@ -268,7 +249,7 @@ def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights:
         gradient[target] -= weights[n]
 
 
-@_compiled(_F, _D, fastmath={"reassoc"})
+@compiled(_F, _D, fastmath={"reassoc"})
 def add_squares(rows: Floats, squares: Doubles) -> None:
     """s_i += ||row_i||^2, in float64: rows of shape (records, entries), squares of shape (records,)."""
     size = len(rows) // len(squares)
@@ -279,7 +260,7 @@ def add_squares(rows: Floats, squares: Doubles) -> None:
         squares[n] += total
 
 
-@_compiled(_F, _F, _D, fastmath={"reassoc"})
+@compiled(_F, _F, _D, fastmath={"reassoc"})
 def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None:
     """s_i += ||g_i||^2 ||a_i||^2, the squared norm of g_i^T a_i, in float64; shapes as in `add_squares`."""
     count = len(squares)
@@ -294,7 +275,7 @@ def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None
         squares[n] += left * right
 
 
-@_compiled(_D, float64, _D)
+@compiled(_D, float64, _D)
 def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
     """min(1, most / ||g_i||) of squared norms, and 0 where a norm is not finite in float32."""
     for n in range(len(squares)):
@@ -305,7 +286,7 @@ def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
             out[n] = 0.0
 
 
-@_compiled(_F, _D, _F)
+@compiled(_F, _D, _F)
 def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
     """out += sum_i f_i row_i, without the rows of factor 0: rows of shape (records, entries)."""
     size = len(out)
@@ -317,7 +298,7 @@ def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
             out[t] += factor * row[t]
 
 
-@_compiled(_F, _F, _D)
+@compiled(_F, _F, _D)
 def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
     """g_i *= f_i in place; where the factor is 0, both g_i and a_i become 0, whatever they hold."""
     count = len(factors)
@@ -332,7 +313,7 @@ def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
                 row[t] = _ZERO
 
 
-@_compiled(_F, _D, float64, _I)
+@compiled(_F, _D, float64, _I)
 def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
     """out += sum_i trunc(f_i row_i / unit), in integers, without the rows of factor 0; shapes as above."""
     size = len(out)
@@ -344,7 +325,7 @@ def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) ->
             out[t] += int64(np.trunc(float64(row[t]) * factor / unit))
 
 
-@_compiled(_F, _F, _D, float64, _I)
+@compiled(_F, _F, _D, float64, _I)
 def add_truncated_outer(
     outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
 ) -> None:

@@ -6,7 +6,8 @@ from functools import partial
 import torch
 
 from gdpfed.learning.programs import kernels
-from gdpfed.learning.programs.kernels import Floats, PatchGeometry, WindowGeometry
+from gdpfed.learning.programs.compiling import Floats
+from gdpfed.learning.programs.kernels import PatchGeometry, WindowGeometry
 from gdpfed.learning.programs.lowering import Pair, Stage
 
 Call = Callable[[], object]

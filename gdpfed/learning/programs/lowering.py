@@ -1,8 +1,9 @@
 """Reads the layers of a model that programs know.
 
 Known are `nn.Sequential`s of plain convolutions of pictures and linear layers, each followed by ReLU, by
-maximum pooling of 2 x 2 without padding, by both or by none, and of flattening. In a program, pictures lie
-with their channels last, and the entries of every weight in the order in which patches meet them.
+maximum pooling of 2 x 2 without padding, by both or by none, and of flattening. A text may be read first, by
+an embedding and LSTM layers up to the last position. In a program, pictures lie with their channels last, the
+entries of every weight in the order in which patches meet them, and weights from state to gates transposed.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+
+from gdpfed.learning.models.lstm import LastPosition, LSTMLayer
 
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
@@ -75,6 +78,42 @@ class Stage:
         return height, width, self.outputs
 
 
+@dataclass(frozen=True)
+class Recurrence:
+    """One LSTM layer.
+
+    Attributes:
+        inputs, units: entries at a position, of its input and of its state.
+        from_inputs: where its weights by the input begin among the parameters; shape (4 units, inputs).
+        bias: where the bias begins; shape (4 units,).
+        from_states: where its weights by the state begin; shape (units, 4 units).
+    """
+
+    inputs: int
+    units: int
+    from_inputs: int
+    bias: int
+    from_states: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What reads a text before the stages: an embedding, and LSTM layers up to the last position.
+
+    Attributes:
+        length: characters of an example.
+        vocabulary, width: rows of the embedding, and entries of a row.
+        table: where the embedding begins among the parameters; shape (vocabulary, width).
+        recurrences: the LSTM layers in their order.
+    """
+
+    length: int
+    vocabulary: int
+    width: int
+    table: int
+    recurrences: tuple[Recurrence, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Lowered:
     """A model as stages.
@@ -83,11 +122,13 @@ class Lowered:
         stages: in their order.
         input_shape: of one example, as the model takes it.
         order: where each parameter of the program stands in theta, shape (d,).
+        reading: what comes before the stages; None where examples are pictures or rows of numbers.
     """
 
     stages: tuple[Stage, ...]
     input_shape: tuple[int, ...]
     order: npt.NDArray[np.int64]
+    reading: Reading | None = None
 
     @cached_property
     def inverse(self) -> npt.NDArray[np.int64]:
@@ -96,8 +137,12 @@ class Lowered:
 
     @property
     def bytes_a_record(self) -> int:
-        """About what a record's buffers take, with its gradients by weights that are shared by places."""
-        floats = 0
+        """About what a record's buffers take, with its gradients by weights that are shared by places.
+
+        A text is read position by position, and one of them is what is to stay in cache.
+        """
+        layers = self.reading.recurrences if self.reading else ()
+        floats = sum(2 * layer.inputs + 8 * layer.units for layer in layers)
         for stage in self.stages:
             places, outputs = prod(stage.places), prod(stage.output)
             floats += prod(stage.shape) + places * (stage.patch + stage.outputs) + 3 * outputs
@@ -150,6 +195,8 @@ class _Reader:
             self._shape, self._flat = (1, 1, input_shape[0]), True
         else:
             raise NotLoweredError(f"examples of shape {input_shape}")
+        self._reading: Reading | None = None
+        self._is_text = False
         # Where the model has each of the features that a linear layer takes.
         self._features = np.arange(self._shape[2])
 
@@ -161,9 +208,12 @@ class _Reader:
             nn.ReLU: self._relu,
             nn.MaxPool2d: self._pooling,
             nn.Flatten: self._flatten,
+            nn.Embedding: self._embedding,
+            LSTMLayer: self._recurrence,
+            LastPosition: self._last_position,
         }
         read = readers.get(type(layer))
-        if read is None:
+        if read is None or (self._is_text and type(layer) not in (LSTMLayer, LastPosition)):
             raise NotLoweredError(f"a layer {type(layer).__name__}")
         read(layer)
 
@@ -179,7 +229,35 @@ class _Reader:
         order = np.concatenate(self._parts)
         if not np.array_equal(np.sort(order), np.arange(self._size)):
             raise NotLoweredError("a parameter that is used more than once, or never")
-        return Lowered(tuple(self._stages), self._input_shape, order)
+        return Lowered(tuple(self._stages), self._input_shape, order, self._reading)
+
+    def _embedding(self, layer: nn.Embedding) -> None:
+        if self._stages or self._reading or len(self._input_shape) != 1:
+            raise NotLoweredError("an embedding of what is no text")
+        if layer.padding_idx is not None or layer.max_norm is not None or layer.scale_grad_by_freq:
+            raise NotLoweredError("an embedding with options")
+        table = self._add(self._entries(layer.weight))
+        self._reading = Reading(self._shape[2], layer.num_embeddings, layer.embedding_dim, table)
+        self._is_text, self._shape = True, (1, 1, layer.embedding_dim)
+
+    def _recurrence(self, layer: LSTMLayer) -> None:
+        if self._reading is None or not self._is_text or layer.input_map.in_features != self._shape[2]:
+            raise NotLoweredError("an LSTM layer that does not follow an embedding")
+        added = Recurrence(
+            self._shape[2],
+            layer.hidden_units,
+            self._add(self._entries(layer.input_map.weight)),
+            self._add(self._entries(layer.input_map.bias)),
+            self._add(self._entries(layer.hidden_map.weight).T),
+        )
+        self._reading = replace(self._reading, recurrences=(*self._reading.recurrences, added))
+        self._shape = (1, 1, layer.hidden_units)
+
+    def _last_position(self, layer: LastPosition) -> None:
+        del layer
+        if not self._is_text or self._reading is None or not self._reading.recurrences:
+            raise NotLoweredError("a last position that does not follow an LSTM layer")
+        self._is_text, self._features = False, np.arange(self._shape[2])
 
     def _convolution(self, layer: nn.Conv2d) -> None:
         plain = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
@@ -202,16 +280,17 @@ class _Reader:
         outputs: int,
         axes: tuple[int, ...] | None,
     ) -> None:
-        begin = self._begins[id(layer.weight)]
-        entries = np.arange(begin, begin + layer.weight.numel()).reshape(layer.weight.shape)
+        entries = self._entries(layer.weight)
         weight = self._add(entries[:, self._features] if axes is None else entries.transpose(axes))
-        bias = None
-        if layer.bias is not None:
-            begin = self._begins[id(layer.bias)]
-            bias = self._add(np.arange(begin, begin + layer.bias.numel()))
+        bias = None if layer.bias is None else self._add(self._entries(layer.bias))
         stage = Stage(self._shape, kernel, stride, padding, outputs, weight, bias)
         self._stages.append(stage)
         self._shape, self._features = stage.output, np.arange(outputs)
+
+    def _entries(self, parameter: torch.Tensor) -> npt.NDArray[np.int64]:
+        """Where the entries of a parameter stand in theta, in its shape."""
+        begin = self._begins[id(parameter)]
+        return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
         """Append parameters; where they begin."""

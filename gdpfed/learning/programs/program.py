@@ -8,10 +8,14 @@ from functools import partial
 
 import torch
 
+from gdpfed.late_import import late_import
 from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.learning.programs import kernels
 from gdpfed.learning.programs.layer import Call, Layer, flat
 from gdpfed.learning.programs.lowering import Lowered
+
+# Its loops are for models of texts only.
+readings = late_import("gdpfed.learning.programs.reading")
 
 
 class Program:
@@ -23,7 +27,7 @@ class Program:
         num_records: how many records take part in a pass.
         parameters: in the program's order, shape (d,); read at every pass.
         gradient: takes the gradient of the sum of weighted losses, in the program's order, shape (d,); None
-            to leave gradients apart for each record, in the layers.
+            to leave gradients apart for each record, in the layers, of a model that reads no text.
 
     Attributes:
         layers: in their order.
@@ -38,9 +42,17 @@ class Program:
         gradient: torch.Tensor | None = None,
     ) -> None:
         self._loss = loss
-        inputs = torch.empty(num_records, *lowered.stages[0].shape)
-        # As the model takes it.
-        self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
+        self._forward: list[Call] = []
+        last: list[Call] = []
+        first_back: torch.Tensor | None = None
+        if lowered.reading is not None:
+            text = readings.ReadingLayers(lowered.reading, num_records, parameters, gradient)
+            self._given, inputs, first_back = text.characters, text.output, text.output_back
+            self._forward, last = text.forward, text.backward
+        else:
+            inputs = torch.empty(num_records, *lowered.stages[0].shape)
+            # As the model takes it.
+            self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
         self.layers: list[Layer] = []
         for stage in lowered.stages:
             self.layers.append(Layer(stage, inputs, parameters, gradient))
@@ -50,13 +62,13 @@ class Program:
         self._by_cross_entropy = partial(
             kernels.cross_entropy_back, flat(self._logits), self._logits.shape[1], out=flat(self._logits_back)
         )
-        self._forward = [call for layer in self.layers for call in layer.forward]
-        before = [None, *(layer.output_back for layer in self.layers[:-1])]
+        self._forward += [call for layer in self.layers for call in layer.forward]
+        before = [first_back, *(layer.output_back for layer in self.layers[:-1])]
         self._backward = [
             call
             for layer, inputs_back in reversed(list(zip(self.layers, before, strict=True)))
             for call in layer.backward(inputs_back)
-        ]
+        ] + last
 
     @property
     def calls(self) -> list[Call]:
@@ -74,7 +86,7 @@ class Program:
 
     def _by_loss(self, y: torch.Tensor, weights: torch.Tensor) -> None:
         if self._loss is cross_entropy:
-            self._by_cross_entropy(y.to(torch.int64).numpy(), weights.numpy())
+            self._by_cross_entropy(y.to(torch.int64).contiguous().numpy(), weights.numpy())
             return
         with torch.enable_grad():
             leaf = self._logits.detach().requires_grad_()
