@@ -38,6 +38,8 @@ from gdpfed.runs.records import RoundRecord, read_rounds
 PROJECT = Path(__file__).resolve().parents[1]
 SECONDS_LINE = "round seconds "
 DOC_COLUMNS = 120
+# Above it something else runs: what is measured then says nothing.
+MOST_LOAD = 0.5
 CONSOLE = Console(stderr=True)
 
 
@@ -120,6 +122,30 @@ def noted(times: list[float]) -> Iterator[None]:
     times.append(perf_counter() - started)
 
 
+def check_idle(busy_is_fine: bool, load: float | None = None) -> str:
+    """Refuse to measure on a busy machine, or mark what is measured there.
+
+    Args:
+        busy_is_fine: whether figures that are marked will do.
+        load: the load average of the last minute; None to ask the machine.
+
+    Returns:
+        The mark; empty on an idle machine.
+
+    Raises:
+        InputError: the machine is busy, and marked figures will not do.
+    """
+    load = os.getloadavg()[0] if load is None else load
+    if load <= MOST_LOAD:
+        return ""
+    if busy_is_fine:
+        return f"Measured on a busy machine (load average {load:.1f} before it began): indicative only."
+    raise InputError(
+        f"the load average is {load:.1f}, above {MOST_LOAD}: wait until nothing else runs, or measure "
+        "with --busy, which marks the figures"
+    )
+
+
 def follow(run: FlowerRun | Launch) -> str:
     """Wait until a run has ended, and return Flower's log."""
     while run.running():
@@ -170,13 +196,20 @@ def read_options(description: str | None, *, overrides: bool, **defaults: Any) -
     return parser.parse_args()
 
 
-def publish(tables: Sequence[Table], document: Path | None) -> None:
-    """Print tables and where they were measured, and write them into the document if there is one."""
+def publish(tables: Sequence[Table], document: Path | None, mark: str = "") -> None:
+    """Print tables and where they were measured, and write them into the document if there is one.
+
+    Args:
+        tables: in the order of their places.
+        document: what to write them into.
+        mark: what else is to be said of where they were measured.
+    """
     for table in tables:
         Console(width=DOC_COLUMNS).print(table.to_rich())
-    print(provenance())
+    stamp = f"{provenance()} {mark}".rstrip()
+    print(stamp)
     if document is not None:
-        stamp = textwrap.fill(provenance(), DOC_COLUMNS)
+        stamp = textwrap.fill(stamp, DOC_COLUMNS)
         texts = [f"{table.to_markdown()}\n{stamp}" for table in tables]
         document.write_text(with_tables(document.read_text("utf-8"), present_command(), texts), "utf-8")
 
@@ -199,8 +232,8 @@ def with_tables(text: str, command: str, tables: Sequence[str]) -> str:
 
 
 def present_command() -> str:
-    """The command line of this process, without ``--write``."""
-    words = sys.orig_argv[1:]
+    """The command line of this process, without ``--write`` and ``--busy``."""
+    words = [word for word in sys.orig_argv[1:] if word != "--busy"]
     if "--write" in words:
         at = words.index("--write")
         del words[at : at + 2]

@@ -6,8 +6,14 @@ examples. Seconds are those of a round without evaluation; each contender's firs
 of the growth with cohort and population go to docs/.
 
     python -m benchmarks.simulation [--parts race limit growth] [--against pfl loop flower] [--rounds 10]
+        [--lstm] [--busy]
+
+With --lstm, texts take the place of pictures: 200 roles, 20 of them a round, 5 steps of 4 windows of 80
+random characters; pfl and the loop have nn.LSTM. A load average above 0.5 before the first round is refused;
+with --busy the figures are marked instead.
 """
 
+import argparse
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,13 +25,16 @@ from typing import Any
 import torch
 
 from benchmarks.growth_picture import draw_growth
-from benchmarks.harness import CONSOLE, PROJECT, comparison, measure, publish, read_options
-from benchmarks.simulation.contenders import flower, pfl, plain_loop, simulate
+from benchmarks.harness import CONSOLE, PROJECT, check_idle, comparison, measure, publish, read_options
+from benchmarks.simulation.contenders import check_pfl, flower, pfl, plain_loop, simulate
 from benchmarks.simulation.drawn_pictures import draw_pictures
+from benchmarks.simulation.drawn_texts import draw_plays
 from benchmarks.simulation.work import Work, run_alone
+from gdpfed.errors import InputError
 from gdpfed.report.table import Table
 
 PARTS = ("race", "limit", "growth")
+ROLES, ROLES_A_ROUND, CHARACTERS_A_ROLE = 200, 20, 450
 OTHERS = ("pfl", "loop", "flower")
 COHORTS = (30, 100, 300, 1000, 3000)
 POPULATIONS = (6_000, 60_000, 1_000_000)
@@ -70,7 +79,7 @@ def growths(work: Work) -> list[Table]:
     ]
 
 
-def limit(result: Mapping[str, Any], device: str) -> Table:
+def limit(result: Mapping[str, Any], work: Work) -> Table:
     """The step beside the least time that its products, and its bytes, would take by themselves."""
     rates, steps = result["rates"], result["client_steps"]
     ms = 1e3 * result["seconds"] / steps
@@ -86,7 +95,7 @@ def limit(result: Mapping[str, Any], device: str) -> Table:
         rows.append((name, f"{amount:.1f} {unit}", rate, f"{least:.3f}", f"{100 * least / ms:.0f} %"))
     shares = sorted(result["shares"].items(), key=lambda pair: -pair[1])
     note = f"Where the time goes: {', '.join(f'{name} {100 * share:.0f} %' for name, share in shares)}."
-    title = f"One step of one client, one core or GPU of {_named(device)}"
+    title = f"One step of one client ({work.model}), one core or GPU of {_named(work.device)}"
     return Table(title, ("", "amount", "the core's rate", "ms", "of the step"), rows, note)
 
 
@@ -94,25 +103,51 @@ def _named(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else f"{os.cpu_count()} CPU cores"
 
 
+def ready(options: argparse.Namespace) -> str:
+    """Refuse, in one line, what cannot be measured here; the mark of what is measured on a busy machine."""
+    try:
+        if options.lstm and "growth" in options.parts:
+            raise InputError("--lstm has no growth: name the other parts, as in --parts race limit")
+        if "race" in options.parts and "pfl" in options.against:
+            check_pfl()
+        return check_idle(options.busy)
+    except InputError as error:
+        raise SystemExit(str(error)) from None
+
+
 def main() -> None:
     """Measure and show the tables."""
-    options = read_options(__doc__, overrides=False, parts=PARTS, against=OTHERS, rounds=10, device="")
+    options = read_options(
+        __doc__,
+        overrides=False,
+        parts=PARTS,
+        against=OTHERS,
+        rounds=10,
+        device="",
+        lstm=False,
+        busy=False,
+    )
+    mark = ready(options)
     devices = [options.device] if options.device else ["cpu", *["cuda"] * torch.cuda.is_available()]
     tables: list[Table] = []
     with tempfile.TemporaryDirectory() as directory:
         draw_pictures(Path(directory))
+        plays = Path(directory) / "plays.txt"
+        draw_plays(plays, num_roles=ROLES, num_characters=CHARACTERS_A_ROLE)
         for device in devices:
             work = Work(directory, rounds=options.rounds, device=device)
+            if options.lstm:
+                work = replace(work, data=str(plays), model="lstm", num_clients=ROLES, cohort=ROLES_A_ROUND)
             if "race" in options.parts:
                 tables.append(race(work, options.against))
-            if "race" in options.parts and device == "cuda":
+            if "race" in options.parts and device == "cuda" and not options.lstm:
                 resnet = replace(work, model="resnet18", num_clients=600, cohort=60)
                 tables.append(race(resnet, options.against))
             if "limit" in options.parts:
-                tables.append(limit(run_alone("limits", vars(work)), device))
+                tables.append(limit(run_alone("limits", vars(work)), work))
             if "growth" in options.parts:
                 tables += growths(work)
-    publish(tables, options.write)
+    publish(tables, options.write, mark)
     if "cuda" not in devices:
         CONSOLE.print("No GPU was at hand: nothing was measured on one.")
 

@@ -3,8 +3,10 @@
 import os
 
 from benchmarks.harness import Measured, steady_seconds, train_over_flower
-from benchmarks.simulation.work import PFL_PYTHON, Work, run_alone
+from benchmarks.simulation.work import PFL_PYTHON, PROJECT, Work, run_alone
 from conf.load import load
+from gdpfed.clients.configured import task_of
+from gdpfed.errors import InputError
 from gdpfed.methods import make_method
 
 
@@ -26,11 +28,23 @@ def plain_loop(work: Work, threads: int) -> Measured:
     return _measured(f"plain PyTorch loop, {_threads(threads)}", result["seconds"])
 
 
+def check_pfl() -> None:
+    """Raises InputError where pfl's environment has not been made."""
+    if not PFL_PYTHON.exists():
+        raise InputError(
+            f"pfl's environment is missing ({PFL_PYTHON.relative_to(PROJECT)}): make it by "
+            "`make pfl-environment`, or measure without pfl, as in --against loop"
+        )
+
+
 def pfl(work: Work, processes: int, threads: int) -> Measured:
     """Apple's pfl; more than one process through torch.distributed, as its documentation says."""
     config = load(work.overrides)
     group = make_method(config).plan.groups[0]
+    data = task_of(config).load()
     settings = vars(work) | {
+        "input_shape": data.input_shape,
+        "num_classes": data.num_classes,
         "threads": threads,
         "local_steps": config.training.local_steps,
         "batch_size": config.training.batch_size,

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isqrt
 from time import perf_counter, process_time
 from typing import Any
 
@@ -41,6 +42,7 @@ LOOPS = {
     "patches": ("patches",),
     "adding the patches' gradients": ("patches_back",),
     "bias, ReLU and pooling": ("activate", "activate_back", "pool", "pool_back"),
+    "gates and cells, with the products of states": ("recur", "recur_back"),
 }
 
 
@@ -137,6 +139,21 @@ def _many(call: Callable[[], object]) -> None:
         call()
 
 
+def flops_of_loops(calls: Sequence[Any]) -> int:
+    """Of the products that loops make themselves: of states and weights, at all positions but one."""
+    total = 0
+    for call in calls:
+        if call.func.__name__ in ("recur", "recur_back"):
+            weights = call.args[2]
+            gates, count = (
+                (call.args[0], call.args[3]) if len(call.args) == 7 else (call.args[1], call.args[5])
+            )
+            # Weights have the shape (units, 4 units).
+            rows = len(gates) // (2 * isqrt(len(weights)))
+            total += 2 * len(weights) * (rows - count)
+    return total
+
+
 def bytes_of_calls(calls: Sequence[Any]) -> int:
     """Bytes of all buffers that a program's calls read or write."""
     buffers = [each for call in calls for each in (*call.args, *call.keywords.values())]
@@ -177,7 +194,7 @@ def main() -> None:
             "rates": rates,
             "client_steps": steps.count,
             "seconds": seconds,
-            "flops": flops.get_total_flops(),
+            "flops": flops.get_total_flops() + steps.count * flops_of_loops(steps.calls),
             "bytes": moved,
             "shares": parts,
         }

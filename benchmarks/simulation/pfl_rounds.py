@@ -30,6 +30,7 @@ from pfl.privacy import CentrallyAppliedPrivacyMechanism, GaussianMechanism
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.simulation.torch_lstm import TorchLSTM
 from benchmarks.simulation.work import print_result
 from gdpfed.learning.models import build_model
 
@@ -96,7 +97,13 @@ def main() -> None:
 
 
 def make_model(settings: dict[str, Any]) -> PyTorchModel:
-    net = Trained(build_model(settings["model"], (1, 28, 28), 10, seed=0)).train()
+    if settings["model"] == "lstm":
+        inner: nn.Module = TorchLSTM(settings["num_classes"])
+    else:
+        inner = build_model(
+            settings["model"], tuple(settings["input_shape"]), settings["num_classes"], seed=0
+        )
+    net = Trained(inner).train()
     central = torch.optim.SGD(net.parameters(), lr=1.0)
     return PyTorchModel(model=net, local_optimizer_create=torch.optim.SGD, central_optimizer=central)
 
@@ -105,8 +112,12 @@ def federated_data(settings: dict[str, Any], rounds: int) -> FederatedDataset:
     size, device = settings["batch_size"], get_default_device()
     count = settings["num_clients"] * size
     generator = torch.Generator().manual_seed(0)
-    x = (2 * torch.rand(count, 1, 28, 28, generator=generator) - 1).to(device)
-    y = torch.randint(10, (count,), generator=generator).to(device)
+    shape, classes = (count, *settings["input_shape"]), settings["num_classes"]
+    if settings["model"] == "lstm":
+        x = torch.randint(classes, shape, generator=generator).to(device)
+    else:
+        x = (2 * torch.rand(shape, generator=generator) - 1).to(device)
+    y = torch.randint(classes, (count,), generator=generator).to(device)
     draw = np.random.default_rng(0)
     cohorts = (
         client

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from benchmarks.simulation.torch_lstm import TorchLSTM
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from conf.schema import DatasetConfig
@@ -28,7 +29,8 @@ def main() -> None:
     train = task.load().train
     parts = [task.client_indices(client) for client in range(work.num_clients)]
     clients = [tuple(torch.from_numpy(a).to(device) for a in (s.x, s.y)) for s in map(train.take, parts)]
-    model = task.build_model().to(device).train()
+    net = TorchLSTM(task.load().num_classes) if work.model == "lstm" else task.build_model()
+    model = net.to(device).train()
     theta = parameters_to_vector(model.parameters()).detach().clone()
     seconds = []
     for _ in range(work.rounds + 1):

@@ -19,7 +19,8 @@ class Work:
     """Rounds of DP-FedAvg with cohorts of one size, as every contender does them.
 
     Attributes:
-        data: directory with the files of Fashion-MNIST's form.
+        data: directory with the files of Fashion-MNIST's form, or of `lstm`, a text of plays.
+        model: of pictures, or lstm.
         cohort: clients a round, exactly.
         rounds: how many are measured; one more comes first, in which libraries warm up.
     """
@@ -34,10 +35,12 @@ class Work:
     @property
     def overrides(self) -> list[str]:
         """The work as settings of the project."""
+        kind = ["dataset=fmnist", f"dataset.model={self.model}"]
+        if self.model == "lstm":
+            kind = ["dataset=shakespeare", "dataset.local_steps=5", "dataset.momentum=0"]
         return [
-            "dataset=fmnist",
+            *kind,
             f"dataset.path={self.data}",
-            f"dataset.model={self.model}",
             f"dataset.num_clients={self.num_clients}",
             "method=dp_fedavg",
             "privacy.sampling=fixed_size",

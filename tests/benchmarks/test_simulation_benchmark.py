@@ -1,0 +1,84 @@
+"""The race of simulations refuses in one line what it cannot measure, and marks what says little."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import harness
+from benchmarks.simulation import __main__ as command
+from benchmarks.simulation import contenders
+from benchmarks.simulation.drawn_texts import draw_plays
+from benchmarks.simulation.limits import flops_of_loops
+from benchmarks.simulation.work import Work
+from conf.load import load
+from gdpfed.clients.configured import task_of
+from gdpfed.errors import InputError
+from gdpfed.learning.losses import cross_entropy
+from gdpfed.learning.models import build_model, flatten
+from gdpfed.learning.programs.lowering import lower
+from gdpfed.learning.programs.program import Program
+
+
+def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False):
+    return SimpleNamespace(parts=parts, against=against, busy=busy, lstm=lstm)
+
+
+def test_a_busy_machine_is_refused_or_marked(monkeypatch, capsys):
+    monkeypatch.setattr("os.getloadavg", lambda: (0.51, 9.0, 9.0))
+    with pytest.raises(SystemExit, match=r"^the load average is 0.5, above 0.5: wait .* --busy"):
+        command.ready(asked())
+    mark = command.ready(asked(busy=True))
+    assert mark == "Measured on a busy machine (load average 0.5 before it began): indicative only."
+    harness.publish([], None, mark)
+    assert capsys.readouterr().out.endswith(f"at the end. {mark}\n")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 9.0, 9.0))
+    assert command.ready(asked()) == command.ready(asked(busy=True)) == ""
+
+
+def test_the_mark_is_no_part_of_the_command_whose_tables_are_written(monkeypatch):
+    monkeypatch.setattr(
+        sys, "orig_argv", ["python", "-m", "benchmarks.simulation", "--busy", "--rounds", "2"]
+    )
+    assert harness.present_command() == "python -m benchmarks.simulation --rounds 2"
+
+
+def test_without_pfl_one_line_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(contenders, "PFL_PYTHON", harness.PROJECT / "benchmarks/nowhere/python")
+    with pytest.raises(InputError, match=r"environment is missing .*: make it by `make pfl-environment`"):
+        contenders.check_pfl()
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    with pytest.raises(SystemExit, match="make pfl-environment"):
+        command.ready(asked(against=("pfl", "loop")))
+    assert command.ready(asked(against=("pfl",), parts=("limit",))) == ""
+
+
+def test_growth_is_of_pictures_alone():
+    with pytest.raises(SystemExit, match="^--lstm has no growth: name the other parts"):
+        command.ready(asked(parts=command.PARTS, lstm=True))
+
+
+def test_the_products_of_states_are_counted():
+    calls = make_program_calls(count=3, length=5, units=4)
+    # Each of four positions multiplies 3 states by 4 x 16 weights, there and back.
+    assert flops_of_loops(calls) == 2 * (2 * 4 * 3 * 4 * 16)
+
+
+def make_program_calls(*, count, length, units):
+    options = (("hidden_units", units), ("num_layers", 1))
+    model = build_model("lstm", (length,), 7, seed=0, input_dtype=np.int64, options=options)
+    parameters = torch.from_numpy(flatten(model))
+    program = Program(lower(model, (length,)), cross_entropy, count, parameters, torch.empty_like(parameters))
+    return program.calls
+
+
+def test_the_texts_that_are_drawn_are_what_the_work_asks_for(tmp_path):
+    path = tmp_path / "plays.txt"
+    draw_plays(path, num_roles=7, num_characters=command.CHARACTERS_A_ROLE)
+    work = Work(str(path), model="lstm", num_clients=7, cohort=2)
+    task = task_of(load(work.overrides))
+    sizes = {len(task.client_indices(client)) for client in range(7)}
+    assert len(sizes) == 1
+    assert min(sizes) >= load(work.overrides).training.batch_size
