@@ -95,7 +95,12 @@ def begin(budgets: Budgets, terms: Terms) -> None:
     budget = of_unit(budgets, terms.unit)
     with locked_ledger(budget.ledger) as file:
         _check_terms(budget, file.ledger, terms)
-        file.ledger.begin(terms, epsilons=budget.epsilons, delta=budget.delta)
+        file.ledger.begin(
+            terms,
+            epsilons=budget.epsilons,
+            delta=budget.delta,
+            edge_trusted=budget.edge_trusted and not terms.sums_hidden,
+        )
         file.save()
 
 

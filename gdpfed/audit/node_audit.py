@@ -34,7 +34,8 @@ class NodeRunAudit:
         epsilon: of this run and all before it, at delta.
         num_rounds: that the client may be sampled in.
         sent: updates that left the client in this run.
-        against_server: epsilon at delta of the updates of this run and all before it.
+        against_server: epsilon at delta of the updates of this run and all before it; inf where one of them
+            was shown to an edge, by the client's own word.
         record_group: which of the client's records the figures are about; None where they are about it.
         steps: that these records have paid for, and `num_steps` that they may; 0 of a client.
     """
@@ -131,7 +132,7 @@ def _of_client(entries: list[dict[str, Any]]) -> NodeRunAudit:
         epsilon=composed_epsilon(runs, last["delta"], at_most=last["epsilon"]),
         num_rounds=len(_rounds(last["terms"])),
         sent=len(last["rounds"]),
-        against_server=epsilon_against_server(sent, last["delta"]),
+        against_server=math.inf if _shown(entries) else epsilon_against_server(sent, last["delta"]),
     )
 
 
@@ -160,11 +161,20 @@ def _of_records(entries: list[dict[str, Any]], group: int) -> NodeRunAudit:
         epsilon=_of_runs(runs, last["delta"], min(budgets)),
         num_rounds=len(_rounds(terms)),
         sent=len(last["rounds"]),
-        against_server=_of_runs(taken, last["delta"], 0.0),
+        against_server=math.inf if _shown(entries) else _of_runs(taken, last["delta"], 0.0),
         record_group=group,
         steps=sum(last["steps"]),
         num_steps=_most_steps(terms),
     )
+
+
+def _shown(entries: list[dict[str, Any]]) -> bool:
+    """Whether an edge that the client trusts saw single updates."""
+    return any(_trusted(entry) and entry["rounds"] for entry in entries)
+
+
+def _trusted(entry: dict[str, Any]) -> bool:
+    return entry.get("edge_trusted", False) is True
 
 
 def _records(terms: dict[str, Any]) -> dict[str, Any]:
@@ -279,9 +289,8 @@ def _check_entry(entry: dict[str, Any]) -> list[str]:
     if any(index not in charged for index in rounds):
         findings.append(f"run {name} sent an update in a round that it was not charged for")
     about_records = _unit(entry["terms"]) == "record"
-    if not entry["terms"]["sums_hidden"] and not (
-        about_records and _records(entry["terms"])["work"] == "dp_sgd"
-    ):
+    private_by_itself = about_records and _records(entry["terms"])["work"] == "dp_sgd"
+    if not (entry["terms"]["sums_hidden"] or _trusted(entry) or private_by_itself):
         findings.append(f"run {name} showed single updates to the server")
     if about_records:
         findings += _check_steps(entry)

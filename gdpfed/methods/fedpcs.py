@@ -17,8 +17,8 @@ from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.game.mean_field import Outcome, Play
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
-from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.node_game import answered, plays_with_nodes
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.records import configured_records
 from gdpfed.methods.spending_paths import Declared, played, refuse_lone_reward, spending_of

@@ -1,5 +1,9 @@
 """Layers of federations against one flat one: the same sums and charges, and what goes wrong between them."""
 
+import hashlib
+import json
+from math import inf
+
 import numpy as np
 import pytest
 
@@ -7,6 +11,7 @@ from conf.load import load
 from edge_app.bridge import Bridge
 from edge_app.edge import TOO_LATE
 from edge_app.spool import BridgeError, Job, Spool
+from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError, RunError
@@ -115,7 +120,18 @@ def test_devices_that_trust_their_edge_send_it_single_updates(tmp_path, examples
     assert min(record.noise_stddevs) > 0
     (entry,) = ledger_of(tmp_path / "ledgers-0", 0).runs
     assert entry.rounds == [0] * 4 + [1] * 4
+    assert entry.edge_trusted
     assert audit_run(tmp_path / "edge-0").findings == ()
+    audit = audit_node_ledger(tmp_path / "ledgers-0" / "0.json")
+    assert audit.passed
+    assert audit.runs[0].against_server == inf
+    ledger = json.loads((tmp_path / "ledgers-0" / "0.json").read_text())["ledger"]
+    assert ledger["version"] == 5
+    del ledger["runs"][0]["edge_trusted"]
+    checksum = hashlib.sha256(json.dumps(ledger, sort_keys=True).encode()).hexdigest()
+    (tmp_path / "silent.json").write_text(json.dumps({"ledger": ledger, "sha256": checksum}))
+    (finding,) = audit_node_ledger(tmp_path / "silent.json").findings
+    assert finding.endswith("showed single updates to the server")
 
 
 @pytest.mark.parametrize(

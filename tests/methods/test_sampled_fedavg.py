@@ -9,6 +9,7 @@ from conf.load import load
 from gdpfed.errors import InputError, PrivacyError, RunError
 from gdpfed.methods import ClientSum, make_method
 from gdpfed.methods.client_choice import aocs_chances, balanced_sample, class_imbalance, delta_chances
+from gdpfed.methods.sampled_fedavg import SampledFedAvg
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.rounds.fleet import NO_SINGLE_UPDATES
 from gdpfed.simulation import simulate
@@ -81,7 +82,7 @@ def test_fed_cbs_draws_one_after_the_other_by_what_the_classes_become():
         return float(((share - 0.5) ** 2).sum())
 
     first = [1 / uneven(i) + 10 * np.sqrt(3 * np.log(3) / (2 * max(taken[i], 1))) for i in range(3)]
-    chances = {}
+    chances: dict[tuple[int, ...], float] = {}
     for i in range(3):
         others = [j for j in range(3) if j != i]
         then = {j: uneven(i, j) ** -2 for j in others}
@@ -97,6 +98,7 @@ def test_fed_cbs_draws_one_after_the_other_by_what_the_classes_become():
 @pytest.mark.parametrize("by", ["random", "aocs", "fed_cbs", "delta"])
 def test_steps_are_the_weighed_updates(by):
     method = make_method(load([*TWELVE, f"method.client_sampling={by}", "method.server_learning_rate=0.5"]))
+    assert isinstance(method, SampledFedAvg)
     cohort, shares = np.arange(12), method.shares
     updates = np.random.default_rng(1).normal(size=(12, 5))
     asked = []

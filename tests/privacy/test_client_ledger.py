@@ -182,7 +182,8 @@ def damaged(**changes):
     ("data", "words"),
     [
         ([], "no mapping of version and runs"),
-        ({"version": 5, "runs": []}, "version 5; this program reads 1 to 4"),
+        ({"version": 6, "runs": []}, "version 6; this program reads 1 to 5"),
+        (damaged(edge_trusted="yes"), "edge_trusted 'yes', which is neither true nor false"),
         ({"version": 2, "runs": {}}, "its runs are no list"),
         ({"version": 2, "runs": [{}]}, "its run 0 is no mapping"),
         (damaged(terms=3), "its run 0 has no terms"),

@@ -21,9 +21,10 @@ from gdpfed.privacy.events import Charge, Gaussian, Unit
 from gdpfed.privacy.ledgers.terms import RecordTerms, Terms, upgraded_scalars
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
-FORMAT_VERSION = 4
-"""Of a ledger with a path; without one it is written as version 3 or, without a run about records, as
-version 2, which it then is."""
+FORMAT_VERSION = 5
+"""Of a ledger with a run at a trusted edge; without one it is written as version 4 if it has a path, as
+version 3 if it has a run about records, else as version 2, which it then is."""
+VERSION_OF_PATHS = 4
 VERSION_OF_RECORDS = 3
 VERSION_OF_CLIENTS = 2
 
@@ -35,6 +36,7 @@ class ChargedRun:
     Attributes:
         epsilons: one budget, or one for each group of the client's records.
         steps: of every round in `rounds`, where records are protected; empty otherwise.
+        edge_trusted: whether the server was an edge that saw single updates, by the client's own word.
     """
 
     terms: Terms
@@ -42,6 +44,7 @@ class ChargedRun:
     delta: float
     rounds: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    edge_trusted: bool = False
 
     @property
     def steps_left(self) -> int:
@@ -62,12 +65,13 @@ class ChargedRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of an entry."""
-        terms = self.terms.to_scalars()
+        entry: dict[str, Any] = {"terms": self.terms.to_scalars(), "delta": self.delta, "rounds": self.rounds}
+        if self.edge_trusted:
+            entry["edge_trusted"] = True
         if self.terms.unit == "client":
             (epsilon,) = self.epsilons
-            return {"terms": terms, "epsilon": epsilon, "delta": self.delta, "rounds": self.rounds}
-        budget = {"epsilons": list(self.epsilons), "delta": self.delta}
-        return {"terms": terms, **budget, "rounds": self.rounds, "steps": self.steps}
+            return {**entry, "epsilon": epsilon}
+        return {**entry, "epsilons": list(self.epsilons), "steps": self.steps}
 
 
 class ClientLedger:
@@ -165,13 +169,17 @@ class ClientLedger:
         ]
         return compose_against_server(sent, delta)
 
-    def begin(self, terms: Terms, *, epsilons: Sequence[float], delta: float) -> None:
+    def begin(
+        self, terms: Terms, *, epsilons: Sequence[float], delta: float, edge_trusted: bool = False
+    ) -> None:
         """Charge a run in full, under a budget; the same terms again, from any round, charge nothing."""
         if not self._has_begun(terms):
             budgets = tuple(require_positive("a run's epsilon", epsilon) for epsilon in epsilons)
             if not budgets or (terms.unit == "client" and len(budgets) > 1):
                 raise PrivacyError(f"a run about a {terms.unit} cannot have {len(budgets)} budgets")
-            self._runs[terms.run] = ChargedRun(terms, budgets, require_delta(delta))
+            self._runs[terms.run] = ChargedRun(
+                terms, budgets, require_delta(delta), edge_trusted=edge_trusted
+            )
 
     def check_round(self, run: str, round_index: int) -> Terms:
         """The terms under which this client may send an update in a round.
@@ -224,6 +232,8 @@ class ClientLedger:
         """Return the JSON form, which `from_dict` reads."""
         version = VERSION_OF_RECORDS if self._of("record") else VERSION_OF_CLIENTS
         if any(run.terms.has_path for run in self.runs):
+            version = VERSION_OF_PATHS
+        if any(run.edge_trusted for run in self.runs):
             version = FORMAT_VERSION
         return {"version": version, "runs": [run.to_dict() for run in self._runs.values()]}
 
@@ -251,7 +261,12 @@ class ClientLedger:
         # What was spent under an earlier version stays spent.
         terms = Terms.from_scalars(upgraded_scalars(entry["terms"]) if version == 1 else entry["terms"])
         more = {"epsilons", "steps"} if terms.unit == "record" else {"epsilon"}
-        if set(entry) != _ENTRY | more:
+        trusted = entry.get("edge_trusted", False)
+        if type(trusted) is not bool:
+            raise PrivacyError(
+                f"its run {number} has edge_trusted {trusted!r}, which is neither true nor false"
+            )
+        if set(entry) - {"edge_trusted"} != _ENTRY | more:
             raise PrivacyError(f"its run {number} lacks or has odd entries beside {', '.join(sorted(more))}")
         if terms.run in self._runs:
             raise PrivacyError(f"it holds run {terms.run} twice")
@@ -262,7 +277,7 @@ class ClientLedger:
             lists = isinstance(steps, list) and isinstance(epsilons, list)
             if not lists or len(steps) != len(entry["rounds"]):
                 raise PrivacyError(f"its run {number} has no budgets or not the steps of every round")
-        self.begin(terms, epsilons=epsilons, delta=entry["delta"])
+        self.begin(terms, epsilons=epsilons, delta=entry["delta"], edge_trusted=trusted)
         for round_index, num_steps in zip(entry["rounds"], steps, strict=True):
             self.charge(terms.run, round_index, num_steps)
 
