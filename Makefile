@@ -22,6 +22,7 @@ help:
 	@echo "make bench-records   DP-SGD on records against Opacus and plain SGD; a cohort out of few parties or of many"
 	@echo "make bench-load   a hundred nodes, twenty rounds, one in ten gone from each: right sums, time, memory"
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
+	@echo "                    EDGES=2: a cloud and two edges with federations of their own; NODES=6 of them all"
 	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make test-compose   containers for real, where a Docker engine is; OPTIONS=--stand-ins without a registry"
@@ -87,7 +88,7 @@ pfl-environment: venv
 	$(UV) sync --frozen --quiet --project benchmarks/simulation/pfl_environment
 
 deploy-local: venv
-	$(BIN)/python -m deploy.local $(OVERRIDES)
+	$(BIN)/python -m deploy.$(if $(EDGES),layers --edges $(EDGES) $(if $(NODES),--nodes $(NODES)),local) $(OVERRIDES)
 
 opacus-environment: venv
 	$(UV) sync --frozen --quiet --project benchmarks/records/opacus_environment

@@ -13,6 +13,7 @@ from deploy.demo_data import provide_demo_data
 from deploy.placements import Loopback
 from deploy.superlink_control import Control
 from deploy.topology import (
+    BRIDGE,
     DATA,
     ENVIRONMENT,
     LEDGER,
@@ -158,6 +159,10 @@ class LoopbackFederation:
     def ledger_of(self, node: Node) -> Path:
         """Return the file in which a node keeps the ledger of its budget."""
         return Path(self.place.folder(node.superexec, LEDGER)) / LEDGER_FILE
+
+    def bridge_of(self, node: Node) -> Path:
+        """Return the folder that a bridge shares with its edge's run."""
+        return Path(self.place.folder(node.superexec, BRIDGE))
 
     @property
     def runs(self) -> Path:

@@ -35,7 +35,7 @@ SECRET_FILE = "superexec.secret"  # noqa: S105 - a file's name
 NODE_KEY_FILE = "node.key"
 IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "consortium.identity"
 
-STATE, RUNS, DATA, LEDGER = "state", "runs", "data", "ledger"
+STATE, RUNS, DATA, LEDGER, BRIDGE = "state", "runs", "data", "ledger", "bridge"
 EXAMPLES_FILE, LEDGER_FILE = "examples.npz", "ledger.json"
 DATABASE = "superlink.db"
 
@@ -44,6 +44,8 @@ DEFAULT_NODES = 6
 MINIMUM_COHORT = 3
 # Each program asks for work this often; Flower's default is a second.
 TASK_POLL_SECONDS = 0.2
+# How long a bridge waits for its edge: as long as several exchanges of the edge may take.
+INTERVAL_SECONDS = 3600
 
 ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -87,6 +89,8 @@ class Federation:
         unit: whose budgets they have: their own as a client, or those of their records.
         examples: the name of the file of examples in the data folder of each.
         minimum_cohort: the smallest sum.
+        trusts_edge: whether the nodes say that their server is an edge that may see single updates.
+        of_edges: whether the nodes are bridges of edges, which have neither data nor a budget.
     """
 
     nodes: tuple[Node, ...]
@@ -94,6 +98,8 @@ class Federation:
     unit: Unit = "client"
     examples: str = EXAMPLES_FILE
     minimum_cohort: int = MINIMUM_COHORT
+    trusts_edge: bool = False
+    of_edges: bool = False
 
     @classmethod
     def of(
@@ -193,7 +199,7 @@ def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
     nodes = [
         service
         for node in federation.nodes
-        for service in (supernode(federation, node, place), node_superexec(node, place))
+        for service in (supernode(federation, node, place), node_superexec(federation, node, place))
     ]
     return (superlink(place), server_superexec(place), *nodes)
 
@@ -264,14 +270,18 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
     )
 
 
-def node_superexec(node: Node, place: Placement) -> Service:
-    """The SuperExec of a node: it runs the ClientApp, and sees the data and the ledger of the node only."""
+def node_superexec(federation: Federation, node: Node, place: Placement) -> Service:
+    """The SuperExec of a node: it runs the ClientApp, and sees the data and the ledger of the node only.
+
+    That of a bridge sees the folder that it shares with its edge's run.
+    """
+    own = (Folder(DATA, writable=False), Folder(LEDGER, writable=True))
     return Service(
         name=node.superexec,
         party=node.name,
         command=_superexec(node.superexec, node.supernode, place),
         credentials=(CA_FILE, SECRET_FILE, IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE),
-        folders=(Folder(DATA, writable=False), Folder(LEDGER, writable=True)),
+        folders=(Folder(BRIDGE, writable=True),) if federation.of_edges else own,
         probe=_health_probe(node.superexec, place),
         needs=(node.supernode,),
         runs_app=True,
@@ -281,16 +291,24 @@ def node_superexec(node: Node, place: Placement) -> Service:
 def node_config(federation: Federation, node: Node, place: Placement) -> str:
     """Return what the operator of the node decides: number, budget, ledger, data, and the sums it is in.
 
-    The paths are those of the node's SuperExec, which runs the app that reads them.
+    The paths are those of the node's SuperExec, which runs the app that reads them. A node that lets updates
+    leave in clear says so by a word of its own: to the edge that it trusts, or, of a bridge, to the cloud.
     """
+    identity = (
+        f'identity-file="{place.credential(node.superexec, IDENTITY_FILE)}" '
+        f'roster-file="{place.credential(node.superexec, ROSTER_FILE)}" '
+        f'consortium-key="{place.credential(node.superexec, CONSORTIUM_FILE)}"'
+    )
+    if federation.of_edges:
+        folder = place.folder(node.superexec, BRIDGE)
+        bridge = f'edge="{folder}" edge-seconds={INTERVAL_SECONDS} secagg-mode="off"'
+        return f"partition-id={node.client_id} {bridge} {identity}"
+    mode = "edge-trusted=true" if federation.trusts_edge else f'secagg-mode="{federation.secagg_mode}"'
     ledger = f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}"
     data = f"{place.folder(node.superexec, DATA)}/{federation.examples}"
     return (
         f'partition-id={node.client_id} {SETTING_OF[federation.unit]}={place.budget(node)} ledger="{ledger}" '
-        f'data="{data}" minimum-cohort={federation.minimum_cohort} secagg-mode="{federation.secagg_mode}" '
-        f'identity-file="{place.credential(node.superexec, IDENTITY_FILE)}" '
-        f'roster-file="{place.credential(node.superexec, ROSTER_FILE)}" '
-        f'consortium-key="{place.credential(node.superexec, CONSORTIUM_FILE)}"'
+        f'data="{data}" minimum-cohort={federation.minimum_cohort} {mode} {identity}'
     )
 
 

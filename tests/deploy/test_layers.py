@@ -1,0 +1,82 @@
+"""A cloud and its edges, each a federation of its own: what they are told, and one real training."""
+
+import json
+import re
+
+import pytest
+
+from deploy import layers as layers_module
+from deploy.layers import Layers, main
+from deploy.placements import Containers
+from deploy.topology import TopologyError, node_config, services
+from gdpfed.runs.records import read_rounds
+
+
+def told(federation, number=0):
+    """The settings of one node."""
+    return node_config(federation, federation.nodes[number], Containers())
+
+
+def test_only_devices_of_the_first_edge_trust_it():
+    layers = Layers.of(2, 6)
+    first, second = layers.edges.values()
+    assert [len(edge.nodes) for edge in (first, second)] == [3, 3]
+    assert "edge-trusted=true" in told(first)
+    assert "secagg-mode" not in told(first)
+    assert "edge-trusted" not in told(second)
+    assert 'secagg-mode="curious"' in told(second)
+    assert all("epsilon-record=" in told(edge) and "ledger=" in told(edge) for edge in (first, second))
+    trusted, summed = (layers.words(name, ["run.num_rounds=1"]) for name in layers.edges)
+    assert {"method.trust=trusted", "secagg=off", "run.num_rounds=1"} <= set(trusted)
+    assert not {"method.trust=trusted", "secagg=off"} & set(summed)
+
+
+def test_a_bridge_has_the_folder_of_its_edge_and_neither_data_nor_a_budget():
+    layers = Layers.of(2, 6)
+    settings = told(layers.cloud, 1)
+    assert settings.startswith('partition-id=1 edge="/bridge" edge-seconds=3600 secagg-mode="off" identity')
+    assert not any(word in settings for word in ("epsilon", "ledger=", "data="))
+    seen = {
+        service.name: [folder.name for folder in service.folders]
+        for service in services(layers.cloud, Containers())
+    }
+    assert seen["node-1-superexec"] == ["bridge"]
+    words = layers.words("cloud", ["training.local_steps=8", "method.local_aggregations=1"])
+    assert {"method=edge_average", "secagg=off", "training.local_steps=8"} <= set(words)
+    assert "dataset.num_clients=2" in words
+    assert not any(word.startswith("method.local") for word in words)
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes", "reason"),
+    [
+        (1, 6, "--edges 1 is below 2"),
+        (2, 7, "--nodes 7 do not divide among 2 edges: take 8"),
+        (3, 6, "2 nodes are fewer than the 3 of the smallest sum"),
+    ],
+)
+def test_layers_that_cannot_be_are_refused(edges, nodes, reason):
+    with pytest.raises(TopologyError, match=reason):
+        Layers.of(edges, nodes)
+
+
+def test_a_plan_that_cannot_be_is_refused_before_anything_starts(monkeypatch, capsys):
+    monkeypatch.setattr(layers_module, "LoopbackLayers", pytest.fail)
+    assert main(["method.mechanism=convex", "method.local_aggregations=3"]) == 2
+    assert "training.local_steps=2 are not method.local_aggregations=3" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_edges_train_and_the_cloud_knows_no_device(tmp_path, capsys):
+    directory = tmp_path / "run"
+    assert main(["--edges", "2", "--nodes", "6", "--directory", str(directory), "run.num_rounds=1"]) == 0
+    out = capsys.readouterr().out
+    assert len(re.findall(r"node-\d: its own ledger holds epsilon", out)) == 6
+    (record,) = read_rounds(directory / "cloud")
+    assert (record.survivors, record.failures) == ([2], {})
+    for edge in ("edge-0", "edge-1"):
+        (record,) = read_rounds(directory / edge)
+        assert (record.survivors, record.failures) == ([3, 3], {})
+    ledger = json.loads((directory / "cloud" / "ledger.json").read_text())
+    assert ledger["participations"] == [{"0": 1, "1": 1}]
+    assert "client 2" not in (directory / "cloud" / "flower.log").read_text()
