@@ -1,4 +1,7 @@
-"""What DP-SGD on records is told: how many steps, of which batches, with which bound and noise."""
+"""What DP-SGD on records is told: how many steps, of which batches, with which bound and noise.
+
+A client that noises its whole update by itself is told the same of that, as of one step.
+"""
 
 from dataclasses import dataclass
 from math import inf
@@ -15,6 +18,12 @@ gradients of a convex loss, or the end of steps that are clipped each."""
 RECORD_WORKS = (*STEP_WORKS, *WINDOW_WORKS)
 """What clients compute from steps on records."""
 
+NOISED_UPDATE = "noised_update"
+"""The change of a model by local training, clipped as a whole and noised by its client."""
+
+OWN_NOISE_WORKS = ("dp_sgd", NOISED_UPDATE)
+"""What is private before it leaves a client, whoever sees it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSteps:
@@ -23,7 +32,8 @@ class RecordSteps:
     A step draws every record on its own, clips the gradient of each to L2 norm C, and adds them up.
 
     In a window of steps C is the bound on a record's gradient (convex_steps), or on a whole step's
-    (window_steps), in which single gradients are not clipped.
+    (window_steps), in which single gradients are not clipped. Of a noised update C is the bound on the whole
+    update, which is one step of all records.
 
     Attributes:
         num_steps: tau.

@@ -39,7 +39,9 @@ def check_plan(files: RunFiles) -> Iterator[str]:
 
 def _check_settings(files: RunFiles) -> Iterator[str]:
     privacy, plan = files.config["privacy"], files.plan
-    free = NOT_COPIED if spending(files) is not None else ()
+    free: tuple[str, ...] = NOT_COPIED if spending(files) is not None else ()
+    if plan["unit"] == "client":
+        free = tuple(key for key in free if key != "adjacency")
     asked = {key: privacy[key] for key in COPIED if key not in free} | {
         "num_rounds": files.config["run"]["num_rounds"]
     }
@@ -67,7 +69,7 @@ def _check_charges(files: RunFiles) -> Iterator[str]:
             yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
         if charges_of(files.ledger["charges"][index]) != first_rounds(charges, charged):
             yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
-        if plan["unit"] == "record":
+        if plan["unit"] == "record" or spending(files) is not None:
             continue
         rounds = sum(charge["count"] for charge in charges)
         if rounds != plan["num_rounds"]:

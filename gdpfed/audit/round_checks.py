@@ -54,8 +54,8 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
         population, there = group["clients"], _reachable(files, index)
         if np.any(there > population):
             yield f"rounds.jsonl has {there.max()} clients in reach, group {index} has {population}"
-        if files.plan["unit"] == "record":
-            # Who is drawn hides no record, and clients stop: any cohort will do that is no larger than this.
+        if files.plan["unit"] == "record" or "spending" in group:
+            # Who is drawn hides nothing here, and clients stop: any cohort no larger than this will do.
             for at in np.flatnonzero(drawn & (sizes[:, index] > there))[:1]:
                 yield (
                     f"round {at + 1} has a cohort of {sizes[at, index]} in group {index}, of {there[at]} "
@@ -162,6 +162,9 @@ def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
 
 def _noise(plan: dict[str, Any], group: dict[str, Any], round_number: int) -> float:
     """The standard deviation of the noise that a sum with clients of a group owes in a round."""
+    if "spending" in group:
+        # Every client noises what it sends by itself.
+        return 0.0
     if plan["unit"] == "record":
         return noise_of_sum(plan, group)
     return float(_event(group, round_number)["noise_stddev"])

@@ -10,7 +10,7 @@ from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_s
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_rounds
 from gdpfed.audit.run_files import RunFiles
-from gdpfed.audit.spending_checks import epsilon_of, most_after, spending, spent_by
+from gdpfed.audit.spending_checks import largest_spent, most_after, spending
 from gdpfed.errors import AuditError
 
 # Two upper bounds of one figure on different grids; every round is compared on the coarsest.
@@ -148,14 +148,14 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
 
 def _spenders(files: RunFiles, group: Mapping[str, Any]) -> GroupAudit:
     """Clients that spend what each has chosen, by the one that may spend or has spent most."""
-    own, delta = group["spending"], files.plan["delta"]
-    spent = epsilon_of(max(spent_by(files, own).values(), default=0.0), delta)
+    own = group["spending"]
+    spent = largest_spent(files, own)
     return GroupAudit(
         group=0,
         clients=group["clients"],
         budget=group["epsilon"] * (1 + SAME_FIGURE),
-        planned=epsilon_of(most_after(own, files.plan["num_rounds"]), delta),
-        spent=epsilon_of(most_after(own, files.ledger["charged_rounds"]), delta),
+        planned=most_after(files, own, files.plan["num_rounds"]),
+        spent=most_after(files, own, files.ledger["charged_rounds"]),
         recorded=_or_infinite(files.rounds[-1]["spent_epsilon"][0]) if files.rounds else None,
         against_server=spent,
         against_members=spent,

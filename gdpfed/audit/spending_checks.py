@@ -1,7 +1,8 @@
 """Runs whose clients spend what each has chosen: totals of zCDP, computed again from the files.
 
 A client adds its own noise at rho_i^t, so its whole cost is one Gaussian of the sum over the rounds that it
-took part in; who was sampled is not accounted.
+took part in; or it takes steps of DP-SGD at one noise, and its cost is that of so many. Who was sampled is
+not accounted.
 """
 
 import math
@@ -12,9 +13,13 @@ import dp_accounting as dp
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.audit.accounting import charges_of, epsilon_after
 from gdpfed.audit.run_files import RunFiles
 
 AGREES_WITHIN = 1e-6
+STEPS_AGREE_WITHIN = 0.02
+STEPS = "steps"
+"""Of a plan's spending, where it is in steps of DP-SGD."""
 
 
 def spending(files: RunFiles) -> Mapping[str, Any] | None:
@@ -28,20 +33,46 @@ def epsilon_of(rho: float, delta: float) -> float:
     return float(dp.get_epsilon_gaussian(1 / math.sqrt(2 * rho), delta)) if rho else 0.0
 
 
-def most_after(own: Mapping[str, Any], rounds: int) -> float:
-    """The zCDP of the client that can have spent most in so many rounds."""
-    budgets = _budgets(own)[:rounds]
+def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
+    """Epsilon of the client that can have spent most in so many rounds."""
     if not rounds:
         return 0.0
-    dearest = np.sort(budgets, axis=0)[-own["most_rounds"] :]
-    return float(dearest.sum(axis=0).max())
+    if STEPS in own:
+        least = min(own[STEPS]["noise_multipliers"])
+        return _of_steps(files, own, least, min(rounds, own["most_rounds"]))
+    dearest = np.sort(_budgets(own)[:rounds], axis=0)[-own["most_rounds"] :]
+    return epsilon_of(float(dearest.sum(axis=0).max()), files.plan["delta"])
 
 
-def spent_by(files: RunFiles, own: Mapping[str, Any]) -> dict[int, float]:
-    """The zCDP of every client over the rounds that the ledger has it in."""
+def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
+    """Epsilon of the client that has spent most, over the rounds that the ledger has each in."""
+    taken = {int(client): rounds for client, rounds in files.ledger["taken"].items()}
+    if STEPS in own:
+        noise, most = own[STEPS]["noise_multipliers"], dict[float, int]()
+        for client, rounds in taken.items():
+            most[noise[client]] = max(most.get(noise[client], 0), len(rounds))
+        return max((_of_steps(files, own, *each) for each in most.items()), default=0.0)
     budgets = _budgets(own)
-    taken = files.ledger["taken"]
-    return {int(client): float(budgets[rounds, int(client)].sum()) for client, rounds in taken.items()}
+    totals = (float(budgets[rounds, client].sum()) for client, rounds in taken.items())
+    return epsilon_of(max(totals, default=0.0), files.plan["delta"])
+
+
+def _of_steps(files: RunFiles, own: Mapping[str, Any], noise: float, rounds: int) -> float:
+    """Epsilon of the steps of so many rounds at one noise."""
+    steps = own[STEPS]
+    event = {
+        "kind": "dp_sgd_steps",
+        "batch_rate": steps["batch_rate"],
+        "noise_multiplier": noise,
+        "num_steps": steps["num_steps"],
+    }
+    charges = charges_of([{"event": event, "count": rounds}])
+    return epsilon_after(charges, files.plan["delta"], at_most=files.plan["groups"][0]["epsilon"])
+
+
+def _agrees_within(own: Mapping[str, Any]) -> float:
+    """How far two figures of one cost may be apart: of steps, both are upper bounds on grids."""
+    return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
 
 
 def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
@@ -56,13 +87,41 @@ def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
         yield "plan.json has a budget that is not above 0"
     if np.abs(chances.sum(axis=1) - 1).max() > AGREES_WITHIN:
         yield "plan.json has chances of one draw that do not sum to one"
-    promised = epsilon_of(most_after(own, plan["num_rounds"]), plan["delta"])
-    if abs(promised - plan["groups"][0]["epsilon"]) > AGREES_WITHIN * promised:
+    if STEPS in own:
+        yield from _check_steps(files, own)
+    promised = most_after(files, own, plan["num_rounds"])
+    if abs(promised - plan["groups"][0]["epsilon"]) > _agrees_within(own) * promised:
         stated = plan["groups"][0]["epsilon"]
         yield f"plan.json promises epsilon {stated:.6g}, its budgets cost {promised:.6g}"
     yield from _check_taken(ledger, own)
     yield from _check_cohorts(files)
     yield from _check_recorded(files, own)
+
+
+def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
+    """Steps are those of the configuration, and every client's noise keeps what is promised to it."""
+    steps, config = own[STEPS], files.config
+    asked = {
+        "num_steps": config["training"]["local_steps"],
+        "batch_rate": config["privacy"]["batch_rate"],
+    }
+    for key, value in asked.items():
+        if steps[key] != value:
+            yield f"plan.json has {key} {steps[key]}, the configuration {value}"
+    clients = files.plan["groups"][0]["clients"]
+    if {len(steps["noise_multipliers"]), len(steps["epsilons"])} != {clients}:
+        yield f"plan.json has not one noise and one epsilon for each of {clients} clients"
+        return
+    if not all(noise > 0 for noise in steps["noise_multipliers"]):
+        yield "plan.json has steps without noise"
+        return
+    promises = dict[float, float]()
+    for noise, epsilon in zip(steps["noise_multipliers"], steps["epsilons"], strict=True):
+        promises[noise] = min(epsilon, promises.get(noise, epsilon))
+    for noise, epsilon in promises.items():
+        cost = _of_steps(files, own, noise, own["most_rounds"])
+        if cost > epsilon * (1 + STEPS_AGREE_WITHIN):
+            yield f"plan.json promises epsilon {epsilon:.6g} at noise {noise:.6g}, which costs {cost:.6g}"
 
 
 def _check_taken(ledger: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
@@ -98,15 +157,14 @@ def _check_recorded(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
     """Every round's figure is what so many rounds can have cost."""
     for record in files.rounds:
         recorded = record["spent_epsilon"][0]
-        computed = epsilon_of(most_after(own, record["round"]), files.plan["delta"])
-        if abs(recorded - computed) > AGREES_WITHIN * computed:
+        computed = most_after(files, own, record["round"])
+        if abs(recorded - computed) > _agrees_within(own) * computed:
             yield f"round {record['round']} records epsilon {recorded:.6g}, where {computed:.6g} may be spent"
             return
     if files.rounds and len(files.rounds) == files.ledger["charged_rounds"]:
         claimed = files.rounds[-1]["epsilon_against_server"][0]
-        largest = max(spent_by(files, own).values(), default=0.0)
-        computed = epsilon_of(largest, files.plan["delta"])
-        if claimed < computed * (1 - AGREES_WITHIN):
+        computed = largest_spent(files, own)
+        if claimed < computed * (1 - _agrees_within(own)):
             yield (
                 f"the last round records epsilon {claimed:.6g} against the server, where {computed:.6g} is "
                 "spent"

@@ -134,8 +134,8 @@ def measure(
         )
     if plan.groups[0].spending is not None:
         raise ConfigError(
-            f"method={prepared.method.name} has no canaries: its clients add noise of their own to whole "
-            "gradients, for which none are made"
+            f"method={prepared.method.name} has no canaries: its clients add noise of their own, each "
+            "as it chose, for which none are made"
         )
     if plan.unit == "record" and settings.kind != "dirac":
         raise ConfigError(

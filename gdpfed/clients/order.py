@@ -13,7 +13,7 @@ from gdpfed.errors import InputError
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
-from gdpfed.record_steps import RecordSteps
+from gdpfed.record_steps import OWN_NOISE_WORKS, RecordSteps
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]
@@ -64,7 +64,8 @@ class TrainingOrder:
         device: the server's wish; ``auto`` lets the client choose.
         noise: the law of the noise that the client adds, gaussian or discrete_gaussian.
         work: what the client computes: ``update``, its model's change by local training; ``dp_sgd``, the
-            same by noised steps on its records; ``gradient_sum``, a batch's clipped gradients.
+            same by noised steps on its records; ``noised_update``, the first with noise of its own;
+            ``gradient_sum``, a batch's clipped gradients.
         clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite where it is the sum's.
         weight: w_i, of what the client computes; clipping comes after it.
         smallest_norm: no client of the sum has a smaller bound; infinite where all have the sum's.
@@ -72,7 +73,8 @@ class TrainingOrder:
         norm_factor: F; what the client computes is divided by it before it is clipped.
         indicator_share: rho; the contribution has one coordinate more than the model, of rho times its bound
             where the update was within the rest of it, and the opposite where it was clipped. 0 for none.
-        records: this client's steps on its records, where a record is the unit.
+        records: this client's steps on its records, where a record is the unit, or what it noises its whole
+            update with.
         window: of the round, from 0, where clients train several times in it.
     """
 
@@ -113,7 +115,8 @@ class TrainingOrder:
     @property
     def private_by_itself(self) -> bool:
         """Whether what the client sends is noised before it is weighed: nothing else has to hide it."""
-        return self.work == "dp_sgd" and self.records is not None and self.records.noise_multiplier > 0
+        noised = self.records is not None and self.records.noise_multiplier > 0
+        return self.work in OWN_NOISE_WORKS and noised
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
         """A hash of this order and the model: the same for clients that are to train the same.

@@ -11,6 +11,7 @@ import torch
 
 from gdpfed.clients.indicator import with_indicator
 from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import (
     BitsOf,
     gradients_of,
@@ -23,7 +24,7 @@ from gdpfed.learning.datasets.own import own_split
 from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.task import Task, choose_device
-from gdpfed.record_steps import RECORD_WORKS
+from gdpfed.record_steps import NOISED_UPDATE, RECORD_WORKS
 from secagg import Encoding, EncodingError, SumParameters, keystream
 
 
@@ -33,7 +34,7 @@ def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator
     return np.random.default_rng([order.task.seed, client_id, order.round_index, *window])
 
 
-WORKS = ("update", *RECORD_WORKS)
+WORKS = ("update", NOISED_UPDATE, *RECORD_WORKS)
 """What clients compute for a sum, by the name that an order gives it."""
 
 # Where a process outlives a message, as in simulation, the architecture is built once.
@@ -56,7 +57,7 @@ def update_steps(
 
     It is clipped to ``clip_bound``, a hair below w_i C_i, so that after rounding to the grid its L2 norm is
     at most w_i C_i: the order's clipping norm, which may not be above the sum's. The noise of the sum is not
-    in it; that of ``dp_sgd``, which noises its steps, is.
+    in it; that of ``dp_sgd`` and ``noised_update``, which is the client's own, is.
 
     Args:
         order: what to compute, for this client.
@@ -64,7 +65,7 @@ def update_steps(
         encoding: of the sum.
         client_id: whose contribution it is.
         own_data: the file with this client's own examples; without one its part of the data set.
-        bits: the source of batches and noise of works on records.
+        bits: the source of batches and noise of works on records, and of noise of its own.
 
     Raises:
         EncodingError: a clipping norm that is none of this sum's; it tells nothing of the data.
@@ -89,6 +90,8 @@ def update_steps(
             device=device,
             loss=order.task.make_loss(),
         )
+        if order.work == NOISED_UPDATE:
+            update = with_own_noise(order, update, bits(client_id))
     return contribution_steps(order, update, encoding)
 
 

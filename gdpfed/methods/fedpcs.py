@@ -17,18 +17,18 @@ from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.game.mean_field import Outcome, Play
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
+from gdpfed.methods.local_works import LOCAL_WORKS, adjacency_of, local_work, paid_by, totals_of
 from gdpfed.methods.node_game import answered, plays_with_nodes
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta
-from gdpfed.methods.records import configured_records
 from gdpfed.methods.spending_paths import Declared, played, refuse_lone_reward, spending_of
 from gdpfed.methods.spending_tables import spending_tables
-from gdpfed.privacy.events import Unit
+from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.privacy.sampling.weighted import Draws
-from gdpfed.privacy.spending import Spending, epsilon_of_secret_samples, epsilon_of_total
+from gdpfed.privacy.spending import Spending
 from gdpfed.record_steps import RecordSteps
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +42,7 @@ REFUSED_SAMPLING = {
 }
 SPENDING = ("equal", "first", "paper")
 WEIGHTS = ("budget", "horvitz_thompson", "paper")
+DISTANCES: dict[Adjacency, float] = {"zero_out": 1.0, "replace_one": 2.0}
 BEST = "best"
 MOST_ANNOUNCEMENTS = 1_000
 
@@ -50,6 +51,7 @@ MOST_ANNOUNCEMENTS = 1_000
 class FedPCSConfig(MethodConfig):
     """The options of method=fedpcs, beside those of all methods."""
 
+    local: str = "full_gradient"
     types: str = "configuration"
     seed: int | None = None
     aversions: list[float] | None = None
@@ -79,6 +81,7 @@ class FedPCSConfig(MethodConfig):
             "data-free unbiased here, or method=sampled_fedavg without privacy",
         )
         for key, known in (
+            ("local", tuple(LOCAL_WORKS)),
             ("types", TYPES),
             ("client_sampling", CLIENT_SAMPLING),
             ("spending", SPENDING),
@@ -148,16 +151,20 @@ class FedPCSConfig(MethodConfig):
 
 
 class FedPCS(Method):
-    """theta - eta sum_{i in S} w_i (g_i + n_i), with every client's own noise n_i at rho_i^t zCDP.
+    """theta + sum_{i in S} w_i Delta_i, each Delta_i under its client's own noise.
 
-    g_i is the mean of the clipped gradients of all of a client's records, n_i has the standard deviation
-    2 C / (D_i sqrt(2 rho_i^t)): one record may be replaced by any other. The weights are public: `budget`
-    gives w_i ~ rho_i D_i^2, the inverse variance, over those in the sum; `horvitz_thompson` theta_i / pi_i,
-    which is unbiased; `paper` theta_i / (K x_i), which is not, unless draws are with replacement.
+    Delta_i is, by `local`: `full_gradient`, - eta times the mean of the clipped gradients of all of a
+    client's records, noised by 2 C / (D_i sqrt(2 rho_i^t)), as one record may be replaced by any other;
+    `update`, the change by local training, clipped to C and noised by C / sqrt(2 rho_i^t), or twice that
+    where a client may be replaced; `dp_sgd`, steps of DP-SGD, at the noise with which all steps of a run cost
+    the epsilon of the total budget.
+    The weights are public: `budget` gives w_i ~ 1 / variance of the noise, which is rho_i D_i^2 at one step a
+    round, over those in the sum; `horvitz_thompson` theta_i / pi_i, which is unbiased; `paper` theta_i / (K
+    x_i), which is not, unless draws are with replacement. Where clients are protected, D_i is 1 for all.
     """
 
     name: ClassVar[str] = "fedpcs"
-    unit: ClassVar[Unit | None] = "record"
+    unit: ClassVar[Unit | None] = None
     config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
 
     def __init__(self, plan: PrivacyPlan, config: Config, found: Outcome, declared: Declared) -> None:
@@ -181,13 +188,14 @@ class FedPCS(Method):
     @classmethod
     def _planned(cls, config: Config) -> tuple[PrivacyPlan, Outcome, Declared]:
         _refuse_other_budgets(config)
-        declared = Declared(record_counts=configured_records(config), dimension=_dimension(config))
+        local, adjacency = local_work(config), adjacency_of(config)
+        declared = Declared.of(config, dimension=_dimension(config), distance=DISTANCES[adjacency])
         found = answered(config) if plays_with_nodes(config) else played(config, declared)
         plan = spending_plan(
-            spending_of(config, found, declared),
-            unit="record",
-            adjacency="replace_one",
-            work="dp_sgd",
+            paid_by(config, spending_of(config, found, declared)),
+            unit=local.unit,
+            adjacency=adjacency,
+            work=local.work,
             clipping_norm=config.privacy.clipping_norm,
             delta=configured_delta(config),
             accountant=config.privacy.accountant,
@@ -209,14 +217,18 @@ class FedPCS(Method):
         return self.spending.inclusions()
 
     def client_weights(self, round_index: int) -> Floats:
-        """w_i of every client in a round, shape (n,); of `budget` up to the factor that is divided out."""
+        """w_i of every client in a round, shape (n,).
+
+        Those of `budget` have a common factor that is divided out.
+        """
         by, shares = self.config.method.weights, self.declared.shares
         if by == "horvitz_thompson":
             return np.asarray(shares / self.inclusions[round_index])
         if by == "paper":
             size = self.spending.cohort_sizes[round_index]
             return np.asarray(shares / (size * self.spending.draw_probabilities[round_index]))
-        return np.asarray(self.spending.budgets[round_index] * self.declared.record_counts**2)
+        noise = self.spending.noise_multipliers(round_index, self.plan.distance)
+        return np.asarray((self.plan.distance * self.declared.record_counts / noise) ** 2 / 2)
 
     def plan_tables(self) -> Sequence[PlanTable]:
         """What the game comes to, by round and by client."""
@@ -225,7 +237,6 @@ class FedPCS(Method):
     def describe(self) -> dict[str, Any]:
         """The plan, and the game that it comes of: rewards, the mean field, and every client's totals."""
         spending, delta = self.spending, self.plan.delta
-        expected, worst = spending.expected_totals(), spending.worst_totals(spending.num_rounds)
         game = {
             "rewards": self.play.rewards.tolist(),
             "mean_budgets": self.play.mean_budgets.tolist(),
@@ -237,17 +248,9 @@ class FedPCS(Method):
         }
         totals = {
             "inclusion_probabilities": self.inclusions.tolist(),
-            "expected_zcdp": expected.tolist(),
-            "expected_epsilon": [epsilon_of_total(rho, delta) for rho in expected.tolist()],
-            "most_zcdp": worst.tolist(),
-            "most_epsilon": [epsilon_of_total(rho, delta) for rho in worst.tolist()],
+            **totals_of(spending, delta),
             "expected_payments": self.expected_payments.tolist(),
         }
-        if spending.draws == "poisson":
-            totals["epsilon_secret_samples"] = [
-                epsilon_of_secret_samples(spending.budgets[:, i], self.inclusions[:, i], delta)
-                for i in range(len(expected))
-            ]
         return {**super().describe(), "game": game, "totals": totals}
 
     def _types(self) -> dict[str, Any]:
@@ -292,12 +295,12 @@ class FedPCS(Method):
             noise_at=NoiseAt.NOWHERE,
             client_weights=weights[cohort],
             weight_range=(float(weights.min()), float(weights.max())),
-            work="dp_sgd",
-            unit="record",
+            work=self.plan.works[0],
+            unit=self.plan.unit,
             records=[
                 RecordSteps(
-                    num_steps=1,
-                    batch_rates=(1.0,),
+                    num_steps=self.spending.local_steps,
+                    batch_rates=(self.spending.batch_rate,),
                     clipping_norm=self.plan.clipping_norm,
                     noise_multiplier=float(noise[client]),
                 )

@@ -1,7 +1,7 @@
 """From the configuration of method=fedpcs to a game, and from its play to what is spent by whom."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from gdpfed.game.adaptive import play_under_caps
 from gdpfed.game.mean_field import Outcome, Play, play
 from gdpfed.game.rules import Game, GameError
 from gdpfed.game.server import ServerCost, play_best_rewards
+from gdpfed.methods.records import configured_records
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
 from gdpfed.privacy.spending import Spending
 
@@ -25,12 +26,23 @@ class Declared:
     """What is public of the clients' data, and of the model.
 
     Attributes:
-        record_counts: D_i, shape (n,).
+        record_counts: D_i, shape (n,); ones where clients are protected, whose sizes are no one's to know.
         dimension: d, the number of parameters.
+        distance: how far neighbouring contributions are apart, in bounds of one.
     """
 
     record_counts: Floats
     dimension: int
+    distance: float = 2.0
+
+    @classmethod
+    def of(cls, config: Config, *, dimension: int, distance: float) -> Self:
+        """What the configuration says is public: where clients are protected, not how much each holds."""
+        if config.privacy.unit == "client":
+            counts = np.ones(config.dataset.num_clients)
+        else:
+            counts = configured_records(config)
+        return cls(record_counts=counts, dimension=dimension, distance=distance)
 
     @property
     def shares(self) -> Floats:
@@ -73,9 +85,10 @@ def played(config: Config, declared: Declared) -> Play:
     """
     method, game = config.method, configured_game(config)
     if method.reward == "best":
+        bound = declared.distance / 2 * config.privacy.clipping_norm
         cost = ServerCost(
             weight=method.server_weight,
-            scale=method.accuracy_scale or declared.dimension * config.privacy.clipping_norm**2,
+            scale=method.accuracy_scale or declared.dimension * bound**2,
             shares=declared.shares,
             examples=declared.record_counts,
         )
@@ -135,7 +148,8 @@ def _unbiased(config: Config, own: Spending, declared: Declared, common: dict[st
     """x_i ~ theta_i sqrt(C^2 + d sigma_i^2): at it unbiased weights add least noise. It needs no data."""
     norm, budgets = config.privacy.clipping_norm, own.budgets
     for _ in range(FIXED_POINT_STEPS):
-        noise = 2 * declared.dimension * norm**2 / (budgets * declared.record_counts**2)
+        bound = declared.distance * norm / declared.record_counts
+        noise = declared.dimension * bound**2 / (2 * budgets)
         chances = declared.shares * np.sqrt(norm**2 + noise)
         chances = chances / chances.sum(axis=1, keepdims=True)
         if config.method.spending != "equal":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.privacy.planning.step_spending import StepSpending
 from gdpfed.privacy.spending import epsilon_of_total
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _by_round(method: "FedPCS") -> PlanTable:
             )
         )
     return PlanTable(
-        title=f"{method.name}: record-level DP, {spending.num_rounds} rounds",
+        title=f"{method.name}: {method.plan.unit}-level DP, {spending.num_rounds} rounds",
         headings=("round", "reward", "mean budget", "least", "most", "K", "least pi", "most pi", "cv of x"),
         rows=rows,
     )
@@ -48,6 +49,8 @@ def _by_round(method: "FedPCS") -> PlanTable:
 
 def _by_client(method: "FedPCS") -> PlanTable:
     spending, delta = method.spending, method.plan.delta
+    if isinstance(spending, StepSpending):
+        return _by_steps(method, spending)
     rows = []
     expected, most = spending.expected_totals(), spending.worst_totals(spending.num_rounds)
     for name, quantile in QUANTILES.items():
@@ -62,16 +65,47 @@ def _by_client(method: "FedPCS") -> PlanTable:
     )
 
 
+def _by_steps(method: "FedPCS", spending: StepSpending) -> PlanTable:
+    expected = spending.steps * spending.inclusions().sum(axis=0)
+    rows = [
+        (
+            name,
+            f"{np.quantile(spending.noise, 1 - quantile):.4g}",
+            f"{np.quantile(expected, quantile):.5g}",
+            str(spending.steps * spending.most_rounds),
+            f"{np.quantile(spending.epsilons, quantile):.4g}",
+        )
+        for name, quantile in QUANTILES.items()
+    ]
+    return PlanTable(
+        title="Steps and epsilon of a whole run, by client",
+        headings=("client", "noise", "expected steps", "at most steps", "epsilon"),
+        rows=rows,
+        notes=_notes(method),
+    )
+
+
 def _notes(method: "FedPCS") -> tuple[str, str]:
     found, plan = method.play, method.plan
     ended = "converged" if found.converged else "did not converge"
     most = method.spending.most_rounds
     asked = "every round" if most >= plan.num_rounds else f"{most} rounds, the dearest"
     return (
-        f"delta {plan.delta:.3g}, {plan.adjacency} adjacency of one record, C {plan.clipping_norm:g}, "
+        f"delta {plan.delta:.3g}, {plan.adjacency} adjacency of one {plan.unit}, C {plan.clipping_norm:g}, "
         f"{method.spending.draws} draws, weights {method.config.method.weights}. The mean field {ended} in "
         f"{found.num_iterations} iterations; expected payments {method.expected_payments.sum():.5g}.",
         f"At most: a client that is asked in {asked}. Its noise is its own, so the figures hold against "
-        "everybody, with secure aggregation or without. How many records each client has, and all budgets, "
-        "are public.",
+        f"everybody, with secure aggregation or without. {_public(method)}",
+    )
+
+
+def _public(method: "FedPCS") -> str:
+    if method.plan.unit == "client":
+        return "All budgets are public."
+    known = "How many records each client has, and all budgets, are public."
+    if not isinstance(method.spending, StepSpending):
+        return known
+    return (
+        f"{known} A round is {method.spending.steps} steps of DP-SGD at batch rate {method.spending.rate:g}; "
+        "rounds have no cost of their own."
     )

@@ -32,14 +32,17 @@ from gdpfed.privacy.events import (
     first_charges,
 )
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
-from gdpfed.privacy.spending import Spending, epsilon_of_total
+from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_count, require_rate
+from gdpfed.record_steps import OWN_NOISE_WORKS
 
 BUDGET_TOLERANCE = 1e-12
 
-Work = Literal["update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps", "statistics"]
-"""What a client computes for a sum: its model's change, the same by steps of DP-SGD, a sum of clipped
-gradients of records, the end of a window of steps on records without noise, or statistics."""
+Work = Literal[
+    "update", "noised_update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps", "statistics"
+]
+"""What a client computes for a sum: its model's change, the same with noise of its own or by steps of DP-SGD,
+a sum of records' clipped gradients, the end of a window of steps on records without noise, or statistics."""
 
 Trust = Literal["trusted", "secagg", "untrusted"]
 """Who adds the noise of a subnet's sum: its edge, which sees single contributions; its devices together,
@@ -336,7 +339,7 @@ class PrivacyPlan:
             return math.inf
         spending = self.groups[group_index].spending
         if spending is not None:
-            return epsilon_of_total(float(spending.worst_totals(rounds).max()), self.delta)
+            return spending.most_epsilon(rounds, self.delta)
         accountant = accountant_for(self.noise, self.accountant, self.renyi_orders)
         charges = self.charges(group_index, rounds, record_group)
         return compose(charges, self.delta, schedule="fixed", accountant=accountant).epsilon
@@ -344,9 +347,9 @@ class PrivacyPlan:
     def epsilon_against_server(self, group_index: int, participations: int) -> float:
         """Return the epsilon against the server of a client that took part K times; inf if none holds.
 
-        Clients' own steps of DP-SGD are private before they leave, whoever sees them.
+        What clients noise themselves is private before it leaves, whoever sees it.
         """
-        if participations and not self.sums_hidden and self.works != ("dp_sgd",):
+        if participations and not self.sums_hidden and set(self.works) - set(OWN_NOISE_WORKS):
             return math.inf
         return self.epsilon_against_members(group_index, participations)
 
@@ -363,7 +366,7 @@ class PrivacyPlan:
             return math.inf
         spending = self.groups[group_index].spending
         if spending is not None:
-            return epsilon_of_total(spending.dearest_total(participations), self.delta)
+            return spending.dearest_epsilon(participations, self.delta)
         if self.unit == "record":
             return self.epsilon_after(group_index, participations)
         sigma = min(stretch.noise_multiplier for stretch in self.groups[group_index].stretches)

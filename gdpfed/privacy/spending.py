@@ -7,7 +7,7 @@ part shows. Who cannot know the samples has a mixture of these Gaussians before 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -60,6 +60,16 @@ class Spending:
         weighted_draws(self.draws)
 
     @property
+    def local_steps(self) -> int:
+        """How many noised releases a client makes in a round."""
+        return 1
+
+    @property
+    def batch_rate(self) -> float:
+        """The chance that a release takes a record in."""
+        return 1.0
+
+    @property
     def num_rounds(self) -> int:
         """How many rounds there are."""
         return len(self.budgets)
@@ -85,11 +95,26 @@ class Spending:
         most = min(rounds, self.most_rounds)
         return np.asarray(np.sort(self.budgets[:rounds], axis=0)[rounds - most :].sum(axis=0))
 
-    def dearest_total(self, participations: int) -> float:
-        """The most zCDP that so many rounds can have cost a client, whichever they are."""
+    def most_epsilons(self, delta: float) -> Floats:
+        """Epsilon of each client that is asked as often as it may be, shape (n,)."""
+        totals = self.worst_totals(self.num_rounds).tolist()
+        return np.array([epsilon_of_total(rho, delta) for rho in totals])
+
+    def most_epsilon(self, rounds: int, delta: float) -> float:
+        """Epsilon after so many rounds of the client that may have spent most."""
+        return epsilon_of_total(float(self.worst_totals(rounds).max()), delta)
+
+    def dearest_epsilon(self, participations: int, delta: float) -> float:
+        """The most that so many rounds can have cost a client, whichever they are."""
         if participations == 0:
             return 0.0
-        return float(np.sort(self.budgets, axis=0)[-participations:].sum(axis=0).max())
+        dearest = np.sort(self.budgets, axis=0)[-participations:]
+        return epsilon_of_total(float(dearest.sum(axis=0).max()), delta)
+
+    def largest_epsilon(self, taken: Mapping[int, Sequence[int]], delta: float) -> float:
+        """Epsilon of the client that has spent most, by the rounds that each took part in."""
+        totals = (self.total(client, rounds) for client, rounds in taken.items())
+        return epsilon_of_total(max(totals, default=0.0), delta)
 
     def noise_multipliers(self, round_index: int, distance: float) -> Floats:
         """Each client's noise over the bound C of its unit, where a neighbour is `distance` C away, (n,).

@@ -30,6 +30,7 @@ ADDED_LATER: dict[str, Any] = {
     "method.transmission": "turns",
     "method.most_announcements": 60,
     **dict.fromkeys(["method.announced", "method.paths"]),
+    "method.local": "full_gradient",
     "privacy.unit": "client",
     "privacy.budgets_of": "clients",
     "privacy.batch_rate": 0.05,

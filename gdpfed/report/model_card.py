@@ -15,7 +15,7 @@ from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
 from gdpfed.report.shown import Shown
-from gdpfed.report.spending_card import SPENDING_NOT_COVERED, spending_promise
+from gdpfed.report.spending_card import spending_not_covered, spending_promise
 from gdpfed.report.subnet_card import trust_lines
 from gdpfed.runs.records import RoundRecord
 
@@ -202,7 +202,7 @@ def _not_covered(subject: CardSubject) -> list[str]:
     if not subject.plan.private:
         return ["Everything, see above."]
     if subject.plan.groups[0].spending is not None:
-        return [SPENDING_NOT_COVERED]
+        return [spending_not_covered(subject.plan)]
     if subject.plan.unit == "record":
         return record_not_covered(subject.plan)
     if not subject.plan.sums_hidden:

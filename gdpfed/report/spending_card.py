@@ -3,11 +3,15 @@
 import numpy as np
 
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.step_spending import StepSpending
 from gdpfed.privacy.spending import Spending, epsilon_of_total
 
-SPENDING_NOT_COVERED = """\
+_RECORDS_NOT_COVERED = """\
 * the client as a whole: what is typical of its records may be learnt
-* how many records every client has and what it spends in every round: both are public
+* how many records every client has: it is public
+"""
+_NOT_COVERED = """\
+* what every client spends in every round: it is public
 * whether a client takes part in a round: it adds its noise itself, so its absence may show
 * the choice of budgets: they must not be chosen by looking at data, and nothing makes aversions true
 * what is true of the population as a whole, which a model may reveal whoever takes part
@@ -15,21 +19,34 @@ SPENDING_NOT_COVERED = """\
 * other runs on the same records, and choices made by looking at results: budgets of several runs add up"""
 
 
+IN_WORDS = {
+    ("record", "replace_one"): ("any one record of any client", "this record were another"),
+    ("record", "zero_out"): ("any one record of any client", "this record had counted as zero in every step"),
+    ("client", "zero_out"): (
+        "any client, with everything it holds",
+        "it had sent nothing but its noise in every round that it took part in",
+    ),
+    ("client", "replace_one"): ("any client, with everything it holds", "it had had any other data"),
+}
+
+
+def spending_not_covered(plan: PrivacyPlan) -> str:
+    """The lines on what is promised to nobody."""
+    return (_RECORDS_NOT_COVERED if plan.unit == "record" else "") + _NOT_COVERED
+
+
 def spending_promise(plan: PrivacyPlan, spending: Spending, against_server: float) -> list[str]:
-    """The lines on what is promised to every record."""
-    totals = spending.worst_totals(spending.num_rounds)
-    quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
-    rows = [(name, float(np.quantile(totals, each))) for name, each in quantiles.items()]
+    """The lines on what is promised to every record, or to every client."""
+    whose, otherwise = IN_WORDS[plan.unit, plan.adjacency]
     return [
-        "Take any one record of any client. Whoever sees the models of this run, or every single message, "
-        "can hardly tell them from those that came out if this record were another: the probability of "
+        f"Take {whose}. Whoever sees the models of this run, or every single message, can hardly tell them "
+        f"from those that came out if {otherwise}: the probability of "
         "anything they might conclude changes at most by the factor exp(epsilon), up to "
-        f"delta = {plan.delta:.3g}. That is record-level differential privacy (replace one). Every client "
-        "has an epsilon of its own, that of one Gaussian mechanism of its total zCDP:",
+        f"delta = {plan.delta:.3g}. That is {plan.unit}-level differential privacy "
+        f"({plan.adjacency.replace('_', ' ')}). Every client has an epsilon of its own, "
+        f"{_made_of(spending)}:",
         "",
-        "| client | zCDP if it is asked as often as it may be | epsilon |",
-        "|---|---|---|",
-        *(f"| {name} | {rho:.5g} | {epsilon_of_total(rho, plan.delta):.4g} |" for name, rho in rows),
+        *_totals(spending, plan.delta),
         "",
         f"In this run the client that spent most has epsilon {against_server:.4g}, counted over the rounds "
         "that it took part in. Every client added its noise itself, so the figures hold against everybody. "
@@ -38,4 +55,34 @@ def spending_promise(plan: PrivacyPlan, spending: Spending, against_server: floa
         "",
         "Accuracy here measures spending as well: with more budget there is less noise, however clients are "
         "sampled.",
+    ]
+
+
+def _made_of(spending: Spending) -> str:
+    """What the epsilon of a client is that of."""
+    if not isinstance(spending, StepSpending):
+        return "that of one Gaussian mechanism of its total zCDP"
+    return (
+        f"that of {spending.steps} steps of DP-SGD a round at its own noise, each of a batch that is drawn "
+        "in secret and takes every record in by chance"
+    )
+
+
+def _totals(spending: Spending, delta: float) -> list[str]:
+    """A table of what clients can have spent, by quantile."""
+    quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
+    if isinstance(spending, StepSpending):
+        steps = spending.steps * spending.most_rounds
+        figures = {name: float(np.quantile(spending.epsilons, each)) for name, each in quantiles.items()}
+        head = "steps if it is asked as often as it may be"
+        rows = [(name, str(steps), epsilon) for name, epsilon in figures.items()]
+    else:
+        totals = spending.worst_totals(spending.num_rounds)
+        head = "zCDP if it is asked as often as it may be"
+        found = {name: float(np.quantile(totals, each)) for name, each in quantiles.items()}
+        rows = [(name, f"{rho:.5g}", epsilon_of_total(rho, delta)) for name, rho in found.items()]
+    return [
+        f"| client | {head} | epsilon |",
+        "|---|---|---|",
+        *(f"| {name} | {spent} | {epsilon:.4g} |" for name, spent, epsilon in rows),
     ]

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
+from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import BitsOf, gradients_of, secret_bits
 from gdpfed.clients.update import WORKS
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
-from gdpfed.record_steps import RECORD_WORKS
+from gdpfed.record_steps import NOISED_UPDATE, RECORD_WORKS
 from gdpfed.simulation.batched_encoding import contributions_steps
 from gdpfed.simulation.batched_records import BatchedRecords
 from gdpfed.simulation.batched_training import BatchedTraining
@@ -36,7 +37,7 @@ class BatchedEngine(Engine):
         device: where to train.
         precision: of the products in local training.
         chunk_clients: how many clients at once; None for as many as suit the device.
-        bits: the source of every client's secret bits, for works on records.
+        bits: the source of every client's secret bits, for works on records and noise of its own.
     """
 
     def __init__(
@@ -136,12 +137,22 @@ class BatchedEngine(Engine):
     ) -> tuple[Sequence[int], torch.Tensor]:
         if order.work in RECORD_WORKS:
             updates = self._records.updates(order, theta, clients, cohort, self._examples.take)
-        elif order.work == "update":
+        elif order.work in ("update", NOISED_UPDATE):
             batches = Batches.draw(order, clients)
             updates = self._training.updates(theta, order.training, self._examples, batches)
+            if order.work == NOISED_UPDATE:
+                self._add_own_noise(order, clients, cohort, updates)
         else:
             raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
         return clients, contributions_steps(updates, order, cohort, clients)
+
+    def _add_own_noise(
+        self, order: TrainingOrder, clients: Sequence[int], cohort: Cohort, updates: torch.Tensor
+    ) -> None:
+        """Clip and noise the update of each client, in place, as a client does with its own."""
+        for row, client in enumerate(clients):
+            own = order.for_part(cohort.parts.get(client, ClientPart()))
+            updates[row] = with_own_noise(own, updates[row], self._bits(client))
 
     def _clients_at_once(self, order: TrainingOrder, theta: Theta) -> int:
         if order.work in RECORD_WORKS:

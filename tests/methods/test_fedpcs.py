@@ -235,7 +235,7 @@ def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
     with pytest.raises(PrivacyError, match="noise multiplier .* of client 0 is below the plan's"):
         ledger.charge(0, [replace(request, records=loud)])
     twice = [replace(each, num_steps=2) for each in request.records]
-    with pytest.raises(PrivacyError, match="is asked for 2 steps, and the plan charges one"):
+    with pytest.raises(PrivacyError, match="is asked for 2 steps, and the plan charges 1"):
         ledger.charge(0, [replace(request, records=twice)])
     assert ledger.charge(0, [request])
     assert Ledger.from_dict(method.plan, ledger.to_dict()).against_server() == ledger.against_server()
@@ -252,7 +252,10 @@ def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["privacy.unit=client"], "method=fedpcs protects a record, not privacy.unit=client"),
+        (
+            ["privacy.unit=client"],
+            "method.local=full_gradient protects a record, not privacy.unit=client: set privacy=record_level",
+        ),
         (["method.aversions=[0.5]"], "method.aversions has 1 entries for dataset.num_clients=12"),
         (["method.aversions=" + str([0.5] * 11 + [1.0])], "client 11 has an aversion of 1"),
         (["method.first_budgets=" + str([1.0] * 11 + [12.5])], "client 11 has a first budget of 12.5"),

@@ -26,7 +26,7 @@ from gdpfed.privacy.ledgers.charged import (
 from gdpfed.privacy.ledgers.taken import RoundsTaken
 from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.spending import Spending, epsilon_of_total
+from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import record_move
 
@@ -191,7 +191,7 @@ class Ledger:
         return tuple(
             self._plan.epsilon_against_members(m, most)
             if (spending := self._plan.groups[m].spending) is None
-            else epsilon_of_total(self._taken.largest_total(spending), self._plan.delta)
+            else self._taken.largest_epsilon(spending, self._plan.delta)
             for m, most in enumerate(self.most_participations())
         )
 
@@ -412,8 +412,16 @@ class Ledger:
             return "it does not say what noise its clients add, and the plan charges each its own"
         planned = spending.noise_multipliers(opened.index, self._plan.distance)
         for client, asked in zip(request.clients.tolist(), request.records, strict=True):
-            if asked.num_steps != 1:
-                return f"client {client} is asked for {asked.num_steps} steps, and the plan charges one"
+            if asked.num_steps != spending.local_steps:
+                return (
+                    f"client {client} is asked for {asked.num_steps} steps, and the plan charges "
+                    f"{spending.local_steps}"
+                )
+            if max(asked.batch_rates) > spending.batch_rate * (1 + ROUNDING):
+                return (
+                    f"client {client} is asked for batch rates {asked.batch_rates}, and the plan's is "
+                    f"{spending.batch_rate:g}"
+                )
             if not asked.noise_multiplier >= planned[client] * (1 - ROUNDING):
                 return (
                     f"noise multiplier {asked.noise_multiplier:.6g} of client {client} is below the plan's "

@@ -18,13 +18,9 @@ class RoundsTaken:
         for client in clients:
             self._rounds.setdefault(client, []).append(round_index)
 
-    def total(self, spending: Spending, client: int) -> float:
-        """The zCDP that a client has spent."""
-        return spending.total(client, self._rounds.get(client, ()))
-
-    def largest_total(self, spending: Spending) -> float:
-        """The zCDP of the client that has spent most."""
-        return max((self.total(spending, client) for client in self._rounds), default=0.0)
+    def largest_epsilon(self, spending: Spending, delta: float) -> float:
+        """Epsilon of the client that has spent most."""
+        return spending.largest_epsilon(self._rounds, delta)
 
     def to_dict(self) -> dict[str, list[int]]:
         """Return the JSON form."""

@@ -403,6 +403,11 @@ def terms_of(
     group, records = plan.groups[group_index], None
     charges: tuple[Charge, ...]
     if group.spending is not None:
+        if (plan.unit, plan.adjacency) != ("record", "replace_one"):
+            raise PrivacyError(
+                "a node with a budget of its own checks a path of full gradients, and no other local work: "
+                "use method.local=full_gradient, or start nodes without budgets of their own"
+            )
         position = group.clients.index(client)
         charges = _path_of(plan, group.spending, position)
         records = RecordTerms(

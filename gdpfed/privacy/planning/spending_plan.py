@@ -5,7 +5,7 @@ import math
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Stretch, Work
-from gdpfed.privacy.spending import Spending, epsilon_of_total
+from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_delta, require_positive
 
 
@@ -22,23 +22,25 @@ def spending_plan(
 ) -> PrivacyPlan:
     """Return the plan: all clients are one group, and what it promises is for the one that may spend most.
 
-    A client's whole cost is one Gaussian, exactly, so the figures of privacy loss distributions are meant.
+    A client's whole cost is one Gaussian, exactly, or that of steps of DP-SGD, so the figures of privacy loss
+    distributions are meant.
 
     Raises PrivacyError for another accountant and for input that is out of range.
     """
     if accountant != "pld":
         raise PrivacyError(
             f"accountant {accountant} is not used where a client's whole cost is one Gaussian, whose "
-            "epsilon is exact: set privacy.accountant=pld"
+            "epsilon is exact, or steps at a noise that was found with pld: set privacy.accountant=pld"
         )
     num_rounds, num_clients = spending.budgets.shape
     require_positive("clipping_norm", clipping_norm)
-    promised = epsilon_of_total(float(spending.worst_totals(num_rounds).max()), require_delta(delta))
+    promised = float(spending.most_epsilons(require_delta(delta)).max())
+    accounted = min(promised, spending.most_epsilon(num_rounds, delta))
     rates = (spending.cohort_sizes / num_clients).tolist()
     group = GroupPlan(
         epsilon=promised,
-        epsilon_accounted=promised,
-        epsilon_against_server=promised,
+        epsilon_accounted=accounted,
+        epsilon_against_server=accounted,
         participations_p99=spending.most_rounds,
         clients=range(num_clients),
         stretches=tuple(
@@ -47,7 +49,7 @@ def spending_plan(
                 sampling_rate=rate,
                 clipping_norm=math.inf,
                 noise_multiplier=0.0,
-                record_steps=int(unit == "record"),
+                record_steps=spending.local_steps if unit == "record" else 0,
             )
             for rate in rates
         ),
