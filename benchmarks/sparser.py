@@ -1,0 +1,162 @@
+"""What fewer noised coordinates bring: a public mask of coordinates a round, and low-rank updates.
+
+* half, quarter: that part of the coordinates is trained in a round, drawn anew from the run's seed (Fed-SMP:
+  Hu, Guo, Gong, arXiv:2202.07178). A client clips what it keeps of its update; the others take no step.
+* rank r: every linear map of more inputs is W0 + B A (LoRA: Hu et al., arXiv:2106.09685), W0 being its seeded
+  start and A seeded, with orthonormal rows. B alone is trained, from zero (Sun et al., arXiv:2403.12313);
+  "both": A as well.
+
+Every variant has adaptive clipping, so each has a norm that fits it. Models and masks are this command's own:
+the product has neither.
+
+    python -m benchmarks.sparser [OVERRIDE ...] [--seeds 3] [--only VARIANT ...]
+"""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.progress import track
+from torch import nn
+
+from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.option import accuracies
+from conf.load import load
+from gdpfed.clients.configured import task_of
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.learning.models import MODELS, flatten
+from gdpfed.methods.base import ClientSum, Theta
+from gdpfed.methods.gdpfed_star import GDPFedStar
+from gdpfed.report.table import Table
+from gdpfed.simulation import batched
+from gdpfed.simulation.batched_encoding import contributions_steps
+
+SETTING = ("method=gdpfed_star", "privacy.clipping=adaptive", "simulation.workers=1")
+MASKS = {"half": 0.5, "quarter": 0.25}
+RANKS = {"rank 8": (8, False), "rank 4": (4, False), "rank 4, both": (4, True)}
+
+
+class LowRank(nn.Module):
+    """A linear map W0 + B A, with W0 frozen and B at zero.
+
+    Args:
+        start: the map at its start; its bias is trained as before.
+        rank: rows of A, columns of B.
+        both: whether A is trained too.
+    """
+
+    frozen: torch.Tensor
+
+    def __init__(self, start: nn.Linear, rank: int, *, both: bool) -> None:
+        super().__init__()
+        self.register_buffer("frozen", start.weight.detach().clone())
+        down = torch.linalg.qr(torch.randn(start.in_features, rank)).Q.T.contiguous()
+        self.up = nn.Parameter(torch.zeros(start.out_features, rank))
+        self.down = nn.Parameter(down, requires_grad=both)
+        if not both:
+            del self.down
+            self.register_buffer("down", down)
+        self.bias = start.bias
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """(..., inputs) to (..., outputs)."""
+        return nn.functional.linear(inputs, self.frozen + self.up @ self.down, self.bias)
+
+
+def lower(model: nn.Module, rank: int, *, both: bool) -> nn.Module:
+    """The model, each of its linear maps of more inputs than the rank being one of low rank."""
+    for name, part in model.named_children():
+        if isinstance(part, nn.Linear) and part.in_features > rank:
+            setattr(model, name, LowRank(part, rank, both=both))
+        else:
+            lower(part, rank, both=both)
+    return model
+
+
+def lowered(base: str, variant: str) -> str:
+    """The name of a model in low-rank form, registered in this process."""
+    rank, both = RANKS[variant]
+    name, build = f"{base}_{rank}{'_both' if both else ''}", MODELS.get(base)
+
+    @wraps(build)
+    def build_lowered(*shape: Any, **options: Any) -> nn.Module:
+        return lower(build(*shape, **options), rank, both=both)
+
+    if name not in MODELS.names():
+        MODELS.register(name, build_lowered)
+    return name
+
+
+def mask_of(seed: int, round_index: int, share: float, dimension: int) -> npt.NDArray[np.bool_]:
+    """The coordinates that are trained in a round: each with probability ``share``, shape (d,)."""
+    return np.random.default_rng((seed, round_index)).random(dimension) < share
+
+
+@contextmanager
+def masked(share: float, seed: int) -> Iterator[None]:
+    """Have clients drop what is not in the round's mask before they clip, and the server after it."""
+    whole_round = GDPFedStar.round
+
+    def kept_steps(updates: torch.Tensor, order: TrainingOrder, *more: Any) -> torch.Tensor:
+        mask = mask_of(seed, order.round_index, share, updates.shape[1])
+        return contributions_steps(updates * torch.from_numpy(mask), order, *more)
+
+    def kept_round(
+        self: GDPFedStar, theta: Theta, round_index: int, *more: Any
+    ) -> tuple[Theta, list[ClientSum]]:
+        after, sums = whole_round(self, theta, round_index, *more)
+        return np.where(mask_of(seed, round_index, share, len(theta)), after, theta), sums
+
+    with (
+        mock.patch.object(batched, "contributions_steps", kept_steps),
+        mock.patch.object(GDPFedStar, "round", kept_round),
+    ):
+        yield
+
+
+def measured(variant: str, overrides: Sequence[str], seed: int) -> tuple[float, float]:
+    """Train once; accuracy of the last model and of the average, in percent."""
+    with masked(MASKS.get(variant, 1.0), seed):
+        return accuracies([*overrides, f"run.seed={seed}"])
+
+
+def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tuple[str, ...]]:
+    """A row for each variant, beginning with what all are compared with."""
+    common = [*SETTING, *overrides]
+    base, found, shown = load(common).dataset.model, [], []
+    for variant in track(["all", *only], "variants", console=CONSOLE):
+        model = [f"dataset.model={lowered(base, variant)}"] if variant in RANKS else []
+        found.append([measured(variant, [*common, *model], seed) for seed in range(seeds)])
+        CONSOLE.print(variant, found[-1])
+        noised = MASKS.get(variant, 1.0) * len(flatten(task_of(load([*common, *model])).build_model()))
+        row = [variant, f"{noised:,.0f}"]
+        for which in range(2):
+            figures, before = ([each[which] for each in runs] for runs in (found[-1], found[0]))
+            gains = [b - a for a, b in zip(before, figures, strict=True)]
+            spread = statistics.stdev(gains) if seeds > 1 else 0.0
+            row += [f"{statistics.fmean(figures):.1f}"]
+            row += ["" if variant == "all" else f"{statistics.fmean(gains):+.1f} ± {spread:.1f}"]
+        shown.append(tuple(row))
+    return shown
+
+
+def main() -> None:
+    """Train every variant on one data set, with each seed."""
+    options = read_options(__doc__, overrides=True, seeds=3, only=(*MASKS, *RANKS))
+    every = rows(options.only, options.overrides, options.seeds)
+    gain = f"gain, ± sd of {options.seeds} seeds"
+    headings = ("trained", "noised", "last model (%)", gain, "average (%)", gain)
+    publish(
+        [Table(f"Fewer noised coordinates ({load(options.overrides).dataset.name})", headings, every)],
+        options.write,
+    )
+
+
+if __name__ == "__main__":
+    main()
