@@ -1,0 +1,79 @@
+"""The variants that benchmarks.sparser compares."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.sparser import RANKS, SETTING, LowRank, lowered, mask_of, masked
+from conf.load import load
+from gdpfed.learning.models import build_model, flatten
+from gdpfed.rounds.observers import Observer, RoundEnded
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.simulation.simulate import simulate_prepared
+
+OPTIONS = (("hidden_units", 12), ("num_layers", 1))
+
+
+@pytest.mark.parametrize(
+    ("variant", "noised"),
+    [
+        # Embedding 5 * 8, gates 4 * 12 with their bias, and 5 outputs with theirs, of rank 8 or 4.
+        ("rank 8", 5 * 8 + 48 * 8 + 48 + 48 * 8 + 5 * 8 + 5),
+        ("rank 4", 5 * 8 + 48 * 4 + 48 + 48 * 4 + 5 * 4 + 5),
+        ("rank 4, both", 5 * 8 + (48 + 8) * 4 + 48 + (48 + 12) * 4 + (5 + 12) * 4 + 5),
+    ],
+)
+def test_low_rank_starts_as_the_same_model_with_fewer_parameters(variant: str, noised: int) -> None:
+    """With B at zero the model is the one that it is made of, and it has the parameters of its factors."""
+    full, low = (
+        build_model(name, (6,), 5, seed=3, input_dtype=np.int64, options=OPTIONS)
+        for name in ("lstm", lowered("lstm", variant))
+    )
+    letters = torch.randint(5, (4, 6), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(low(letters), full(letters))
+    assert len(flatten(low)) == noised
+
+
+def test_a_step_in_one_factor_is_the_full_step_projected() -> None:
+    """One step of B changes the map by the gradient of W times the projection on the rows of A."""
+    torch.manual_seed(0)
+    full = nn.Linear(6, 3)
+    low = LowRank(full, 2, both=False)
+    inputs = torch.randn(5, 6)
+    (of_full,) = torch.autograd.grad(full(inputs).square().sum(), full.weight)
+    (of_factor,) = torch.autograd.grad(low(inputs).square().sum(), low.up)
+    torch.testing.assert_close(of_factor @ low.down, of_full @ low.down.T @ low.down)
+    torch.testing.assert_close(low.down @ low.down.T, torch.eye(2))
+
+
+class Models(Observer):
+    """Keeps the models of a run."""
+
+    def __init__(self) -> None:
+        self.models: list[np.ndarray] = []
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        """Take in the round's model."""
+        self.models.append(ended.theta.copy())
+
+
+def test_a_masked_round_moves_the_coordinates_of_its_mask_alone(tmp_path: Path) -> None:
+    """Masks differ by round, and every coordinate in one gets noise, so it moves."""
+    wanted = ["dataset=digits", "run.num_rounds=2", "secagg=off", f"run.directory={tmp_path / 'run'}"]
+    kept = Models()
+    with masked(0.5, seed=7):
+        run = PreparedRun.of(load([*SETTING, *wanted]))
+        start = flatten(run.task.build_model())
+        simulate_prepared(run, make_observers=lambda prepared, announce: [kept])
+    first, second = (mask_of(7, index, 0.5, len(start)) for index in range(2))
+    assert np.array_equal(kept.models[0] != start, first)
+    assert np.array_equal(kept.models[1] != kept.models[0], second)
+    assert not np.array_equal(first, second)
+
+
+def test_every_rank_has_a_name_of_its_own() -> None:
+    """Models are found by name, so variants may not share one."""
+    assert len({lowered("lstm", variant) for variant in RANKS}) == len(RANKS)
