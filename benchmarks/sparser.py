@@ -6,6 +6,9 @@
   start and A seeded, with orthonormal rows. B alone is trained, from zero (Sun et al., arXiv:2403.12313);
   "both": A as well.
 
+* all, half step: every coordinate, and half of the server's step. A mask halves the step too, on average, and
+  low rank leaves out part of it: what they bring is what they gain beyond this.
+
 Every variant has adaptive clipping, so each has a norm that fits it. Models and masks are this command's own:
 the product has neither.
 
@@ -38,6 +41,7 @@ from gdpfed.simulation import batched
 from gdpfed.simulation.batched_encoding import contributions_steps
 
 SETTING = ("method=gdpfed_star", "privacy.clipping=adaptive", "simulation.workers=1")
+STEPS = {"all, half step": 0.5, "all, quarter step": 0.25}
 MASKS = {"half": 0.5, "quarter": 0.25}
 RANKS = {"rank 8": (8, False), "rank 4": (4, False), "rank 4, both": (4, True)}
 
@@ -131,10 +135,12 @@ def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tupl
     common = [*SETTING, *overrides]
     base, found, shown = load(common).dataset.model, [], []
     for variant in track(["all", *only], "variants", console=CONSOLE):
-        model = [f"dataset.model={lowered(base, variant)}"] if variant in RANKS else []
-        found.append([measured(variant, [*common, *model], seed) for seed in range(seeds)])
+        own = [*common, f"method.server_learning_rate={STEPS.get(variant, 1.0)}"]
+        if variant in RANKS:
+            own += [f"dataset.model={lowered(base, variant)}"]
+        found.append([measured(variant, own, seed) for seed in range(seeds)])
         CONSOLE.print(variant, found[-1])
-        noised = MASKS.get(variant, 1.0) * len(flatten(task_of(load([*common, *model])).build_model()))
+        noised = MASKS.get(variant, 1.0) * len(flatten(task_of(load(own)).build_model()))
         row = [variant, f"{noised:,.0f}"]
         for which in range(2):
             figures, before = ([each[which] for each in runs] for runs in (found[-1], found[0]))
@@ -148,7 +154,7 @@ def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tupl
 
 def main() -> None:
     """Train every variant on one data set, with each seed."""
-    options = read_options(__doc__, overrides=True, seeds=3, only=(*MASKS, *RANKS))
+    options = read_options(__doc__, overrides=True, seeds=3, only=(*STEPS, *MASKS, *RANKS))
     every = rows(options.only, options.overrides, options.seeds)
     gain = f"gain, ± sd of {options.seeds} seeds"
     headings = ("trained", "noised", "last model (%)", gain, "average (%)", gain)
