@@ -33,12 +33,14 @@ def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
         return averaging.accuracies(run)
 
 
-def row(method: str, budgets: str, setting: str, overrides: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """Means over the seeds without the setting, and what it changes, with the spread of that."""
+def row(
+    method: str, budgets: str, settings: Sequence[str], overrides: Sequence[str], seeds: int
+) -> tuple[str, ...]:
+    """Means over the seeds without the settings, and what they change, with the spread of that."""
     common = [f"method={method}", f"privacy.budgets={budgets}", *overrides]
     shown = ["none" if method == "fedavg" else budgets.strip("[]").replace(",", ", ")]
     plain = [accuracies([*common, f"run.seed={seed}"]) for seed in range(seeds)]
-    tried = [accuracies([*common, setting, f"run.seed={seed}"]) for seed in range(seeds)]
+    tried = [accuracies([*common, *settings, f"run.seed={seed}"]) for seed in range(seeds)]
     for which in range(2):
         before, after = ([each[which] for each in runs] for runs in (plain, tried))
         gains = [b - a for a, b in zip(before, after, strict=True)]
@@ -64,7 +66,7 @@ def main() -> None:
         (name, budgets) for name in options.only for budgets in BUDGETS[: 1 if name == "fedavg" else None]
     ]
     rows = [
-        row(*cell, setting, overrides, options.seeds) for cell in track(cells, "settings", console=CONSOLE)
+        row(*cell, [setting], overrides, options.seeds) for cell in track(cells, "settings", console=CONSOLE)
     ]
     title = f"{setting} ({load(overrides).dataset.name})"
     publish([Table(title, headings(options.seeds), rows)], options.write)

@@ -31,7 +31,8 @@ def main() -> None:
     options = read_options(__doc__, overrides=False, seeds=3)
     cells = [(name, budgets) for name in METHODS for budgets in BUDGETS]
     rows = [
-        row(*cell, step(*cell), SETTING, options.seeds) for cell in track(cells, "settings", console=CONSOLE)
+        row(*cell, [step(*cell)], SETTING, options.seeds)
+        for cell in track(cells, "settings", console=CONSOLE)
     ]
     title = "A step that follows from the noise, on the digits"
     publish([Table(title, headings(options.seeds), rows)], options.write)

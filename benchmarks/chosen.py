@@ -1,0 +1,37 @@
+"""What comes of the settings that `gdpfed plan --choose` proposes, against those of the configuration.
+
+Both the last model and the average of the same runs (method.average=polynomial) are shown. The column of
+rounds has those configured and those proposed.
+
+    python -m benchmarks.chosen [OVERRIDE ...] [--seeds 3] [--most 200] [--only METHOD ...]
+"""
+
+from rich.progress import track
+
+from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.option import BUDGETS, METHODS, headings, row
+from conf.load import load
+from gdpfed.methods.choose import choose
+from gdpfed.report.table import Table
+
+
+def main() -> None:
+    """Train each method with both settings."""
+    options = read_options(__doc__, overrides=True, seeds=3, most=200, only=METHODS[1:])
+    rows = []
+    for method, budgets in track(
+        [(name, budgets) for name in options.only for budgets in BUDGETS], "settings", console=CONSOLE
+    ):
+        named = [*options.overrides, f"method={method}", f"privacy.budgets={budgets}"]
+        config = load(named)
+        choice = choose(config, named, options.most)
+        measured = row(method, budgets, choice.overrides, options.overrides, options.seeds)
+        rows.append((*measured[:2], f"{config.run.num_rounds}, {choice.rounds}", *measured[2:]))
+        CONSOLE.print(rows[-1])
+    above = headings(options.seeds)
+    title = f"Proposed settings against configured ones ({load(options.overrides).dataset.name})"
+    publish([Table(title, (*above[:2], "rounds", *above[2:]), rows)], options.write)
+
+
+if __name__ == "__main__":
+    main()
