@@ -187,8 +187,8 @@ def test_a_ledger_with_a_path_has_a_version_of_its_own(own):
     again = ClientLedger.from_dict(saved)
     assert again.to_dict() == saved
     assert again.epsilon(1e-5, unit="record") == ledger.epsilon(1e-5, unit="record")
-    with pytest.raises(PrivacyError, match="it has version 5; this program reads 1 to 4"):
-        ClientLedger.from_dict({**saved, "version": 5})
+    with pytest.raises(PrivacyError, match="it has version 6; this program reads 1 to 5"):
+        ClientLedger.from_dict({**saved, "version": 6})
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ SUBNETS = [
     "privacy.accountant=pld",
     "privacy.delta=1e-5",
     "privacy.batch_rate=0.2",
-    "privacy.budgets=[8]",
+    "privacy.budgets=[1]",
     "run.num_rounds=2",
 ]
 
@@ -38,7 +38,7 @@ def owners(folder, **own):
 
 @pytest.mark.parametrize("mechanism", ["convex", "step_sum", "window"])
 def test_nodes_charge_every_window_and_no_more(tmp_path, mechanism):
-    grid = owners(tmp_path / "nodes", **{"epsilon-record": 8.0})
+    grid = owners(tmp_path / "nodes", **{"epsilon-record": 1.0})
     count = "null" if mechanism == "step_sum" else "2"
     overrides = [*SUBNETS, f"method.mechanism={mechanism}", f"method.local_aggregations={count}"]
     records = run(tmp_path / "run", overrides, grid=grid)
@@ -66,7 +66,7 @@ def test_clients_as_wholes_take_part_in_several_sums(tmp_path):
 
 
 def test_no_edge_can_be_trusted_and_nobody_has_been_charged(tmp_path):
-    grid = owners(tmp_path / "nodes", **{"epsilon-record": 8.0})
+    grid = owners(tmp_path / "nodes", **{"epsilon-record": 1.0})
     with pytest.raises(RunError, match="a flat federation has no edge to trust: use method.trust=secagg"):
         run(tmp_path / "run", [*SUBNETS, "method.trusted_share=0.5"], grid=grid)
     assert not (tmp_path / "run").exists()
@@ -84,7 +84,7 @@ def test_a_node_refuses_windows_that_are_not_convex(tmp_path, monkeypatch):
     """A server that plans for a convex loss and orders another model gets nothing."""
     monkeypatch.setattr("gdpfed.methods.mechanisms.record_norm", lambda config, mechanism: 1.5)
     monkeypatch.setattr("gdpfed.methods.mechanisms.reserved_delta", lambda config: 0.0)
-    grid = owners(tmp_path / "nodes", **{"epsilon-record": 8.0})
+    grid = owners(tmp_path / "nodes", **{"epsilon-record": 1.0})
     overrides = [*SUBNETS, "method.mechanism=convex", "dataset.model=linear", "run.num_rounds=1"]
     records = run(tmp_path / "run", overrides, grid=grid, without_a_sum=True)
     assert records[0].survivors == [0] * 4
