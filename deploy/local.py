@@ -111,7 +111,7 @@ def audit_nodes(running: LoopbackFederation, console: Console) -> None:
         last = audit.runs[-1]
         console.print(
             f"{node.name}: its own ledger holds epsilon {last.epsilon:.2f} of {last.budget:g} "
-            f"({last.sent} of {last.num_rounds} updates sent"
+            f"({last.sent} of {last.num_updates} updates sent"
             + (f", {last.steps} of {last.num_steps} steps on each record)" if last.num_steps else ")")
         )
 

@@ -32,7 +32,7 @@ class NodeRunAudit:
         unit: whose presence it protects.
         budget, delta: the client's own when the run began.
         epsilon: of this run and all before it, at delta.
-        num_rounds: that the client may be sampled in.
+        num_updates: that the client may send at most.
         sent: updates that left the client in this run.
         against_server: epsilon at delta of the updates of this run and all before it; inf where one of them
             was shown to an edge, by the client's own word.
@@ -45,7 +45,7 @@ class NodeRunAudit:
     budget: float
     delta: float
     epsilon: float
-    num_rounds: int
+    num_updates: int
     sent: int
     against_server: float
     record_group: int | None = None
@@ -130,7 +130,7 @@ def _of_client(entries: list[dict[str, Any]]) -> NodeRunAudit:
         budget=last["epsilon"],
         delta=last["delta"],
         epsilon=composed_epsilon(runs, last["delta"], at_most=last["epsilon"]),
-        num_rounds=len(_rounds(last["terms"])),
+        num_updates=_most_updates(last["terms"]),
         sent=len(last["rounds"]),
         against_server=math.inf if _shown(entries) else epsilon_against_server(sent, last["delta"]),
     )
@@ -159,7 +159,7 @@ def _of_records(entries: list[dict[str, Any]], group: int) -> NodeRunAudit:
         budget=budgets[group] if len(budgets) == groups else min(budgets),
         delta=last["delta"],
         epsilon=_of_runs(runs, last["delta"], min(budgets)),
-        num_rounds=len(_rounds(terms)),
+        num_updates=_most_updates(terms),
         sent=len(last["rounds"]),
         against_server=math.inf if _shown(entries) else _of_runs(taken, last["delta"], 0.0),
         record_group=group,
@@ -279,6 +279,11 @@ def _updates_in(terms: dict[str, Any], round_index: int) -> int:
     if "records" in terms:
         return int(_records(terms).get("sums_per_round", 1))
     return int(_event(terms, round_index).get("num_sums", 1))
+
+
+def _most_updates(terms: dict[str, Any]) -> int:
+    """Updates in all rounds that a client may be sampled in."""
+    return sum(_updates_in(terms, round_index) for round_index in _rounds(terms))
 
 
 def _check_entry(entry: dict[str, Any]) -> list[str]:

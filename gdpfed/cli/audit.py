@@ -176,7 +176,7 @@ def _node_table(audit: "NodeAudit") -> "Table":
             f"{run.delta:.3g}",
             _figure(run.epsilon),
             _figure(run.against_server),
-            f"{run.sent}/{run.num_rounds}",
+            f"{run.sent}/{run.num_updates}",
             *([steps] if about_records else []),
             _held(held, run.within_budget),
         )

@@ -39,13 +39,19 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
 
     Members see all L releases of their subnet. The cloud gets no more than these. A trusted edge sees single
     contributions without noise; the other ones see what the members see, or contributions of which each has
-    all of the noise.
+    all of the noise. In the run of a real edge the server is the edge, and the cloud sees what members see.
     """
     plan, group = method.plan, method.plan.groups[group_index]
     members = plan.epsilon_against_members(group_index, group.participations_p99)
-    cloud = plan.epsilon_against_server(group_index, group.participations_p99)
-    edge = math.inf if group.trust == "trusted" else cloud
+    server = plan.epsilon_against_server(group_index, group.participations_p99)
+    cloud = members if _at_an_edge(method) else server
+    edge = math.inf if group.trust == "trusted" else server
     return Observers(members, cloud, edge, method.mean_noise(group_index), method.noise_at_edge(group_index))
+
+
+def _at_an_edge(method: "H2FDP") -> bool:
+    """Whether the plan is that of a real edge, which is the server of its devices."""
+    return method.config.run.bridge is not None
 
 
 def subnet_table(method: "H2FDP") -> PlanTable:
@@ -69,7 +75,8 @@ def subnet_table(method: "H2FDP") -> PlanTable:
 def _row(method: "H2FDP", index: int) -> tuple[str, ...]:
     group, seen = method.plan.groups[index], observers(method, index)
     sigma = group.noise_multiplier if group.records is None else group.records.noise_multiplier
-    trust = "simulated trust" if group.trust == "trusted" else str(group.trust)
+    simulated = group.trust == "trusted" and not _at_an_edge(method)
+    trust = "simulated trust" if simulated else str(group.trust)
     drawn, all_of_it = max(1, round(group.expected_cohort_size)), len(group.clients)
     return (
         trust,
@@ -96,14 +103,21 @@ def _notes(method: "H2FDP") -> list[str]:
         "below it the noise that they see, the standard deviation of a coordinate of a subnet's model after "
         "one sum of the first round, or, at an edge without trust or masks, of what one device adds to it.",
     ]
-    if any(group.trust == "trusted" for group in plan.groups):
+    trusted = any(group.trust == "trusted" for group in plan.groups)
+    if trusted and _at_an_edge(method):
+        lines.append(
+            "trusted: the edge sees single contributions without noise, and nothing is promised against it. "
+            "Devices take part only if they were started with edge-trusted=true."
+        )
+    elif trusted:
         lines.append(
             "Simulated trust: an edge sees single contributions without noise, and nothing is promised "
             "against it. There are no edges in a flat federation: gdpfed simulate runs this plan, and the "
             "run of an edge (run.bridge), with devices that trust it (edge-trusted)."
         )
     if not plan.sums_hidden:
-        lines.append("Secure aggregation is off: nothing is promised against the server.")
+        server = "edge" if _at_an_edge(method) else "server"
+        lines.append(f"Secure aggregation is off: nothing is promised against the {server}.")
     if plan.works == ("window_steps",):
         lines.append(_step_local_instead(method))
     return lines

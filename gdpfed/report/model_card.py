@@ -156,14 +156,14 @@ def _rounds(subject: CardSubject) -> str:
 
 
 def _promise(subject: CardSubject) -> list[str]:
-    plan = subject.plan
+    plan, at_an_edge = subject.plan, subject.config.run.bridge is not None
     if not plan.private:
         return ["Nothing: updates were neither clipped nor noised."]
     if (spending := plan.groups[0].spending) is not None:
         return spending_promise(plan, spending, subject.against_server[0])
     if plan.unit == "record":
         guesses = guess_lines(plan, subject.charged_rounds)
-        return [*record_promise(plan, subject.spent), *guesses, "", *trust_lines(plan)]
+        return [*record_promise(plan, subject.spent), *guesses, "", *trust_lines(plan, at_an_edge=at_an_edge)]
     words = ADJACENCY_IN_WORDS[plan.adjacency]
     lines = [
         "Take any client, with everything it holds. Whoever sees the models of this run, and is told nothing "
@@ -194,7 +194,7 @@ def _promise(subject: CardSubject) -> list[str]:
         f"sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second time.",
         *guess_lines(plan, subject.charged_rounds, subject.most_participations),
         "",
-        *trust_lines(plan),
+        *trust_lines(plan, at_an_edge=at_an_edge),
     ]
 
 

@@ -33,7 +33,7 @@ METHODS: dict[str, tuple[str, Any, str]] = {
     "hfl_dp": ("#2090D8", "--", "H"),
     "hier_fedavg": ("#008038", ":", "8"),
     "pedpfl": ("#5838A8", "-.", "1"),
-    "edge_average": ("#707000", "-", "3"),
+    "edge_average": ("#18FDFA", "-", "4"),
     "fedpcs": ("#300090", "--", "2"),
     "sampled_fedavg": ("#90FC6C", ":", "3"),
 }

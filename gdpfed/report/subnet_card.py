@@ -4,6 +4,10 @@ from collections.abc import Iterator
 
 from gdpfed.privacy.plan import PrivacyPlan, Trust
 
+AT_AN_EDGE = (
+    "the edge saw single contributions without noise and added it to their sum, so nothing at all is "
+    "promised against it; each device said that it trusts it"
+)
 IN_WORDS: dict[Trust, str] = {
     "trusted": "**simulated trust**: an edge saw single contributions without noise and added it to their "
     "sum, so nothing at all is promised against it; this run had no edges, which were simulated",
@@ -12,13 +16,19 @@ IN_WORDS: dict[Trust, str] = {
 }
 
 
-def trust_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """The lines on who added the noise in which subnets; none of a plan without subnets."""
+def trust_lines(plan: PrivacyPlan, *, at_an_edge: bool) -> Iterator[str]:
+    """The lines on who added the noise in which subnets; none of a plan without subnets.
+
+    Args:
+        plan: of the run.
+        at_an_edge: whether the run was that of a real edge.
+    """
+    in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if at_an_edge else {})
     words = list(dict.fromkeys(group.trust for group in plan.groups))
     for word in words:
         if word is not None:
             numbers = [index for index, group in enumerate(plan.groups) if group.trust == word]
-            yield f"* subnets {_ranges(numbers)} ({word}): {IN_WORDS[word]}"
+            yield f"* subnets {_ranges(numbers)} ({word}): {in_words[word]}"
 
 
 def _ranges(numbers: list[int]) -> str:

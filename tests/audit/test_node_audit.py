@@ -40,7 +40,7 @@ def test_an_honest_ledger_passes(ledger, capsys):
     audit = audit_node_ledger(ledger)
     assert audit.passed
     first, second = audit.runs
-    assert (first.name, first.sent, first.num_rounds, second.sent) == ("one", 2, 5, 0)
+    assert (first.name, first.sent, first.num_updates, second.sent) == ("one", 2, 5, 0)
     assert 0.99 < first.epsilon <= 1.0 < second.epsilon <= 2.0
     assert first.against_server == second.against_server > 0
     assert main(["audit", "--node-ledger", str(ledger)]) == 0

@@ -125,6 +125,9 @@ def test_devices_that_trust_their_edge_send_it_single_updates(tmp_path, examples
     audit = audit_node_ledger(tmp_path / "ledgers-0" / "0.json")
     assert audit.passed
     assert audit.runs[0].against_server == inf
+    card = (tmp_path / "edge-0" / "model_card.md").read_text()
+    assert "each device said that it trusts it" in card
+    assert "simulated" not in card
     ledger = json.loads((tmp_path / "ledgers-0" / "0.json").read_text())["ledger"]
     assert ledger["version"] == 5
     del ledger["runs"][0]["edge_trusted"]
