@@ -181,7 +181,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
         console.print(plan_table(make_method(load([*words, *said_budgets(edge, words)]))))
     config = load(layers.words(CLOUD, options.overrides))
     kept = run_path(options.directory, config.dataset.name, "layers")
-    require_unused(kept)
+    require_unused(kept, setting="--directory")
     console.print(f"starting the cloud, {options.edges} edges and {options.nodes} nodes ...")
     with LoopbackLayers(layers) as running:
         console.print("every node is online, over TLS and under its own key; training ...")

@@ -10,24 +10,27 @@ from gdpfed.errors import RunError
 from gdpfed.runs.records import PLAN_FILE, user_path
 
 
-def require_unused(path: Path) -> None:
+def require_unused(path: Path, *, setting: str = "run.directory") -> None:
     """Refuse a directory that no new run can have; nothing is made or written.
+
+    Args:
+        path: of the directory.
+        setting: that names it.
 
     Raises:
         RunError: it holds something, it is no directory, or it cannot be made or written.
     """
     try:
         if path.is_dir() and any(path.iterdir()):
-            raise RunError(
-                f"run.directory={path} is not empty: name another one, or continue with run.resume"
-            )
+            others = ", or continue with run.resume" if setting == "run.directory" else ""
+            raise RunError(f"{setting}={path} is not empty: name another one{others}")
         nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
     except OSError as error:
-        raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
+        raise RunError(f"{setting}={path} cannot be made: {error.strerror}") from None
     if not nearest.is_dir():
-        raise RunError(f"run.directory={path} cannot be made: {nearest} is no directory")
+        raise RunError(f"{setting}={path} cannot be made: {nearest} is no directory")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise RunError(f"run.directory={path} cannot be made: {nearest} is not yours to write in")
+        raise RunError(f"{setting}={path} cannot be made: {nearest} is not yours to write in")
 
 
 def with_saved_delta(config: Config) -> Config:
