@@ -40,6 +40,8 @@ def quiet(monkeypatch):
 @pytest.mark.parametrize("method", [name for name, each in METHODS.items().items() if each.unit != "record"])
 @pytest.mark.parametrize("secagg", ["off", "pairwise"])
 def test_both_fleets_train_the_same_model(tmp_path, quiet, method, secagg):
+    if method == "sampled_fedavg" and secagg == "pairwise":
+        pytest.skip("its weights are unequal, and nothing is clipped: refused")
     overrides = [f"method={method}", f"secagg={secagg}", "dataset.momentum=0.5"]
     over_flower = run(tmp_path / "flower", overrides)
     in_process = simulated(tmp_path / "process", overrides)
