@@ -220,7 +220,7 @@ class PrivacyConfig:
     client_records: list[int] | None = None
     price: float | None = None
     price_bounds: list[float] = field(default_factory=lambda: [0.001, 1.0])
-    aversions: list[float] | None = None
+    client_aversions: list[float] | None = None
 
     def __post_init__(self) -> None:
         # Where a word is accepted, too, nothing makes 1 and 1.0 the same setting, and the same run.
@@ -262,7 +262,7 @@ class PrivacyConfig:
         )
 
     def _validate_price(self) -> None:
-        price, bounds, aversions = self.price, self.price_bounds, self.aversions
+        price, bounds, aversions = self.price, self.price_bounds, self.client_aversions
         require(price is None or 0 < price < inf, f"privacy.price={price} must be above 0, or null")
         require(
             price is None or self.budgets == CLIENTS,
@@ -275,7 +275,7 @@ class PrivacyConfig:
         )
         require(
             aversions is None or all(0 < each < 1 for each in aversions),
-            f"privacy.aversions={aversions} must lie in (0, 1), one a client",
+            f"privacy.client_aversions={aversions} must lie in (0, 1), one a client",
         )
 
     def _validate_unit(self) -> None:

@@ -64,12 +64,13 @@ def configured_aversions(config: Config) -> Floats:
     Raises:
         ConfigError: not one a client.
     """
-    given, n = config.privacy.aversions, config.dataset.num_clients
+    given, n = config.privacy.client_aversions, config.dataset.num_clients
     if given is None:
         return np.random.default_rng(config.run.seed).uniform(0, 1, n)
     if len(given) != n:
         raise ConfigError(
-            f"privacy.aversions has {len(given)} entries for dataset.num_clients={n}: give one a client"
+            f"privacy.client_aversions has {len(given)} entries for dataset.num_clients={n}: give one a "
+            "client"
         )
     return np.asarray(given, dtype=np.float64)
 

@@ -38,7 +38,7 @@ ADDED_LATER: dict[str, Any] = {
     "privacy.clipping_quantile": 0.5,
     "privacy.clipping_learning_rate": 0.2,
     "privacy.clipping_noise": 0.05,
-    **dict.fromkeys(["privacy.price", "privacy.aversions"]),
+    **dict.fromkeys(["privacy.price", "privacy.client_aversions"]),
     "privacy.price_bounds": [0.001, 1.0],
 }
 """Settings that older runs do not have, with the value that stands for what those did."""

@@ -50,7 +50,7 @@ def test_a_price_that_is_none_is_refused(numbers, words):
 
 
 def test_a_sweep_goes_from_little_spending_and_much_noise_to_the_opposite():
-    config = load([*FIFTEEN, f"privacy.aversions={AVERSIONS.tolist()}"])
+    config = load([*FIFTEEN, f"privacy.client_aversions={AVERSIONS.tolist()}"])
     rows = list(sweep(config))
     assert [row.posted.price for row in rows] == pytest.approx(np.geomspace(0.002, 1.0, 9))
     for earlier, later in pairwise(rows):
@@ -71,7 +71,7 @@ def test_a_sweep_goes_from_little_spending_and_much_noise_to_the_opposite():
 
 
 def test_a_price_of_the_runs_own_stands_alone_and_one_without_a_plan_says_why():
-    mine = ["privacy.budgets=clients", f"privacy.aversions={[0.5] * 15}", "privacy.price=0.2"]
+    mine = ["privacy.budgets=clients", f"privacy.client_aversions={[0.5] * 15}", "privacy.price=0.2"]
     (row,) = sweep(load([*FIFTEEN, *mine]))
     assert row.spent == pytest.approx(15 * 0.2)
     assert row.noise_magnitude is None
@@ -81,8 +81,11 @@ def test_a_price_of_the_runs_own_stands_alone_and_one_without_a_plan_says_why():
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["privacy.aversions=[0.5]"], "privacy.aversions has 1 entries for dataset.num_clients=15"),
-        (["privacy.aversions=[0.5,1]"], "privacy.aversions=[0.5, 1.0] must lie in (0, 1)"),
+        (
+            ["privacy.client_aversions=[0.5]"],
+            "privacy.client_aversions has 1 entries for dataset.num_clients=15",
+        ),
+        (["privacy.client_aversions=[0.5,1]"], "privacy.client_aversions=[0.5, 1.0] must lie in (0, 1)"),
         (["privacy.price=0.1"], "set privacy.budgets=clients"),
         (["privacy.price=0", "privacy.budgets=clients"], "privacy.price=0.0 must be above 0"),
         (["privacy.price_bounds=[1,0.1]"], "privacy.price_bounds=[1.0, 0.1] must be the least and"),
