@@ -165,6 +165,7 @@ class FedPCS(Method):
 
     name: ClassVar[str] = "fedpcs"
     unit: ClassVar[Unit | None] = None
+    compared: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
 
     def __init__(self, plan: PrivacyPlan, config: Config, found: Outcome, declared: Declared) -> None:

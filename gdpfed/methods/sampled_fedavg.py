@@ -52,6 +52,7 @@ class SampledFedAvg(Method):
 
     name: ClassVar[str] = "sampled_fedavg"
     unit: ClassVar[Unit | None] = None
+    compared: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = SampledFedAvgConfig
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:

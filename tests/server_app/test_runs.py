@@ -19,7 +19,7 @@ def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
     unit = METHODS.get(method).unit or "client"
     overrides = [f"method={method}", f"privacy.unit={unit}"]
     if method == "fedpcs":  # Its cost is one Gaussian, and only this accountant has that.
-        overrides.append("privacy.accountant=pld")
+        overrides += ["privacy.accountant=pld", "method.local=update"]
     if method == "sampled_fedavg":  # Its weights are unequal, and nothing is clipped.
         overrides.append("secagg=off")
     records = run(tmp_path / "run", overrides, pictures=True)
