@@ -9,12 +9,18 @@ from torch import nn
 
 from benchmarks.sparser import RANKS, SETTING, LowRank, lowered, mask_of, masked
 from conf.load import load
-from gdpfed.learning.models import build_model, flatten
+from gdpfed.learning.models import MODELS, build_model, flatten
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.simulate import simulate_prepared
 
 OPTIONS = (("hidden_units", 12), ("num_layers", 1))
+
+
+@pytest.fixture(autouse=True)
+def own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that a test registers are gone when it ends."""
+    monkeypatch.setattr(MODELS, "_items", dict(MODELS._items))
 
 
 @pytest.mark.parametrize(
