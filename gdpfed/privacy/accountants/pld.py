@@ -1,19 +1,19 @@
-"""Privacy loss distributions, on top of dp-accounting (Doroshenko et al., arXiv:2207.04380).
+"""Epsilon of events by their privacy loss distributions.
 
-Every figure is an upper bound. Poisson sampling under zero_out is dp-accounting's REPLACE_SPECIAL and under
-replace_one its REPLACE_ONE, both with the noise multiplier std / C.
+Every figure is an upper bound. Under zero_out a unit that is drawn with probability q moves a sum by C or not
+at all; under replace_one by C in one run and by -C in the other. Both have the noise multiplier std / C.
 """
 
 import math
 from collections.abc import Sequence
 from functools import lru_cache, reduce
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.losses import BothLosses, losses_of_mixture, losses_of_replacing
 from gdpfed.privacy.events import (
     Adjacency,
     DPSGDSteps,
@@ -55,7 +55,7 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
     mu = gaussian_parameter(releases)
     if mu is not None:
         return float(dp.get_epsilon_gaussian(1 / mu, delta))
-    return float(_composed(releases).get_epsilon_for_delta(delta))
+    return _composed(releases).epsilon(delta)
 
 
 def pld_deltas(
@@ -75,7 +75,7 @@ def pld_deltas(
         )
     else:
         composed = _composed(releases)
-    return np.asarray(composed.get_delta_for_epsilon(epsilons), dtype=np.float64)
+    return composed.delta(epsilons)
 
 
 def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
@@ -85,11 +85,11 @@ def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
     return math.sqrt(math.fsum(known)) if len(known) == len(sigmas) else None
 
 
-def _composed(releases: Sequence[tuple[Event, int]]) -> Any:
+def _composed(releases: Sequence[tuple[Event, int]]) -> BothLosses:
     wishes, least = zip(*(_bounds_of(event) for event, _ in releases), strict=True)
     interval = max(min(wishes), *least)
     parts = (_one_release(event, interval, count) for event, count in releases)
-    return reduce(lambda left, right: left.compose(right), parts)
+    return reduce(lambda left, right: left.with_losses(right), parts)
 
 
 def sigma_without_sampling(event: Event) -> float | None:
@@ -133,57 +133,46 @@ def _bounds_of(event: Event) -> tuple[float, float]:
     return _interval_bounds(multiplier, rate)
 
 
-def _one_release(event: Event, interval: float, count: int) -> Any:
+def _one_release(event: Event, interval: float, count: int) -> BothLosses:
     mixture, times = _mixture_of(event)
     if mixture is not None:
-        return _one_mixture(mixture, interval).self_compose(count * times)
+        return _one_mixture(mixture, interval).repeated(count * times)
     sigma = sigma_without_sampling(event)
     if sigma is not None:
-        return _one_step(sigma, 1.0, "zero_out", interval).self_compose(count)
+        return _one_step(sigma, 1.0, "zero_out", interval).repeated(count)
     sigma, rate, adjacency, steps = poisson_step(event)
-    return _one_step(sigma, rate, adjacency, interval).self_compose(count * steps)
+    return _one_step(sigma, rate, adjacency, interval).repeated(count * steps)
 
 
 @lru_cache(maxsize=4096)
 def _mixture_epsilon(mixture: GaussianMixture, interval: float, count: int, delta: float) -> float:
-    return float(_one_mixture(mixture, interval).self_compose(count).get_epsilon_for_delta(delta))
+    return _one_mixture(mixture, interval).repeated(count).epsilon(delta)
 
 
 @lru_cache(maxsize=64)
-def _one_mixture(mixture: GaussianMixture, interval: float) -> Any:
-    return dp.pld.privacy_loss_distribution.from_mixture_gaussian_mechanism(
-        mixture.noise_stddev,
-        mixture.sensitivities,
-        mixture.weights,
-        value_discretization_interval=interval,
-    )
+def _one_mixture(mixture: GaussianMixture, interval: float) -> BothLosses:
+    return losses_of_mixture(mixture.noise_stddev, mixture.sensitivities, mixture.weights, interval)
 
 
 @lru_cache(maxsize=4096)
 def _self_composed_epsilon(
     sigma: float, rate: float, adjacency: Adjacency, interval: float, num_steps: int, delta: float
 ) -> float:
-    composed = _self_composed(sigma, rate, adjacency, interval, num_steps)
-    return float(composed.get_epsilon_for_delta(delta))
+    return _self_composed(sigma, rate, adjacency, interval, num_steps).epsilon(delta)
 
 
 @lru_cache(maxsize=16)
-def _self_composed(sigma: float, rate: float, adjacency: Adjacency, interval: float, num_steps: int) -> Any:
-    return _one_step(sigma, rate, adjacency, interval).self_compose(num_steps)
+def _self_composed(
+    sigma: float, rate: float, adjacency: Adjacency, interval: float, num_steps: int
+) -> BothLosses:
+    return _one_step(sigma, rate, adjacency, interval).repeated(num_steps)
 
 
 @lru_cache(maxsize=64)
-def _one_step(sigma: float, rate: float, adjacency: Adjacency, interval: float) -> Any:
-    relations = {
-        "zero_out": dp.NeighboringRelation.REPLACE_SPECIAL,
-        "replace_one": dp.NeighboringRelation.REPLACE_ONE,
-    }
-    return dp.pld.privacy_loss_distribution.from_gaussian_mechanism(
-        standard_deviation=sigma,
-        value_discretization_interval=interval,
-        sampling_prob=rate,
-        neighboring_relation=relations[adjacency],
-    )
+def _one_step(sigma: float, rate: float, adjacency: Adjacency, interval: float) -> BothLosses:
+    if adjacency == "replace_one":
+        return losses_of_replacing(sigma, rate, interval)
+    return losses_of_mixture(sigma, (0.0, 1.0), (1 - rate, rate), interval)
 
 
 def _discretization_interval(sigma: float, rate: float) -> float:
@@ -208,8 +197,8 @@ def _interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
     """As `_interval_bounds`, with chi^2 = sum_kl w_k w_l (exp(s_k s_l / sigma^2) - 1).
 
-    A grid of a mixture takes far longer than one of a Gaussian, so h = chi / 12, which is 4e-4 of epsilon,
-    and at most 3e-3 where losses are small.
+    A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
+    3e-3 where losses are small.
     """
     parts = [
         (move / mixture.noise_stddev, weight)

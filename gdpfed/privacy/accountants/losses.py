@@ -1,0 +1,318 @@
+"""Privacy loss distributions of Gaussian sums, on a grid, and what becomes of them when they are composed.
+
+A unit moves a sum with noise N(0, sigma^2) by s_k with probability w_k. Of the two distributions of the sum,
+P = sum_k w_k N(s_k, sigma^2) and Q = N(0, sigma^2), the loss of P over Q is, at a sum x,
+
+    L(x) = log sum_k w_k exp((s_k x - s_k^2 / 2) / sigma^2),
+
+which grows with x. From the exact delta(epsilon) at the points of a grid follows the distribution on it that
+is never more private (Doroshenko et al., arXiv:2207.04380, Algorithm 1: connect the dots).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, optimize, signal
+from scipy.special import log_ndtr, ndtr, ndtri
+
+Floats = npt.NDArray[np.float64]
+
+TAIL = 0.5 * math.exp(-50)
+"""How much of a distribution of sums may lie beyond either end of its grid; it counts as an infinite loss."""
+CUT = 1e-15
+"""How much of a composition may be cut off at its ends; it counts as an infinite loss too."""
+TILTS = 20
+"""Exponents of Chernoff's bound on the ends of a composition, in both directions."""
+LARGEST_EXPONENT = 700.0
+AT_ONCE = 2_000_000
+"""Numbers of a table of points and parts that are held at one time."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The losses of one distribution over another, as probabilities on a grid.
+
+    Attributes:
+        interval: the grid's step h.
+        lowest: the least loss, in steps.
+        chances: of the losses h * (lowest, lowest + 1, ...), shape (n,).
+        infinite: the probability of an infinite loss.
+    """
+
+    interval: float
+    lowest: int
+    chances: Floats
+    infinite: float
+
+    def repeated(self, count: int) -> "Losses":
+        """The losses of so many releases that are drawn alike.
+
+        The n-fold convolution is one power of a Fourier transform. Chernoff's bound says where all but CUT
+        of it lies; what is beyond wraps around, so as much is counted as infinite.
+        """
+        if count == 1:
+            return self
+        low, high = self._ends(count)
+        length = fft.next_fast_len(max(high - low + 1, len(self.chances)), real=True)
+        whole = fft.irfft(fft.rfft(self.chances, length) ** count, length)
+        infinite = CUT - math.expm1(count * math.log1p(-self.infinite))
+        kept = np.roll(whole, -low)[: high - low + 1]
+        return Losses(self.interval, self.lowest * count + low, kept, infinite)
+
+    def _ends(self, count: int) -> tuple[int, int]:
+        size = len(self.chances)
+        low, high = 0, (size - 1) * count
+        for sign in (1, -1):
+            tilt = np.exp(sign * np.arange(size) / size)
+            tilted = self.chances
+            for order in range(1, TILTS + 1):
+                tilted = tilted * tilt
+                total = float(tilted.sum())
+                if total <= 0.0:
+                    break
+                end = size * (count * math.log(total) + math.log(2 / CUT)) / order
+                if sign > 0:
+                    high = min(high, math.ceil(end))
+                else:
+                    low = max(low, math.floor(-end))
+        return low, high
+
+    def with_losses(self, other: "Losses") -> "Losses":
+        """The losses of both releases together, on the grid of both."""
+        chances = signal.fftconvolve(self.chances, other.chances)
+        below = int(np.argmax(np.cumsum(chances) > CUT / 2))
+        end = len(chances) - int(np.argmax(np.cumsum(chances[::-1]) > CUT / 2))
+        end = max(end, below + 1)
+        kept = chances[below:end].copy()
+        kept[0] += chances[:below].sum()
+        infinite = self.infinite + other.infinite - self.infinite * other.infinite
+        return Losses(
+            self.interval, self.lowest + other.lowest + below, kept, infinite + float(chances[end:].sum())
+        )
+
+    def _above(self) -> tuple[Floats, Floats, Floats]:
+        """Positive losses, and for each the mass of P and of Q at it and above, infinite losses with P."""
+        first = max(0, 1 - self.lowest)
+        steps = self.lowest + np.arange(first, len(self.chances), dtype=np.float64)
+        losses = steps * self.interval
+        chances = self.chances[first:]
+        upper = np.cumsum(chances[::-1])[::-1] + self.infinite
+        lower = np.cumsum((chances * np.exp(-losses))[::-1])[::-1]
+        return losses, upper, lower
+
+    def delta(self, epsilons: Floats) -> Floats:
+        """delta(epsilon) = P(loss > epsilon) - e^epsilon Q(loss > epsilon) at every epsilon >= 0."""
+        losses, upper, lower = self._above()
+        first = np.searchsorted(losses, epsilons, side="right")
+        return _delta(epsilons, np.append(upper, self.infinite)[first], np.append(lower, 0.0)[first])
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 whose delta(epsilon) is at most ``delta``; inf if there is none."""
+        if self.infinite > delta:
+            return math.inf
+        losses, upper, lower = self._above()
+        if not len(losses):
+            return 0.0
+        # Between the loss before and this one, delta(epsilon) is made of what lies at this one and above.
+        too_large = np.flatnonzero(_delta(losses - self.interval, upper, lower) > delta)
+        if not len(too_large):
+            return 0.0
+        last = too_large[-1]
+        if lower[last] <= 0.0:
+            return float(losses[last])
+        return max(0.0, math.log((upper[last] - delta) / lower[last]))
+
+
+def _delta(epsilons: Floats, upper: Floats, lower: Floats) -> Floats:
+    """P - e^epsilon Q of the masses of P and Q; a Q too small for a number counts as none."""
+    return np.asarray(upper - np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * np.maximum(lower, 0.0))
+
+
+@dataclass(frozen=True)
+class BothLosses:
+    """The losses of a release in both directions: a unit that goes, and one that comes."""
+
+    directions: tuple[Losses, ...]
+
+    def repeated(self, count: int) -> "BothLosses":
+        """Of so many releases that are drawn alike."""
+        return BothLosses(tuple(each.repeated(count) for each in self.directions))
+
+    def with_losses(self, other: "BothLosses") -> "BothLosses":
+        """Of both releases together. One direction alone stands for both."""
+        number = max(len(self.directions), len(other.directions))
+        pairs = zip(self._of(number), other._of(number), strict=True)
+        return BothLosses(tuple(own.with_losses(further) for own, further in pairs))
+
+    def _of(self, number: int) -> tuple[Losses, ...]:
+        return self.directions if len(self.directions) == number else self.directions * number
+
+    def delta(self, epsilons: Floats) -> Floats:
+        """The larger delta at every epsilon >= 0."""
+        return np.asarray(np.max([each.delta(epsilons) for each in self.directions], axis=0))
+
+    def epsilon(self, delta: float) -> float:
+        """The larger epsilon at delta."""
+        return max(each.epsilon(delta) for each in self.directions)
+
+
+def losses_of_mixture(
+    stddev: float, moves: Sequence[float], weights: Sequence[float], interval: float
+) -> BothLosses:
+    """The losses of a sum with noise ``stddev`` that a unit moves by moves[k] with probability weights[k].
+
+    A sum that the unit is part of with probability q has the moves 0 and 1, and the weights 1 - q and q.
+    """
+    part = _Mixture(stddev, moves, weights)
+    if not part.moves.any():
+        return BothLosses((Losses(interval, 0, np.ones(1), 0.0),))
+    end = -stddev * ndtri(TAIL)
+
+    def going(epsilons: Floats) -> Floats:
+        deltas = -np.expm1(np.minimum(epsilons, 0.0))
+        inside = epsilons > part.least
+        at = part.where(epsilons[inside])
+        deltas[inside] = part.beyond(at) - np.exp(epsilons[inside] + log_ndtr(-at / stddev))
+        return deltas
+
+    def coming(epsilons: Floats) -> Floats:
+        deltas = np.zeros_like(epsilons)
+        inside = epsilons < -part.least
+        at = part.where(-epsilons[inside])
+        deltas[inside] = ndtr(at / stddev) - part.log_below(at, epsilons[inside])
+        return deltas
+
+    furthest = part.furthest(end)
+    return BothLosses(
+        (
+            _on_grid(going, part.loss(-end), part.loss(furthest), interval),
+            _on_grid(coming, -part.loss(end), -part.loss(-end), interval),
+        )
+    )
+
+
+def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLosses:
+    """The losses of a sum that a unit is part of with probability q, with 1 or with -1 in its place.
+
+    With y = exp(x / sigma^2), a = q exp(-1 / (2 sigma^2)) and b = 1 - q, the loss at x is
+    log((b + a y) / (b + a / y)).
+    It is epsilon at x = sigma^2 (epsilon / 2 + asinh((b / a) sinh(epsilon / 2))).
+    """
+    part = _Mixture(stddev, (0.0, 1.0), (1 - rate, rate))
+    log_still = math.log1p(-rate) if rate < 1 else -math.inf
+    log_ratio = log_still - math.log(rate) + 0.5 / stddev**2
+
+    def deltas(epsilons: Floats) -> Floats:
+        half = abs(epsilons) / 2
+        with np.errstate(divide="ignore"):
+            log_sinh = log_ratio + half + np.log(-np.expm1(-2 * half)) - math.log(2)
+        across = np.logaddexp(log_sinh, 0.5 * np.logaddexp(2 * log_sinh, 0.0))
+        at = stddev**2 * np.copysign(half + across, epsilons)
+        other = log_still + log_ndtr(-at / stddev), math.log(rate) + log_ndtr((-1 - at) / stddev)
+        return np.asarray(part.beyond(at) - np.exp(epsilons + np.logaddexp(*other)))
+
+    def loss(at: float) -> float:
+        return part.loss(at) - part.loss(-at)
+
+    end = -stddev * ndtri(TAIL)
+    return BothLosses((_on_grid(deltas, loss(-end), loss(part.furthest(end)), interval),))
+
+
+class _Mixture:
+    """sum_k w_k N(s_k, sigma^2), of which parts without weight are left out."""
+
+    def __init__(self, stddev: float, moves: Sequence[float], weights: Sequence[float]) -> None:
+        kept = np.asarray(weights, dtype=np.float64) > 0
+        self.stddev = stddev
+        self.moves = np.asarray(moves, dtype=np.float64)[kept]
+        self.weights = np.asarray(weights, dtype=np.float64)[kept]
+        self.still = float(self.weights[self.moves == 0].sum())
+        self.least = math.log(self.still) if self.still else -math.inf
+        moving = self.moves > 0
+        self._pull = self.moves[moving] / stddev**2
+        self._start = np.log(self.weights[moving]) - self._pull * self.moves[moving] / 2
+
+    def loss(self, at: float) -> float:
+        """L(x), at any one place."""
+        return float(np.logaddexp.reduce([self.least, *(self._start + self._pull * at)]))
+
+    def beyond(self, at: Floats) -> Floats:
+        """The probability of more than each place."""
+        return self._summed(lambda rows: ndtr((self.moves - rows) / self.stddev), at)
+
+    def log_below(self, at: Floats, epsilons: Floats) -> Floats:
+        """e^epsilon times the probability of less than each place."""
+        return self._summed(
+            lambda rows: np.exp(rows[:, 1:] + log_ndtr((rows[:, :1] - self.moves) / self.stddev)),
+            np.column_stack([at, epsilons]),
+        )
+
+    def _summed(self, table: Callable[[Floats], Floats], places: Floats) -> Floats:
+        """sum_k w_k table[:, k], for some places at a time."""
+        places = places.reshape(len(places), -1)
+        number = max(1, AT_ONCE // len(self.weights))
+        chunks = (places[start : start + number] for start in range(0, len(places), number))
+        return np.concatenate([np.zeros(0), *(table(chunk) @ self.weights for chunk in chunks)])
+
+    def furthest(self, end: float) -> float:
+        """The place that TAIL of the mixture lies beyond."""
+
+        def excess(at: float) -> float:
+            return math.log(max(float(self.beyond(np.array([at]))[0]), 1e-300)) - math.log(TAIL)
+
+        return float(
+            optimize.brentq(excess, end * 0.99, (end + self.moves.max()) * 1.01, xtol=1e-6 * self.stddev)
+        )
+
+    def where(self, epsilons: Floats) -> Floats:
+        """The places x with L(x) = epsilon, for every epsilon > log P(s = 0).
+
+        The parts that move have log sum = log(e^epsilon - P(s = 0)), a convex function of x whose slope is
+        bounded from below. Newton's steps come down to it from where its largest part alone is as large.
+        """
+        with np.errstate(divide="ignore"):
+            wanted = epsilons + np.log(-np.expm1(self.least - epsilons))
+        number = max(1, AT_ONCE // len(self._pull))
+        chunks = (wanted[start : start + number] for start in range(0, len(wanted), number))
+        return np.concatenate([np.zeros(0), *map(self._newton, chunks)])
+
+    def _newton(self, wanted: Floats) -> Floats:
+        at = np.full_like(wanted, np.inf)
+        for start, pull in zip(self._start, self._pull, strict=True):
+            at = np.minimum(at, (wanted - start) / pull)
+        if len(self._pull) == 1:
+            return at
+        inside = np.isfinite(wanted)
+        while True:
+            exponents = self._start + self._pull * at[inside, None]
+            largest = exponents.max(axis=1)
+            parts = np.exp(exponents - largest[:, None])
+            total = parts.sum(axis=1)
+            step = (largest + np.log(total) - wanted[inside]) * total / (parts @ self._pull)
+            at[inside] -= step
+            if not len(step) or abs(step).max() <= 1e-9 * self.stddev:
+                return at
+
+
+def _on_grid(deltas: Callable[[Floats], Floats], least: float, most: float, interval: float) -> Losses:
+    """The distribution whose delta(epsilon) is a line in e^epsilon between the grid's points.
+
+    With the difference D_i = delta_{i+1} - delta_i, the probability of loss h i is
+    (D_i - e^h D_{i-1}) / (e^h - 1), and what lies below the first point is put on it.
+    """
+    lowest = math.floor(least / interval)
+    steps = np.arange(lowest, math.ceil(most / interval) + 1, dtype=np.float64)
+    points = steps * interval
+    at_points = np.clip(deltas(points), 0.0, 1.0)
+    at_points = np.maximum.accumulate(at_points[::-1])[::-1]
+    falls = np.diff(at_points)
+    chances = np.empty_like(at_points)
+    chances[1:-1] = (falls[1:] - math.exp(interval) * falls[:-1]) / math.expm1(interval)
+    chances[0] = 1 - at_points[0]
+    if len(points) > 1:
+        chances[0] += falls[0] / math.expm1(interval)
+        chances[-1] = falls[-1] / math.expm1(-interval)
+    return Losses(interval, lowest, np.maximum(chances, 0.0), float(at_points[-1]))
