@@ -1,6 +1,6 @@
-"""Renyi differential privacy: divergences by order, on top of dp-accounting.
+"""Renyi differential privacy: divergences by order; those of fractional orders are dp-accounting's.
 
-dp-accounting's conventions end here:
+Its conventions end here:
 
 * Poisson sampling under zero_out is its REPLACE_SPECIAL, noise multiplier std / C.
 * Fixed-size sampling is known under its REPLACE_ONE only, which reads the multiplier as std over the
@@ -16,6 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
@@ -159,6 +163,9 @@ def _poisson_renyi(
 ) -> tuple[float, ...]:
     """Mironov, Talwar, Zhang, arXiv:1908.10530, Section 3.3, one round, at these orders."""
     known = _known_divergences(noise_multiplier, sampling_rate)
+    for order in orders:
+        if order not in known and order == int(order):
+            known[order] = _whole_order_renyi(noise_multiplier, sampling_rate, int(order))
     missing = tuple(order for order in orders if order not in known)
     if missing:
         relation = dp.NeighboringRelation.REPLACE_SPECIAL
@@ -168,6 +175,23 @@ def _poisson_renyi(
             accountant.compose(dp.PoissonSampledDpEvent(sampling_rate, gaussian))
         known.update(zip(missing, _renyi_of(accountant), strict=True))
     return tuple(known[order] for order in orders)
+
+
+def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int) -> float:
+    """log(sum_k C(a, k) (1 - q)^(a - k) q^k exp((k^2 - k) / (2 sigma^2))) / (a - 1) at a whole order a."""
+    if sampling_rate == 1.0:
+        return order / (2 * noise_multiplier**2)
+    k, log_binomials = _log_binomials(order)
+    terms = log_binomials + k * math.log(sampling_rate) + (order - k) * math.log1p(-sampling_rate)
+    terms += (k * k - k) / (2 * noise_multiplier**2)
+    largest = terms.max()
+    return float(largest + math.log(np.exp(terms - largest).sum())) / (order - 1)
+
+
+@lru_cache(maxsize=len(POISSON_ORDERS))
+def _log_binomials(order: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    k = np.arange(order + 1, dtype=np.float64)
+    return k, gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
 
 
 @lru_cache(maxsize=1024)
