@@ -9,6 +9,7 @@ from conf.load import load
 from gdpfed.errors import ConfigError
 from gdpfed.experiments.games import step_variances
 from gdpfed.methods import make_method
+from gdpfed.methods.fedpcs import FedPCS
 
 FIVE = (
     "dataset=digits",
@@ -19,6 +20,12 @@ FIVE = (
     "method=fedpcs",
     "run.num_rounds=2",
 )
+
+
+def method_of(*overrides):
+    method = make_method(load([*FIVE, *overrides]))
+    assert isinstance(method, FedPCS)
+    return method
 
 
 def over_every_sample(method, round_index):
@@ -51,7 +58,7 @@ def over_every_sample(method, round_index):
     ],
 )
 def test_variances_are_those_of_all_samples(overrides, tolerance):
-    method = make_method(load([*FIVE, *overrides]))
+    method = method_of(*overrides)
     found = step_variances(method, 1, np.random.default_rng(1))
     assert found == pytest.approx(over_every_sample(method, 1), rel=tolerance)
 
@@ -61,7 +68,7 @@ def test_at_equal_totals_unbiased_weights_have_one_noise_however_clients_are_sam
     found = []
     for sampling in ("random", "unbiased", "first_budgets"):
         own = ("method.weights=horvitz_thompson", f"method.client_sampling={sampling}")
-        method = make_method(load([*FIVE, *own]))
+        method = method_of(*own)
         found.append([step_variances(method, t, np.random.default_rng(0))[0] for t in range(2)])
     np.testing.assert_allclose(np.mean(found, axis=1), np.mean(found[0]), rtol=1e-6)
 
@@ -70,7 +77,7 @@ def test_a_posted_price_is_answered_by_each_alone():
     """rho_i = R / (2 c_i) between the bounds, the same in every round, whatever the others do."""
     aversions = [0.01, 0.2, 0.4, 0.6, 0.9]
     price = ("method.client_sampling=random", "method.spending=posted", "method.reward=5")
-    method = make_method(load([*FIVE, *price, f"method.aversions={aversions}"]))
+    method = method_of(*price, f"method.aversions={aversions}")
     expected = np.minimum(5 / (2 * np.array(aversions)), 12.0)
     np.testing.assert_allclose(method.spending.budgets, np.tile(expected, (2, 1)))
     with pytest.raises(ConfigError, match="a posted price has no race; use random"):
