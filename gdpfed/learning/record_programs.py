@@ -8,8 +8,8 @@ from torch import nn
 
 from gdpfed.learning.losses import Loss
 from gdpfed.learning.programs.clipped import ClippedProgram
-from gdpfed.learning.programs.lowering import Lowered
 from gdpfed.learning.programs.pieces import most_records, pieces_of
+from gdpfed.learning.programs.stages import Lowered
 from gdpfed.learning.record_gradients import EXACT_SLACK, SLACK, RecordGradients
 
 # Passes one after the other by one thread, so that several threads have some each.

@@ -9,8 +9,8 @@ import torch
 from gdpfed.late_import import late_import
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.losses import Loss
-from gdpfed.learning.programs.lowering import Lowered
 from gdpfed.learning.programs.pieces import most_records, pieces_of
+from gdpfed.learning.programs.stages import Lowered
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.examples import Batches, DeviceExamples
 

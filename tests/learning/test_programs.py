@@ -15,8 +15,9 @@ from gdpfed.learning.models.lstm import LastPosition, LSTMLayer
 from gdpfed.learning.programs import fitting, kernels, recurrence
 from gdpfed.learning.programs.clipped import ClippedProgram
 from gdpfed.learning.programs.fitting import UncompiledError, fitted
+from gdpfed.learning.programs.layer import Rows
 from gdpfed.learning.programs.lowering import NotLoweredError, lower
-from gdpfed.learning.programs.program import Program
+from gdpfed.learning.programs.program import Program, layer_of
 
 CPU = torch.device("cpu")
 CLASSES = 5
@@ -120,6 +121,59 @@ def test_activation_is_that_of_torch_both_ways(rectify):
     torch.testing.assert_close(sums.double(), expected[1], rtol=1e-5, atol=1e-5)
 
 
+LAYERS = [
+    nn.GroupNorm(2, 6),
+    nn.GroupNorm(6, 6, eps=0.1),
+    nn.GroupNorm(1, 6, affine=False),
+    nn.AvgPool2d(2),
+    nn.AvgPool2d((3, 2), stride=(1, 3), padding=(1, 1)),
+    nn.AvgPool2d(3, padding=1, count_include_pad=False),
+    nn.AvgPool2d(2, divisor_override=3),
+    nn.AdaptiveAvgPool2d(1),
+    nn.AdaptiveAvgPool2d((3, None)),
+    nn.AdaptiveAvgPool2d((4, 9)),
+    nn.MaxPool2d(2),
+    nn.MaxPool2d(3, stride=2, padding=1),
+    nn.MaxPool2d((1, 4), stride=(2, 1), padding=(0, 2)),
+]
+
+
+@pytest.mark.parametrize("rectify", [True, False])
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_a_layer_by_itself_is_that_of_torch_both_ways(layer, rectify):
+    layer = deepcopy(layer)
+    for seed, parameter in enumerate(layer.parameters()):
+        parameter.data = drawn(6, seed=seed)
+    before = (layer, nn.ReLU()) if rectify else (layer,)
+    model = nn.Sequential(*before, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2))
+    lowered = lower(model, (6, 5, 7))
+    parameters = torch.from_numpy(flatten(model))[torch.from_numpy(lowered.order)]
+    exact = nn.Sequential(*deepcopy(before)).double()
+    for count in (0, 1, 3):
+        inputs = drawn(count, 5, 7, 6) + 0.5
+        gradient = torch.full_like(parameters, torch.nan)
+        ours = layer_of(lowered.stages[0], inputs, parameters, gradient)
+        apart = layer_of(lowered.stages[0], inputs, parameters, None)
+        given, back = drawn(*ours.output.shape, seed=1), torch.full_like(inputs, torch.nan)
+        for one in (apart, ours):
+            one.output_back.copy_(given)
+            for call in [*one.forward, *one.backward(back)]:
+                call()
+        leaf = inputs.double().requires_grad_()
+        # torch refuses to pool no pictures.
+        theirs = exact(leaf.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) if count else ours.output.double()
+        torch.testing.assert_close(ours.output.double(), theirs.detach(), rtol=1e-5, atol=1e-6)
+        leaves = [leaf, *exact.parameters()]
+        expected = [torch.zeros_like(each) for each in leaves]
+        if count:
+            expected = list(torch.autograd.grad(theirs, leaves, given.double()))
+        torch.testing.assert_close(back.double(), expected[0], rtol=1e-5, atol=2e-6)
+        for part, sums in zip(apart.parts, expected[1:], strict=True):
+            assert isinstance(part, Rows)
+            torch.testing.assert_close(gradient[part.where].double(), sums, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(part.values.double().sum(dim=0), sums, rtol=1e-5, atol=1e-5)
+
+
 def test_cross_entropy_is_that_of_torch_and_needs_a_class():
     logits, targets, weights = drawn(6, CLASSES) * 30, torch.arange(6) % CLASSES, torch.rand(6)
     leaf = logits.double().requires_grad_()
@@ -160,6 +214,33 @@ MODELS = {
     "one place with padding": (
         nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 4, padding=1), nn.Flatten()),
         (2, 4, 4),
+    ),
+    "normalised": (
+        nn.Sequential(
+            nn.Conv2d(3, 4, 3, bias=False),
+            nn.GroupNorm(2, 4),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            nn.Sequential(nn.Conv2d(4, 6, 2, padding=1), nn.MaxPool2d(2, stride=1), nn.GroupNorm(6, 6)),
+            nn.AvgPool2d((2, 1), padding=(1, 0)),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(6 * 2 * 4, 8),
+            nn.GroupNorm(2, 8),
+            nn.ReLU(),
+            nn.Linear(8, CLASSES),
+        ),
+        (3, 7, 9),
+    ),
+    "pooled before and behind": (
+        nn.Sequential(
+            nn.AvgPool2d(2, padding=1, count_include_pad=False),
+            nn.GroupNorm(1, 2, affine=False),
+            nn.Conv2d(2, CLASSES, 2),
+            nn.AdaptiveAvgPool2d((1, 1)),
+            nn.Flatten(),
+        ),
+        (2, 5, 6),
     ),
     "linear": (
         nn.Sequential(nn.Flatten(), nn.Linear(12, 6, bias=False), nn.ReLU(), nn.Linear(6, 5)),
@@ -319,10 +400,13 @@ def test_numbers_are_learnt_as_well_as_classes(loss):
         ([nn.Conv2d(2, 2, 3, padding="same"), nn.Flatten()], "another padding"),
         ([nn.Conv2d(2, 2, 3, padding_mode="reflect", padding=1), nn.Flatten()], "another padding"),
         ([nn.Conv2d(2, 2, 3)], "does not end with a row of numbers"),
-        ([nn.Conv2d(2, 2, 3), nn.MaxPool2d(3), nn.Flatten()], "other windows than 2 x 2"),
+        ([nn.Conv2d(2, 2, 3), nn.Flatten()], "does not end with a row of numbers"),
         ([nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, ceil_mode=True), nn.Flatten()], "with options"),
-        ([nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 5)], "does not follow a convolution"),
-        ([nn.ReLU(), nn.Flatten(), nn.Linear(72, 5)], "does not follow a layer with weights"),
+        ([nn.AvgPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(18, 5)], "with options"),
+        ([nn.MaxPool2d(2), nn.Flatten()], "does not end with a row of numbers"),
+        ([nn.Flatten(), nn.Linear(72, 8), nn.MaxPool2d(2)], "pooling of what is no picture"),
+        ([nn.Conv2d(2, 2, 3), nn.Flatten(), nn.GroupNorm(2, 32)], "normalisation of flattened pictures"),
+        ([nn.ReLU(), nn.Flatten(), nn.Linear(72, 5)], "does not follow another layer"),
         ([nn.Conv2d(2, 2, 3), nn.Dropout(), nn.Flatten()], "a layer Dropout"),
         ([nn.Linear(6, 5), nn.Flatten()], "a linear layer on pictures"),
     ],

@@ -6,16 +6,13 @@ stays in cache until its factor is known. No norm is a difference of larger numb
 gradient; all are in float64.
 """
 
-from functools import partial
-
 import numpy as np
 import torch
 
 from gdpfed.learning.losses import Loss
 from gdpfed.learning.programs import kernels
-from gdpfed.learning.programs.layer import Call, Layer, flat
-from gdpfed.learning.programs.lowering import Lowered
 from gdpfed.learning.programs.program import Program
+from gdpfed.learning.programs.stages import Lowered
 
 
 class ClippedProgram:
@@ -41,10 +38,9 @@ class ClippedProgram:
         self._weights = torch.ones(num_records)
         self._squares = np.zeros(num_records)
         self._factors = np.zeros(num_records)
-        self._measure: list[Call] = []
-        self._add: list[Call] = []
-        for layer in self._program.layers:
-            self._bind(layer, total)
+        self._parts = [part for layer in self._program.layers for part in layer.parts]
+        self._measure = [part.measure(self._squares) for part in self._parts]
+        self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
     def add(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
         """Add min(1, most / ||g_i||) g_i of every record; one that is not finite adds nothing."""
@@ -55,16 +51,8 @@ class ClippedProgram:
     def add_truncated(self, x: torch.Tensor, y: torch.Tensor, most: float, unit: float) -> None:
         """Add trunc(min(1, most / ||g_i||) g_i / unit) of every record to ``truncated``, by coordinate."""
         self._clip(x, y, most)
-        for layer in self._program.layers:
-            out = self._truncated[layer.weight].numpy()
-            if layer.is_outer:
-                vectors = flat(layer.values_back), flat(layer.patches)
-                kernels.add_truncated_outer(*vectors, self._factors, unit, out)
-            else:
-                kernels.add_truncated(flat(layer.rows), self._factors, unit, out)
-            if layer.bias is not None:
-                out = self._truncated[layer.bias].numpy()
-                kernels.add_truncated(flat(layer.biases), self._factors, unit, out)
+        for part in self._parts:
+            part.add_truncated(self._factors, unit, self._truncated)
 
     def _clip(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
         """Gradients of every record, and their factors."""
@@ -77,26 +65,5 @@ class ClippedProgram:
     def write(self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
         """Every record's gradient as it is, in the program's order, shape (records, d)."""
         self._program.run(x, y, self._weights)
-        for layer in self._program.layers:
-            if layer.is_outer:
-                out[:, layer.weight] = (layer.values_back[:, :, None] * layer.patches[:, None]).flatten(1)
-            else:
-                out[:, layer.weight] = layer.rows.flatten(1)
-            if layer.bias is not None:
-                out[:, layer.bias] = layer.biases
-
-    def _bind(self, layer: Layer, total: torch.Tensor) -> None:
-        squares, factors, target = self._squares, self._factors, total[layer.weight]
-        if layer.is_outer:
-            outputs, inputs = layer.values_back, layer.patches
-            self._measure.append(partial(kernels.add_outer_squares, flat(outputs), flat(inputs), squares))
-            self._add.append(partial(kernels.scale, flat(outputs), flat(inputs), factors))
-            self._add.append(partial(target.view(outputs.shape[1], -1).addmm_, outputs.t(), inputs))
-        else:
-            self._measure.append(partial(kernels.add_squares, flat(layer.rows), squares))
-            self._add.append(partial(kernels.add_weighted, flat(layer.rows), factors, flat(target)))
-        if layer.bias is not None:
-            self._measure.append(partial(kernels.add_squares, flat(layer.biases), squares))
-            self._add.append(
-                partial(kernels.add_weighted, flat(layer.biases), factors, flat(total[layer.bias]))
-            )
+        for part in self._parts:
+            part.write(out)

@@ -1,10 +1,13 @@
 """Whether a model is trained by a program, and why not."""
 
+from importlib import import_module
+
 import torch
 from torch import nn
 
 from gdpfed.learning.models import flatten
-from gdpfed.learning.programs.lowering import Lowered, NotLoweredError, lower
+from gdpfed.learning.programs.lowering import NotLoweredError, lower
+from gdpfed.learning.programs.stages import Lowered, Norm, Pooling
 
 # Smaller models gain nothing unless they read a text step by step, and numba takes a while to load.
 LEAST_PARAMETERS = 10_000
@@ -34,12 +37,16 @@ def fitted(
         raise NotLoweredError("gradients of single records of a text")
     if lowered.reading is None and len(flatten(model)) < LEAST_PARAMETERS:
         raise NotLoweredError(f"fewer than {LEAST_PARAMETERS:,} parameters")
-    _compile(reads=lowered.reading is not None)
+    _compile(lowered)
     return lowered
 
 
-def _compile(*, reads: bool) -> None:
-    """Load the kernels, and those that read a text: from the cache on the disk, or compiled now."""
+def _compile(lowered: Lowered) -> None:
+    """Load the kernels that a model needs: from the cache on the disk, or compiled now."""
+    needed = ["kernels"]
+    needed += ["recurrence"] if lowered.reading is not None else []
+    for kind, module in ((Norm, "norm"), (Pooling, "pooling")):
+        needed += [module] if any(isinstance(stage, kind) for stage in lowered.stages) else []
     try:
         from numba import config
         from numba.core.errors import NumbaError
@@ -48,10 +55,8 @@ def _compile(*, reads: bool) -> None:
     if config.DISABLE_JIT:
         raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT")
     try:
-        import gdpfed.learning.programs.kernels
-
-        if reads:
-            import gdpfed.learning.programs.recurrence  # noqa: F401
+        for module in needed:
+            import_module(f"gdpfed.learning.programs.{module}")
     except (NumbaError, ImportError, OSError, RuntimeError) as error:
         raise UncompiledError(f"numba cannot compile: {_line(error)}") from None
 

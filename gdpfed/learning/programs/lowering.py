@@ -1,15 +1,14 @@
 """Reads the layers of a model that programs know.
 
-Known are `nn.Sequential`s of plain convolutions of pictures and linear layers, each followed by ReLU, by
-maximum pooling of 2 x 2 without padding, by both or by none, and of flattening. A text may be read first, by
-an embedding and LSTM layers up to the last position. In a program, pictures lie with their channels last, the
-entries of every weight in the order in which patches meet them, and weights from state to gates transposed.
+Known are `nn.Sequential`s of plain convolutions of pictures, linear layers, group normalisation, pooling by
+means or maxima, ReLU behind any of them, and flattening. ReLU, and maximum pooling of 2 x 2 without padding,
+are one pass with the layer that they follow. A text may be read first, by an embedding and LSTM layers up to
+the last position. In a program, pictures lie with their channels last, the entries of every weight in the
+order in which patches meet them, and weights from state to gates transposed.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,141 +17,21 @@ import torch
 from torch import nn
 
 from gdpfed.learning.models.lstm import LastPosition, LSTMLayer
-
-Pair = tuple[int, int]
-Shape = tuple[int, int, int]
+from gdpfed.learning.programs.stages import (
+    Lowered,
+    Norm,
+    Pair,
+    Pooling,
+    Reading,
+    Recurrence,
+    Shape,
+    Stage,
+    Weighted,
+)
 
 
 class NotLoweredError(Exception):
     """A model that programs do not know, and why."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One layer with weights, and what follows it: out = pool(relu(W patch + b)).
-
-    Attributes:
-        shape: of the input: height, width, channels; of what is no picture, (1, 1, features).
-        kernel, stride, padding: of the patches; a linear layer has one patch, the whole input.
-        outputs: how many channels there are after the weights.
-        weight: where the weights begin among the parameters; shape (outputs, entries of a patch).
-        bias: where the bias begins; None without one.
-        rectify: whether ReLU follows.
-        pool_stride: of the pooling that follows; None without one.
-    """
-
-    shape: Shape
-    kernel: Pair
-    stride: Pair
-    padding: Pair
-    outputs: int
-    weight: int
-    bias: int | None
-    rectify: bool = False
-    pool_stride: Pair | None = None
-
-    @property
-    def patch(self) -> int:
-        """Entries of a patch."""
-        return self.kernel[0] * self.kernel[1] * self.shape[2]
-
-    @property
-    def places(self) -> Pair:
-        """How many patches there are, down and right."""
-        height, width = (
-            (size + 2 * pad - kernel) // stride + 1
-            for size, pad, kernel, stride in zip(
-                self.shape[:2], self.padding, self.kernel, self.stride, strict=True
-            )
-        )
-        return height, width
-
-    @property
-    def output(self) -> Shape:
-        """Height, width and channels of what comes out."""
-        height, width = self.places
-        if self.pool_stride is not None:
-            height, width = (
-                (size - 2) // by + 1 for size, by in zip(self.places, self.pool_stride, strict=True)
-            )
-        return height, width, self.outputs
-
-
-@dataclass(frozen=True)
-class Recurrence:
-    """One LSTM layer.
-
-    Attributes:
-        inputs, units: entries at a position, of its input and of its state.
-        from_inputs: where its weights by the input begin among the parameters; shape (4 units, inputs).
-        bias: where the bias begins; shape (4 units,).
-        from_states: where its weights by the state begin; shape (units, 4 units).
-    """
-
-    inputs: int
-    units: int
-    from_inputs: int
-    bias: int
-    from_states: int
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What reads a text before the stages: an embedding, and LSTM layers up to the last position.
-
-    Attributes:
-        length: characters of an example.
-        vocabulary, width: rows of the embedding, and entries of a row.
-        table: where the embedding begins among the parameters; shape (vocabulary, width).
-        recurrences: the LSTM layers in their order.
-    """
-
-    length: int
-    vocabulary: int
-    width: int
-    table: int
-    recurrences: tuple[Recurrence, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Lowered:
-    """A model as stages.
-
-    Attributes:
-        stages: in their order.
-        input_shape: of one example, as the model takes it.
-        order: where each parameter of the program stands in theta, shape (d,).
-        reading: what comes before the stages; None where examples are pictures or rows of numbers.
-    """
-
-    stages: tuple[Stage, ...]
-    input_shape: tuple[int, ...]
-    order: npt.NDArray[np.int64]
-    reading: Reading | None = None
-
-    @cached_property
-    def inverse(self) -> npt.NDArray[np.int64]:
-        """Where each parameter of theta stands in the program, shape (d,)."""
-        return np.argsort(self.order)
-
-    @property
-    def bytes_a_record(self) -> int:
-        """About what a record's buffers take, with its gradients by weights that are shared by places.
-
-        A text is read position by position, and one of them is what is to stay in cache.
-        """
-        layers = self.reading.recurrences if self.reading else ()
-        floats = sum(2 * layer.inputs + 8 * layer.units for layer in layers)
-        for stage in self.stages:
-            places, outputs = prod(stage.places), prod(stage.output)
-            floats += prod(stage.shape) + places * (stage.patch + stage.outputs) + 3 * outputs
-            floats += stage.outputs * stage.patch if places > 1 else 0
-        return 4 * floats
-
-    @property
-    def has_pictures(self) -> bool:
-        """Whether the input is taken as pictures, and not as one row of numbers."""
-        return len(self.input_shape) == 3 and self.stages[0].shape[:2] == self.input_shape[1:]
 
 
 def lower(model: nn.Module, input_shape: tuple[int, ...]) -> Lowered:
@@ -206,7 +85,10 @@ class _Reader:
             nn.Conv2d: self._convolution,
             nn.Linear: self._linear,
             nn.ReLU: self._relu,
+            nn.GroupNorm: self._norm,
             nn.MaxPool2d: self._pooling,
+            nn.AvgPool2d: self._averaging,
+            nn.AdaptiveAvgPool2d: self._adaptive,
             nn.Flatten: self._flatten,
             nn.Embedding: self._embedding,
             LSTMLayer: self._recurrence,
@@ -221,15 +103,20 @@ class _Reader:
         """What has been read.
 
         Raises:
-            NotLoweredError: no layer with weights, an output that is no row of numbers, or parameters that
-                were not met just once.
+            NotLoweredError: no layer with weights, an output that is no row of numbers or in another
+                order, or parameters that were not met just once.
         """
-        if not self._stages or not self._flat:
+        if not (self._stages and self._parts and self._flat) or self._is_rearranged:
             raise NotLoweredError("a model that does not end with a row of numbers")
         order = np.concatenate(self._parts)
         if not np.array_equal(np.sort(order), np.arange(self._size)):
             raise NotLoweredError("a parameter that is used more than once, or never")
         return Lowered(tuple(self._stages), self._input_shape, order, self._reading)
+
+    @property
+    def _is_rearranged(self) -> bool:
+        """Whether features stand in another order than in the model."""
+        return not np.array_equal(self._features, np.arange(self._shape[2]))
 
     def _embedding(self, layer: nn.Embedding) -> None:
         if self._stages or self._reading or len(self._input_shape) != 1:
@@ -283,7 +170,7 @@ class _Reader:
         entries = self._entries(layer.weight)
         weight = self._add(entries[:, self._features] if axes is None else entries.transpose(axes))
         bias = None if layer.bias is None else self._add(self._entries(layer.bias))
-        stage = Stage(self._shape, kernel, stride, padding, outputs, weight, bias)
+        stage = Weighted(self._shape, kernel, stride, padding, outputs, weight, bias)
         self._stages.append(stage)
         self._shape, self._features = stage.output, np.arange(outputs)
 
@@ -300,22 +187,69 @@ class _Reader:
 
     def _relu(self, layer: nn.ReLU) -> None:
         del layer
-        self._change(rectify=True)
+        if not self._stages or self._shape != self._stages[-1].output:
+            raise NotLoweredError("ReLU that does not follow another layer")
+        self._stages[-1] = replace(self._stages[-1], rectify=True)
+
+    def _norm(self, layer: nn.GroupNorm) -> None:
+        if self._is_rearranged:
+            raise NotLoweredError("group normalisation of flattened pictures")
+        weight, bias = (
+            None if parameter is None else self._add(self._entries(parameter))
+            for parameter in (layer.weight, layer.bias)
+        )
+        self._stages.append(Norm(self._shape, layer.num_groups, layer.eps, weight, bias))
 
     def _pooling(self, layer: nn.MaxPool2d) -> None:
-        if _pair(layer.kernel_size) != (2, 2) or _pair(layer.padding) != (0, 0):
-            raise NotLoweredError("maximum pooling of other windows than 2 x 2, or with padding")
+        kernel, stride, padding = (_pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
         if _pair(layer.dilation) != (1, 1) or layer.ceil_mode or layer.return_indices:
             raise NotLoweredError("maximum pooling with options")
-        if self._flat or not self._stages or self._stages[-1].pool_stride is not None:
-            raise NotLoweredError("maximum pooling that does not follow a convolution")
-        self._change(pool_stride=_pair(layer.stride))
+        last = self._stages[-1] if self._stages else None
+        if (
+            isinstance(last, Weighted)
+            and last.pool_stride is None
+            and not self._flat
+            and (kernel, padding) == ((2, 2), (0, 0))
+        ):
+            self._stages[-1] = replace(last, pool_stride=stride)
+            self._shape = self._stages[-1].output
+            return
+        self._pool(*self._windows(kernel, stride, padding), averages=False)
 
-    def _change(self, **attributes: bool | Pair) -> None:
-        """Of the last layer with weights, which only itself and ReLU or pooling have changed since."""
-        if not self._stages or self._shape != self._stages[-1].output:
-            raise NotLoweredError("ReLU or pooling that does not follow a layer with weights")
-        self._stages[-1] = replace(self._stages[-1], **attributes)  # type: ignore[arg-type]
+    def _averaging(self, layer: nn.AvgPool2d) -> None:
+        if layer.ceil_mode:
+            raise NotLoweredError("mean pooling with options")
+        kernel, stride, padding = (_pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
+        divisor = layer.divisor_override or (kernel[0] * kernel[1] if layer.count_include_pad else 0)
+        self._pool(*self._windows(kernel, stride, padding), averages=True, divisor=divisor)
+
+    def _adaptive(self, layer: nn.AdaptiveAvgPool2d) -> None:
+        asked = layer.output_size if isinstance(layer.output_size, tuple) else (layer.output_size,) * 2
+        rows, columns = (
+            tuple((k * size // places, -(-(k + 1) * size // places)) for k in range(places))
+            for size, places in zip(
+                self._shape[:2], (a or s for a, s in zip(asked, self._shape, strict=False)), strict=True
+            )
+        )
+        self._pool(rows, columns, averages=True)
+
+    def _windows(self, kernel: Pair, stride: Pair, padding: Pair) -> Iterator[tuple[Pair, ...]]:
+        """Where windows begin and end in the picture, down and right."""
+        for size, wide, by, pad in zip(self._shape[:2], kernel, stride, padding, strict=True):
+            begins = range(-pad, size + pad - wide + 1, by)
+            yield tuple((max(begin, 0), min(begin + wide, size)) for begin in begins)
+
+    def _pool(
+        self,
+        rows: tuple[Pair, ...],
+        columns: tuple[Pair, ...],
+        *,
+        averages: bool,
+        divisor: int = 0,
+    ) -> None:
+        if self._flat:
+            raise NotLoweredError("pooling of what is no picture")
+        self._stages.append(Pooling(self._shape, rows, columns, averages, divisor))
         self._shape = self._stages[-1].output
 
     def _flatten(self, layer: nn.Flatten) -> None:

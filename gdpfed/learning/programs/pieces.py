@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gdpfed.learning.programs.lowering import Lowered
+from gdpfed.learning.programs.stages import Lowered
 
 # What a pass takes for its buffers stays in the caches of a core.
 CACHE_BYTES = 4 * 2**20

@@ -12,9 +12,12 @@ from gdpfed.late_import import late_import
 from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.learning.programs import kernels
 from gdpfed.learning.programs.layer import Call, Layer, flat
-from gdpfed.learning.programs.lowering import Lowered
+from gdpfed.learning.programs.stages import Lowered, Norm, Stage, Weighted
+from gdpfed.learning.programs.weighted import WeightedLayer
 
-# Its loops are for models of texts only.
+# Their loops are for some models only.
+norms = late_import("gdpfed.learning.programs.norm")
+poolings = late_import("gdpfed.learning.programs.pooling")
 readings = late_import("gdpfed.learning.programs.reading")
 
 
@@ -55,7 +58,7 @@ class Program:
             self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
         self.layers: list[Layer] = []
         for stage in lowered.stages:
-            self.layers.append(Layer(stage, inputs, parameters, gradient))
+            self.layers.append(layer_of(stage, inputs, parameters, gradient))
             inputs = self.layers[-1].output
         self._logits = inputs.view(num_records, -1)
         self._logits_back = self.layers[-1].output_back.view(num_records, -1)
@@ -92,3 +95,17 @@ class Program:
             leaf = self._logits.detach().requires_grad_()
             (gradient,) = torch.autograd.grad((self._loss(leaf, y) * weights).sum(), leaf)
         self._logits_back.copy_(gradient)
+
+
+def layer_of(
+    stage: Stage, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
+) -> Layer:
+    """The layer of a stage, on its input."""
+    if isinstance(stage, Weighted):
+        return WeightedLayer(stage, inputs, parameters, gradient)
+    layer: Layer = (
+        norms.NormLayer(stage, inputs, parameters, gradient)
+        if isinstance(stage, Norm)
+        else poolings.PoolingLayer(stage, inputs)
+    )
+    return layer

@@ -10,7 +10,7 @@ import torch
 
 from gdpfed.learning.programs import recurrence
 from gdpfed.learning.programs.layer import Call, flat
-from gdpfed.learning.programs.lowering import Reading, Recurrence
+from gdpfed.learning.programs.stages import Reading, Recurrence
 
 
 class ReadingLayers:
