@@ -174,6 +174,21 @@ def test_a_layer_by_itself_is_that_of_torch_both_ways(layer, rectify):
             torch.testing.assert_close(part.values.double().sum(dim=0), sums, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("layer", [nn.MaxPool2d(3), nn.AvgPool2d(3), nn.GroupNorm(1, 2)])
+def test_what_is_not_a_number_goes_on_for_its_own_record(layer):
+    model = nn.Sequential(layer, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2))
+    lowered = lower(model, (2, 3, 3))
+    parameters = torch.from_numpy(flatten(model))[torch.from_numpy(lowered.order)]
+    for place in range(9):
+        pictures = drawn(2, 3, 3, 2)
+        pictures[0].view(9, 2)[place] = torch.nan
+        ours = layer_of(lowered.stages[0], pictures, parameters, None)
+        for call in ours.forward:
+            call()
+        assert ours.output[0].isnan().all()
+        assert ours.output[1].isfinite().all()
+
+
 def test_cross_entropy_is_that_of_torch_and_needs_a_class():
     logits, targets, weights = drawn(6, CLASSES) * 30, torch.arange(6) % CLASSES, torch.rand(6)
     leaf = logits.double().requires_grad_()

@@ -95,7 +95,7 @@ def test_normalised_pictures_are_trained_as_by_vmap_bit_for_bit_the_same_whoever
     theirs = updates_of(BatchedTraining(order.task.build_model(), CPU), order, range(3))
     for one, other in zip(ours, theirs, strict=True):
         assert (one - other).norm() <= 1e-5 * other.norm()
-    assert torch.equal(updates_of(training, order, [3, 1]), ours[[3, 1]])
+    assert torch.equal(updates_of(training, order, [2, 0]), ours[[2, 0]])
     assert gradients_of(order.task, CPU).form == "many records at once by compiled loops"
 
 
