@@ -23,7 +23,7 @@ help:
 	@echo "make bench-load   a hundred nodes, twenty rounds, one in ten gone from each: right sums, time, memory"
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
 	@echo "                    EDGES=2: a cloud and two edges with federations of their own; NODES=6 of them all"
-	@echo "make compose-check  docker-compose.yml against the schema and our own rules"
+	@echo "make compose-check  docker-compose.yml, and files of edges, against the schema and our own rules"
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make test-compose   containers for real, where a Docker engine is; OPTIONS=--stand-ins without a registry"
 	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
@@ -95,7 +95,9 @@ opacus-environment: venv
 
 compose-check: venv
 	$(BIN)/python -m deploy | diff docker-compose.yml -
-	$(BIN)/python -m deploy.check
+	folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT \
+		&& $(BIN)/python -m deploy --edges 2 --nodes 6 --into "$$folder" >/dev/null \
+		&& $(BIN)/python -m deploy.check docker-compose.yml "$$folder"/*.yml
 
 fuzz: venv
 	SECAGG_FUZZ_INPUTS=70000 $(BIN)/pytest tests/secagg/test_fuzz.py

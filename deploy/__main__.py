@@ -5,16 +5,21 @@ python -m deploy --nodes 12 > federation.yml              twelve; docker compose
 python -m deploy --party server > server.yml              the server's host
 python -m deploy --party node-3 --superlink fl.example.org > node-3.yml
 python -m deploy --cuda > federation.yml                  on NVIDIA GPUs
+python -m deploy --edges 3 --nodes 12                     cloud.yml, edge-0.yml, edge-1.yml, edge-2.yml
+python -m deploy --edges 3 --nodes 12 --site edge-1 --superlink cloud.example.org > edge-1.yml
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from deploy.compose import compose_file, to_text
+from deploy.compose import Tree, compose_file, to_text
+from deploy.edge_files import CLOUD_HOST, site_file
+from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.options import add_federation, exit_status, federation_of, host, port
 from deploy.placements import SUPERLINK_PORT, Containers
-from deploy.topology import SUPERLINK
+from deploy.topology import SUPERLINK, TopologyError
 
 HEADER = """\
 Made by: python -m deploy{words}
@@ -22,17 +27,48 @@ Change deploy/topology.py or the words above, not this file. How to use it: docs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the file; return the exit status: 0 done, 2 bad input."""
+    """Print the file, or write those of cloud and edges; return the exit status: 0 done, 2 bad input."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
-    return exit_status(lambda: print(text_of(options, words), end=""))
+    return exit_status(lambda: _write(options, words))
+
+
+def _write(options: argparse.Namespace, words: Sequence[str]) -> None:
+    if options.edges is None or options.site is not None:
+        print(text_of(options, words), end="")
+        return
+    if options.party is not None:
+        raise TopologyError(f"--party {options.party} is of one edge: name it, as in --site edge-0")
+    for site in layers_of(options).sites:
+        options.site = site
+        file = options.into / f"{site}.yml"
+        text = text_of(options, [*words, "--site", site])
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise TopologyError(f"{file} cannot be written: {error.strerror}") from None
+        print(file)
 
 
 def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
-    """Return the Compose file that the options describe."""
-    place = Containers(options.superlink, options.port)
-    tree = compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
-    return to_text(tree, HEADER.format(words="".join(f" {word}" for word in words)))
+    """Return the Compose file that the options describe.
+
+    Raises:
+        TopologyError: options that describe none.
+    """
+    return to_text(_tree(options), HEADER.format(words="".join(f" {word}" for word in words)))
+
+
+def _tree(options: argparse.Namespace) -> Tree:
+    if options.edges is None:
+        if options.site is not None or options.trusted_edges:
+            raise TopologyError("--site and --trusted-edges go with --edges: say how many there are")
+        place = Containers(options.superlink or SUPERLINK, options.port)
+        return compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
+    place = Containers(options.superlink or CLOUD_HOST, options.port)
+    if options.site == CLOUD and options.party is not None:
+        raise TopologyError(f"--party {options.party} is none of the cloud, which has no nodes on its host")
+    return site_file(layers_of(options), options.site, party=options.party, place=place, cuda=options.cuda)
 
 
 def default_text() -> str:
@@ -45,13 +81,23 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m deploy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_federation(parser)
+    add_layers(parser)
+    parser.add_argument(
+        "--trusted-edges", type=int, default=0, metavar="E", help="nodes of the first E edges trust theirs"
+    )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where the files of cloud and edges are written if no --site is named (default: here)",
+    )
     parser.add_argument("--party", help="print the services of this party only: server or node-<i>")
     parser.add_argument(
         "--superlink",
         type=host,
-        default=SUPERLINK,
         metavar="HOST",
-        help="host name of the SuperLink, for the nodes",
+        help="host name of the SuperLink, for the nodes, and of the cloud's for an edge's bridge",
     )
     parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the SuperLink")
     parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")

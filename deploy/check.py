@@ -1,8 +1,8 @@
 """``python -m deploy.check [FILE ...]``: check Compose files, above all those that a person has changed.
 
 A file must fit the schema of the Compose Specification and keep this project's promises: a container may do
-nothing but its work, no two services see one folder, no app reaches its host and no node another, every node
-has a budget and a ledger that is kept.
+nothing but its work, no two services see one folder but a bridge and its edge, no app reaches its host and no
+node another, every node has a budget and a ledger that is kept.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from client_app.identity import FIRST_SEEN
 from client_app.node_config import (
     CONSORTIUM_KEY,
     DATA_KEY,
+    EDGE_KEY,
     EPSILON_KEY,
     IDENTITY_FILE_KEY,
     LEDGER_KEY,
@@ -28,6 +29,7 @@ from client_app.node_config import (
     ROSTER_FILE_KEY,
 )
 from deploy.credentials import AUTHORITY, CONSORTIUM
+from deploy.edges import CLOUD
 from deploy.placements import CREDENTIALS
 
 DEFAULT_FILE = Path("docker-compose.yml")
@@ -39,13 +41,8 @@ ROOT_CAPABILITIES = {"CHOWN", "DAC_OVERRIDE", "FOWNER"}
 NODE_CONFIG = "--node-config"
 NO_ADDRESS = "com.docker.network.bridge.inhibit_ipv4"
 # The files that a node's settings name, and whether the app may write there.
-PLACES = (
-    (LEDGER_KEY, True),
-    (DATA_KEY, False),
-    (IDENTITY_FILE_KEY, False),
-    (ROSTER_FILE_KEY, False),
-    (CONSORTIUM_KEY, False),
-)
+OF_DEVICE = ((LEDGER_KEY, True), (DATA_KEY, False))
+OF_ALL = ((IDENTITY_FILE_KEY, False), (ROSTER_FILE_KEY, False), (CONSORTIUM_KEY, False))
 _INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*))?\}")
 
 Tree = dict[str, Any]
@@ -163,13 +160,19 @@ def _open_networks(services: Tree, networks: Tree) -> Iterator[str]:
 
 
 def _of_node(config: dict[str, str], volumes: dict[str, Tree]) -> Iterator[str]:
-    """Every node has a budget, a ledger that is kept, data that it cannot change, and an identity."""
-    if not (config.get(EPSILON_KEY) or config.get(RECORD_EPSILON_KEY)):
+    """Every node has a budget, a ledger that is kept, data that it cannot change, and an identity.
+
+    A bridge has the folder of its edge in place of the first three.
+    """
+    folder = config.get(EDGE_KEY)
+    if folder is not None and volumes.get(folder, {"read_only": True}).get("read_only"):
+        yield f"{EDGE_KEY}={folder} is no volume that the bridge's app can write to"
+    if folder is None and not (config.get(EPSILON_KEY) or config.get(RECORD_EPSILON_KEY)):
         yield f"{NODE_CONFIG} has no {EPSILON_KEY} or {RECORD_EPSILON_KEY}: a node needs a budget"
     if config.get(ROSTER_FILE_KEY) == FIRST_SEEN:
         yield f"{ROSTER_FILE_KEY}={FIRST_SEEN} believes the server's word for who the other nodes are"
         return
-    for key, writable in PLACES:
+    for key, writable in (*(() if folder else OF_DEVICE), *OF_ALL):
         volume = volumes.get(str(PurePosixPath(config.get(key, "")).parent))
         if volume is None:
             yield f"{key}={config.get(key)} lies on no volume of the SuperExec that runs the node's app"
@@ -178,8 +181,13 @@ def _of_node(config: dict[str, str], volumes: dict[str, Tree]) -> Iterator[str]:
 
 
 def _shared_folders(services: Tree) -> Iterator[str]:
-    """No folder, nor a part of it, is seen by two services, and the authority's and consortium's by none."""
-    seen = [(PurePosixPath("federation", name), f"the {name}") for name in (AUTHORITY, CONSORTIUM)]
+    """No folder, nor a part of it, is seen by two services, and the authority's and consortium's by none.
+
+    But the one between a bridge's app and the app of its edge's server.
+    """
+    roots = (PurePosixPath("federation"), PurePosixPath("federation", CLOUD))
+    seen = [(root / name, f"the {name}") for root in roots for name in (AUTHORITY, CONSORTIUM)]
+    between = _between(services)
     for name, service in services.items():
         if service.get("restart") == "no":
             continue
@@ -188,9 +196,29 @@ def _shared_folders(services: Tree) -> Iterator[str]:
         ]
         for path in mine:
             for other, owner in seen:
+                if path == other and {name, owner} == between.get(path):
+                    continue
                 if path.is_relative_to(other) or other.is_relative_to(path):
                     yield f"{path} is seen by {name} and by {owner}"
         seen += [(path, name) for path in mine]
+
+
+def _between(services: Tree) -> dict[PurePosixPath, set[str]]:
+    """By the folder of a bridge: the two services that share it."""
+    on_superlink = [
+        app
+        for superlink in services.values()
+        if _runs(superlink, "flower-superlink")
+        for app in _apps_beside(services, superlink)
+    ]
+    found = {}
+    for supernode in services.values():
+        folder = _node_config(supernode).get(EDGE_KEY) if _runs(supernode, "flower-supernode") else None
+        for app in _apps_beside(services, supernode) if folder else ():
+            source = _volumes(services[app]).get(str(folder), {}).get("source")
+            if source is not None:
+                found[PurePosixPath(source)] = {app, *on_superlink}
+    return found
 
 
 def _node_config(service: Tree) -> dict[str, str]:
@@ -203,10 +231,19 @@ def _volumes_of_app(services: Tree, supernode: Tree) -> dict[str, Tree]:
     """By target: the volumes of the SuperExec on the SuperNode's own network."""
     return {
         target: volume
-        for service in services.values()
-        if _runs_app(service) and set(service.get("networks", [])) & set(supernode.get("networks", []))
-        for target, volume in _volumes(service).items()
+        for app in _apps_beside(services, supernode)
+        for target, volume in _volumes(services[app]).items()
     }
+
+
+def _apps_beside(services: Tree, program: Tree) -> list[str]:
+    """The SuperExecs on a network of a SuperNode or SuperLink."""
+    networks = set(program.get("networks", []))
+    return [
+        name
+        for name, service in services.items()
+        if _runs_app(service) and set(service.get("networks", [])) & networks
+    ]
 
 
 def _runs_app(service: Tree) -> bool:

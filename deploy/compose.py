@@ -5,6 +5,7 @@ party's services only, and finds the SuperLink under its public name.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -76,28 +77,52 @@ STOPPED, HEALTHY, STARTED = (
 Tree = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Site:
+    """What tells one federation of an operator from the next.
+
+    Attributes:
+        name: of the Compose project, to which the party is added.
+        words: by which `deploy.init` knows the federation.
+        overrides: of every training of it.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    overrides: tuple[str, ...]
+
+
 def compose_file(
     federation: Federation,
     *,
     party: str | None = None,
     place: Containers | None = None,
     cuda: bool = False,
+    site: Site | None = None,
 ) -> Tree:
     """Return the Compose file of all parties, or of the host of one party.
+
+    Args:
+        federation: of them all.
+        party: whose host it is for; None if all are on one.
+        place: where the SuperLink is.
+        cuda: whether the app runs on NVIDIA GPUs.
+        site: what tells this federation from others of the same kind.
 
     Raises:
         TopologyError: no such party, or more nodes than one host has networks for.
     """
     place = place or Containers()
+    site = site or Site("gdpfed", federation_words(federation), federation_overrides(federation))
     if party is None and len(federation.nodes) > MOST_NODES:
         raise TopologyError(f"{len(federation.nodes)} nodes are more than the {MOST_NODES} of one host")
     every = services(federation, place)
     mine = services_of(every, [] if party is None else [party])
     image = app_image(cuda)
-    jobs = {INIT: init_job(federation, party, image)}
+    jobs = {INIT: init_job(site, party, image)}
     if party in (None, SERVER):
         jobs[REGISTER] = register_job(place, image)
-        jobs[TRAIN] = train_job(federation, place, image)
+        jobs[TRAIN] = train_job(federation, site, place, image)
         jobs[NODES] = control_job(NODES, (), place, image)
         jobs[FLWR] = control_job(FLWR, ("--",), place, image)
     jobs[AUDIT] = audit_job(mine, image)
@@ -108,7 +133,7 @@ def compose_file(
     if party == SERVER:
         containers[SUPERLINK]["ports"] = [f"{place.port(SUPERLINK)}:{place.port(SUPERLINK)}"]
     return {
-        "name": "gdpfed" if party is None else f"gdpfed-{party}",
+        "name": site.name if party is None else f"{site.name}-{party}",
         "services": jobs | containers,
         "networks": networks(reached, one_host=party is None),
     }
@@ -121,7 +146,13 @@ def to_text(tree: Tree, header: str) -> str:
 
 
 def container(
-    service: Service, mine: Sequence[Service], jobs: Tree, networks: Sequence[str], *, cuda: bool
+    service: Service,
+    mine: Sequence[Service],
+    jobs: Tree,
+    networks: Sequence[str],
+    *,
+    cuda: bool,
+    root: str = ROOT,
 ) -> Tree:
     """Return the container of a service, with its own credentials and folders and no others.
 
@@ -144,8 +175,8 @@ def container(
         "depends_on": after,
         "networks": list(networks),
         "volumes": [
-            bind(f"{ROOT}/{service.name}/credentials", CREDENTIALS),
-            *(folder_volume(service, folder) for folder in service.folders),
+            bind(f"{root}/{service.name}/credentials", CREDENTIALS),
+            *(folder_volume(service, folder, root) for folder in service.folders),
         ],
         "healthcheck": {"test": ["CMD", *service.probe], **HEALTH},
     }
@@ -180,14 +211,14 @@ def app_image(cuda: bool) -> Tree:
     return {"image": f"gdpfed-app:{FLOWER_VERSION}-{kind}", "build": build}
 
 
-def init_job(federation: Federation, party: str | None, image: Tree) -> Tree:
+def init_job(site: Site, party: str | None, image: Tree) -> Tree:
     """Return the job that makes the credentials; it runs as root, to give each file to its user.
 
     No other container is root. It has no network, and may only write and change owners and modes.
     """
     words = [
         "deploy.init",
-        *federation_words(federation),
+        *site.words,
         "--directory",
         CREDENTIALS,
         "--owner",
@@ -215,10 +246,10 @@ def register_job(place: Containers, image: Tree) -> Tree:
     }
 
 
-def train_job(federation: Federation, place: Containers, image: Tree) -> Tree:
+def train_job(federation: Federation, site: Site, place: Containers, image: Tree) -> Tree:
     """Return the job that runs one training, when a person asks for it, with that person's overrides."""
     words = ["--nodes", str(len(federation.nodes)), "--runs", f"/{RUNS}"]
-    words += ["--", *federation_overrides(federation), *secagg_words(federation, place)]
+    words += ["--", *site.overrides, *secagg_words(federation, place)]
     return control_job(TRAIN, words, place, image)
 
 
@@ -263,9 +294,9 @@ def bind(source: str, target: str, *, writable: bool = False) -> Tree:
     return volume | ({} if writable else {"read_only": True}) | {"bind": {"create_host_path": True}}
 
 
-def folder_volume(service: Service, folder: Folder) -> Tree:
+def folder_volume(service: Service, folder: Folder, root: str) -> Tree:
     """Mount a folder of a service; ``NODE_0_DATA`` and so on say where the data of a node is."""
-    source = f"{ROOT}/{service.name}/{folder.name}"
+    source = f"{root}/{service.name}/{folder.name}"
     if folder.name == DATA:
         source = f"${{{variable(service.party, 'DATA')}:-{source}}}"
     return bind(source, f"/{folder.name}", writable=folder.writable)

@@ -272,4 +272,4 @@ def identity_file(party: str) -> str:
 
 def client_of(party: str) -> int:
     """Return the number of the client that a node is, from its name."""
-    return int(party.removeprefix("node-"))
+    return int(party.rpartition("-")[2])

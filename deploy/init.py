@@ -6,9 +6,10 @@ from pathlib import Path
 
 from deploy.credentials import RENEWABLE, Store
 from deploy.demo_data import provide_demo_data
+from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.options import add_federation, exit_status, federation_of, host
 from deploy.placements import Containers
-from deploy.topology import services, services_of
+from deploy.topology import SERVER, Federation, Service, TopologyError, services, services_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,22 +20,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def provide(options: argparse.Namespace) -> str:
     """Make what is missing for the chosen parties, or for all if none is named; say what is awaited."""
-    every = services(federation_of(options), Containers())
-    mine = services_of(every, options.party)
-    store = Store(options.directory, options.owner, signs_roster=not options.party)
-    for kind in options.renew:
-        store.renew(kind, mine)
-    store.provide(mine, options.host)
+    if (options.edges is None) != (options.site is None):
+        raise TopologyError("--edges and --site go together: name both, as in --edges 3 --site edge-1")
+    federation, bridge = _operated(options)
+    # The bridge is operated by who operates the edge's server.
+    parties = [*options.party, *(service.party for service in bridge if SERVER in options.party)]
+    mine = services_of([*services(federation, Containers()), *bridge], parties)
+    own, above = ([each for each in mine if (each in bridge) is of_cloud] for of_cloud in (False, True))
+    stores = [
+        (store, operated)
+        for store, operated in (
+            (Store(options.directory, options.owner, signs_roster=not parties), own),
+            (Store(options.directory / CLOUD, options.owner, signs_roster=False), above),
+        )
+        if operated
+    ]
+    for store, operated in stores:
+        for kind in options.renew:
+            store.renew(kind, operated)
+        store.provide(operated, options.host)
     if options.demo_data:
-        provide_demo_data(options.directory, federation_of(options))
+        provide_demo_data(options.directory, federation)
     made = f"credentials of {', '.join(service.name for service in mine)} are in {options.directory}"
-    return "".join([made, *(f"\n{words}" for words in store.awaited(mine))])
+    waits = [words for store, operated in stores for words in store.awaited(operated)]
+    return "".join([made, *(f"\n{words}" for words in waits)])
+
+
+def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
+    """Return the federation that the options describe, and beside it the services of an edge's bridge."""
+    if options.edges is None:
+        return federation_of(options), []
+    layers = layers_of(options)
+    if options.site == CLOUD:
+        return layers.cloud, []
+    above = layers.bridge(options.site).name
+    bridge = services_of(services(layers.cloud, Containers()), [above])
+    return layers.edges[options.site], bridge
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of this command."""
     made = argparse.ArgumentParser(prog="python -m deploy.init", description=__doc__)
     add_federation(made)
+    add_layers(made)
     made.add_argument(
         "--directory", type=Path, required=True, help="where the credentials are written; existing files stay"
     )

@@ -7,20 +7,18 @@ cloud's federation. The devices of the first edge trust it, those of the others 
 import argparse
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from rich.console import Console
 
 from conf.load import load
-from deploy.control import training_words
+from deploy.edges import CLOUD, MINIMUM_EDGES, Layers
 from deploy.local import audit_nodes, said_budgets
 from deploy.options import exit_status
 from deploy.processes import LoopbackFederation
-from deploy.topology import INTERVAL_SECONDS, Federation, Node, TopologyError
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError, LaunchError
@@ -30,73 +28,7 @@ from gdpfed.report.plan_table import plan_table
 from gdpfed.runs.paths import require_unused
 from gdpfed.runs.records import read_rounds, run_path
 
-CLOUD = "cloud"
 RUN = "run"
-MINIMUM_EDGES = 2
-BUDGET = 8.0
-# What edges and cloud have in common: an edge refuses a job that orders anything else.
-SHARED = ("dataset.model=softmax", "training.local_steps=2", "run.num_rounds=2")
-OF_EDGES = (
-    "privacy=record_level",
-    "privacy.num_groups=1",
-    "method=h2fdp",
-    "method.num_subnets=1",
-    "method.mechanism=step_sum",
-    "privacy.accountant=rdp",
-)
-OF_TRUSTED = ("method.trust=trusted", "secagg=off")
-# An interval takes many exchanges of its edge, so the cloud waits longer than an edge does.
-OF_CLOUD = (
-    "method=edge_average",
-    "secagg=off",
-    "secagg.minimum_cohort=2",
-    "privacy.budgets=[1]",
-    f"run.timeout_seconds={INTERVAL_SECONDS + 60}",
-)
-SHARED_GROUPS = ("training", "dataset", "run")
-
-
-@dataclass(frozen=True)
-class Layers:
-    """The federations of a cloud and its edges.
-
-    Attributes:
-        cloud: whose nodes are the bridges.
-        edges: by name.
-    """
-
-    cloud: Federation
-    edges: Mapping[str, Federation]
-
-    @classmethod
-    def of(cls, num_edges: int, num_nodes: int, epsilon: float = BUDGET) -> Self:
-        """So many edges with equally many nodes each, of which the first edge is trusted by its nodes.
-
-        Raises:
-            TopologyError: fewer edges than a mean needs, or nodes that do not divide among them.
-        """
-        if num_edges < MINIMUM_EDGES:
-            raise TopologyError(f"--edges {num_edges} is below {MINIMUM_EDGES}: a mean of one edge is none")
-        if num_nodes % num_edges:
-            raise TopologyError(
-                f"--nodes {num_nodes} do not divide among {num_edges} edges: "
-                f"take {num_nodes + -num_nodes % num_edges}"
-            )
-        devices = Federation.of(num_nodes // num_edges, (epsilon,), unit="record")
-        bridges = tuple(Node(number, epsilon) for number in range(num_edges))
-        return cls(
-            Federation(bridges, of_edges=True, minimum_cohort=MINIMUM_EDGES),
-            {f"edge-{number}": replace(devices, trusts_edge=number == 0) for number in range(num_edges)},
-        )
-
-    def words(self, name: str, overrides: Sequence[str]) -> list[str]:
-        """The overrides of one federation's run: those of all, then those that are given for it."""
-        shared = [word for word in overrides if word.partition(".")[0] in SHARED_GROUPS]
-        if name == CLOUD:
-            return training_words(len(self.cloud.nodes), [*SHARED, *OF_CLOUD, *shared])
-        edge = self.edges[name]
-        trust = OF_TRUSTED if edge.trusts_edge else ()
-        return training_words(len(edge.nodes), [*SHARED, *OF_EDGES, *trust, *overrides])
 
 
 class LoopbackLayers:
@@ -122,16 +54,15 @@ class LoopbackLayers:
     def __exit__(self, *error: object) -> None:
         self._ending.close()
 
-    def bridge(self, number: int) -> Path:
+    def bridge(self, edge: str) -> Path:
         """The folder between an edge's run and its bridge."""
-        cloud = self.federations[CLOUD]
-        return cloud.bridge_of(cloud.federation.nodes[number])
+        return self.federations[CLOUD].bridge_of(self.layers.bridge(edge))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
         """Submit the run of one federation, or continue it if it is there already."""
         words = self.layers.words(name, overrides)
         if name != CLOUD:
-            words.append(f"run.bridge={self.bridge(list(self.layers.edges).index(name))}")
+            words.append(f"run.bridge={self.bridge(name)}")
         self.training[name] = self.federations[name].train(RUN, words)
         return self.training[name]
 
@@ -174,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plans, start everything, train, keep the files, audit them and the devices' ledgers."""
-    layers = Layers.of(options.edges, options.nodes)
+    layers = Layers.of(options.edges, options.nodes, trusted_edges=1)
     for name, edge in layers.edges.items():
         words = [*layers.words(name, options.overrides), "run.bridge=/bridge"]
         console.print(f"{name}:")

@@ -23,14 +23,12 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budgets",
         type=_numbers,
-        default=DEFAULT_BUDGETS,
         metavar="E,E,...",
         help="epsilon of each group of nodes; the groups are of equal size (default: 1,3,6)",
     )
     parser.add_argument(
         "--unit",
         choices=get_args(Unit),
-        default="client",
         help="whose budgets these are: the nodes' own, or those of each of their records (default: client)",
     )
     parser.add_argument(
@@ -54,7 +52,13 @@ def federation_of(options: argparse.Namespace) -> Federation:
     Raises:
         TopologyError: one that cannot be built.
     """
-    return Federation.of(options.nodes, options.budgets, options.secagg, options.unit, options.examples)
+    return Federation.of(
+        options.nodes,
+        DEFAULT_BUDGETS if options.budgets is None else options.budgets,
+        options.secagg,
+        options.unit or "client",
+        options.examples,
+    )
 
 
 def federation_words(federation: Federation) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ program listens, and under which path it finds its files.
     node i    supernode-i          speaks for the node; holds the key by which the SuperLink knows it
               node-i-superexec     runs the ClientApp: the only place where the node's data and ledger are
                                    and the identity by which other nodes know it
+    bridge i  bridge-supernode-i   those of an edge, as a node of its cloud: no data and no ledger, but the
+              bridge-i-superexec   folder that it shares with the edge's run
 
 A program sees only the files that are named in its service. In particular the two that run the app see
 neither a TLS key nor the key that the SuperLink knows: whoever submits a run sends the app's code. It does
@@ -26,6 +28,7 @@ from secagg import ACTIVE, CURIOUS
 SUPERLINK = "superlink"
 SERVER_SUPEREXEC = "server-superexec"
 SERVER = "server"
+NODE_KIND, BRIDGE_KIND = "node", "bridge"
 
 CA_FILE = "ca.crt"
 SUPERLINK_CA_FILE = "superlink-ca.crt"
@@ -61,18 +64,25 @@ class TopologyError(InputError):
 
 @dataclass(frozen=True)
 class Node:
-    """One client of the federation: its number in every plan, and its own budget."""
+    """One client of the federation.
+
+    Attributes:
+        client_id: its number in every plan.
+        epsilon: its own budget; a bridge spends none.
+        kind: a node, or the bridge of an edge.
+    """
 
     client_id: int
     epsilon: float
+    kind: str = NODE_KIND
 
     @property
     def name(self) -> str:
-        return f"node-{self.client_id}"
+        return f"{self.kind}-{self.client_id}"
 
     @property
     def supernode(self) -> str:
-        return f"supernode-{self.client_id}"
+        return f"{'' if self.kind == NODE_KIND else f'{self.kind}-'}supernode-{self.client_id}"
 
     @property
     def superexec(self) -> str:

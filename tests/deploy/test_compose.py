@@ -15,16 +15,20 @@ from deploy import check, control, init
 from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
 from deploy.compose import MOST_NODES, compose_file, to_text
+from deploy.edge_files import site_file
+from deploy.edges import Layers
 from deploy.options import federation_of
 from deploy.placements import Containers
 from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE, Federation, TopologyError, services
 
 TREE = yaml.safe_load(check.at_defaults(check.DEFAULT_FILE.read_text(encoding="utf-8")))
+LAYERS = Layers.of(2, 6, trusted_edges=1)
 KINDS = [
     compose_file(Federation.of()),
     compose_file(Federation.of(12, (0.5, 8.0)), cuda=True),
     compose_file(Federation.of(), party="server"),
     compose_file(Federation.of(), party="node-3", place=Containers("fl.example.org", 9443)),
+    *(site_file(LAYERS, site) for site in LAYERS.sites),
 ]
 
 

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from deploy import layers as layers_module
-from deploy.layers import Layers, main
+from deploy.edges import Layers
+from deploy.layers import main
 from deploy.placements import Containers
 from deploy.topology import TopologyError, node_config, services
 from gdpfed.runs.records import read_rounds
@@ -18,7 +19,7 @@ def told(federation, number=0):
 
 
 def test_only_devices_of_the_first_edge_trust_it():
-    layers = Layers.of(2, 6)
+    layers = Layers.of(2, 6, trusted_edges=1)
     first, second = layers.edges.values()
     assert [len(edge.nodes) for edge in (first, second)] == [3, 3]
     assert "edge-trusted=true" in told(first)
@@ -40,7 +41,7 @@ def test_a_bridge_has_the_folder_of_its_edge_and_neither_data_nor_a_budget():
         service.name: [folder.name for folder in service.folders]
         for service in services(layers.cloud, Containers())
     }
-    assert seen["node-1-superexec"] == ["bridge"]
+    assert seen["bridge-1-superexec"] == ["bridge"]
     words = layers.words("cloud", ["training.local_steps=8", "method.local_aggregations=1"])
     assert {"method=edge_average", "secagg=off", "training.local_steps=8"} <= set(words)
     assert "dataset.num_clients=2" in words

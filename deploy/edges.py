@@ -1,0 +1,142 @@
+"""A cloud and its edges: which federations they are, and what the run of each is told.
+
+Each edge is a federation of its own, and its bridge is a node of the cloud's federation.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from deploy.control import training_words
+from deploy.topology import (
+    BRIDGE_KIND,
+    EXAMPLES_FILE,
+    INTERVAL_SECONDS,
+    Federation,
+    Node,
+    TopologyError,
+)
+from secagg import CURIOUS
+
+CLOUD = "cloud"
+MINIMUM_EDGES = 2
+BUDGET = 8.0
+# What edges and cloud have in common: an edge refuses a job that orders anything else.
+SHARED = ("dataset.model=softmax", "training.local_steps=2", "run.num_rounds=2")
+OF_EDGES = (
+    "privacy=record_level",
+    "privacy.num_groups=1",
+    "method=h2fdp",
+    "method.num_subnets=1",
+    "method.mechanism=step_sum",
+    "privacy.accountant=rdp",
+)
+OF_TRUSTED = ("method.trust=trusted", "secagg=off")
+# An interval takes many exchanges of its edge, so the cloud waits longer than an edge does.
+OF_CLOUD = (
+    "method=edge_average",
+    "secagg=off",
+    "secagg.minimum_cohort=2",
+    "privacy.budgets=[1]",
+    f"run.timeout_seconds={INTERVAL_SECONDS + 60}",
+)
+SHARED_GROUPS = ("training", "dataset", "run")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The federations of a cloud and its edges.
+
+    Attributes:
+        cloud: whose nodes are the bridges.
+        edges: by name, in the order of the bridges.
+    """
+
+    cloud: Federation
+    edges: Mapping[str, Federation]
+
+    @classmethod
+    def of(
+        cls,
+        num_edges: int,
+        num_nodes: int,
+        budgets: Sequence[float] = (BUDGET,),
+        secagg_mode: str = CURIOUS,
+        examples: str = EXAMPLES_FILE,
+        *,
+        trusted_edges: int = 0,
+    ) -> Self:
+        """So many edges with equally many nodes each, of which the first are trusted by their nodes.
+
+        Raises:
+            TopologyError: fewer edges than a mean needs, nodes that do not divide among them, more trusted
+                edges than there are, or several budgets.
+        """
+        if num_edges < MINIMUM_EDGES:
+            raise TopologyError(f"--edges {num_edges} is below {MINIMUM_EDGES}: a mean of one edge is none")
+        if num_nodes % num_edges:
+            raise TopologyError(
+                f"--nodes {num_nodes} do not divide among {num_edges} edges: "
+                f"take {num_nodes + -num_nodes % num_edges}"
+            )
+        if not 0 <= trusted_edges <= num_edges:
+            raise TopologyError(f"--trusted-edges {trusted_edges} is not from 0 to {num_edges}, the edges")
+        if len(budgets) != 1:
+            raise TopologyError(f"--budgets {list(budgets)} are {len(budgets)}: behind edges all have one")
+        devices = Federation.of(num_nodes // num_edges, budgets, secagg_mode, "record", examples)
+        bridges = tuple(Node(number, BUDGET, BRIDGE_KIND) for number in range(num_edges))
+        return cls(
+            Federation(bridges, of_edges=True, minimum_cohort=MINIMUM_EDGES),
+            {
+                f"edge-{number}": replace(devices, trusts_edge=number < trusted_edges)
+                for number in range(num_edges)
+            },
+        )
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The names of cloud and edges."""
+        return (CLOUD, *self.edges)
+
+    def bridge(self, edge: str) -> Node:
+        """The node of the cloud that an edge is."""
+        return self.cloud.nodes[list(self.edges).index(edge)]
+
+    def overrides(self, site: str) -> tuple[str, ...]:
+        """The overrides that make one site's run part of the layers."""
+        if site == CLOUD:
+            return (*SHARED, *OF_CLOUD)
+        return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[site].trusts_edge else ()))
+
+    def words(self, site: str, given: Sequence[str]) -> list[str]:
+        """The overrides of one site's run: its own, then those that are given for all."""
+        if site == CLOUD:
+            given = [word for word in given if word.partition(".")[0] in SHARED_GROUPS]
+        federation = self.cloud if site == CLOUD else self.edges[site]
+        return training_words(len(federation.nodes), [*self.overrides(site), *given])
+
+
+def add_layers(parser: argparse.ArgumentParser) -> None:
+    """Add the options that put the nodes behind edges."""
+    group = parser.add_argument_group("nodes behind edges (docs/h2fdp.md)")
+    group.add_argument("--edges", type=int, help="so many edges, with --nodes nodes of them all")
+    group.add_argument("--site", metavar="NAME", help="cloud or edge-<i>: whose host this is for")
+
+
+def layers_of(options: argparse.Namespace) -> Layers:
+    """Return the layers that the options describe.
+
+    Raises:
+        TopologyError: layers that cannot be built, or a site that is none of them.
+    """
+    if options.unit == "client":
+        raise TopologyError("--unit client: behind edges budgets are of records, so leave it out")
+    budgets = (BUDGET,) if options.budgets is None else options.budgets
+    trusted = getattr(options, "trusted_edges", 0)
+    made = Layers.of(
+        options.edges, options.nodes, budgets, options.secagg, options.examples, trusted_edges=trusted
+    )
+    if options.site is not None and options.site not in made.sites:
+        raise TopologyError(f"--site {options.site} is none of {', '.join(made.sites)}")
+    return made

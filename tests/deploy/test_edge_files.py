@@ -1,0 +1,221 @@
+"""Compose files of a cloud and its edges, and the credentials that their hosts make of the same words."""
+
+import copy
+import json
+import shlex
+
+import pytest
+import yaml
+
+from deploy import check, control, init
+from deploy.__main__ import main as write_compose
+from deploy.edge_files import site_file
+from deploy.edges import Layers
+from deploy.topology import SERVER
+
+LAYERS = Layers.of(2, 6, trusted_edges=1)
+BRIDGE_APP, BRIDGE_NODE = "bridge-1-superexec", "bridge-supernode-1"
+WORDS = ("--edges", "2", "--nodes", "6")
+
+
+def at_defaults(tree):
+    return json.loads(check.at_defaults(json.dumps(tree)))
+
+
+EDGE = at_defaults(site_file(LAYERS, "edge-1"))
+
+
+def init_words(tree):
+    """What its job tells `deploy.init`, but for the folder and the user, which are of a container."""
+    _, _, _, *words = tree["services"]["init"]["entrypoint"]
+    for option in ("--directory", "--owner"):
+        at = words.index(option)
+        del words[at : at + 2]
+    return words
+
+
+def mounted(tree, service):
+    """By target: the source of each volume, and whether it is read-only."""
+    return {
+        each["target"]: (each["source"], bool(each.get("read_only")))
+        for each in tree["services"][service]["volumes"]
+    }
+
+
+def told(tree, supernode):
+    """The settings that a SuperNode is started with."""
+    words = tree["services"][supernode]["command"][-1]
+    return dict(word.partition("=")[::2] for word in shlex.split(words))
+
+
+def test_the_files_of_all_sites_are_written_and_one_is_printed(tmp_path, capsys):
+    assert write_compose([*WORDS, "--trusted-edges", "1", "--into", str(tmp_path)]) == 0
+    files = [tmp_path / f"{site}.yml" for site in ("cloud", "edge-0", "edge-1")]
+    assert capsys.readouterr().out.split() == [str(file) for file in files]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    for file, text in zip(files, texts, strict=True):
+        assert text.startswith(f"# Made by: python -m deploy {' '.join(WORDS)} ")
+        assert f" --site {file.stem}\n" in text
+    assert write_compose([*WORDS, "--site", "edge-1", "--trusted-edges", "1"]) == 0
+    assert capsys.readouterr().out.split("\n", 1)[1] == texts[2].split("\n", 1)[1]
+
+
+def test_an_edge_has_its_own_federation_and_one_node_of_the_clouds():
+    services = EDGE["services"]
+    assert {"superlink", "server-superexec", "supernode-2", "node-2-superexec"} <= services.keys()
+    assert {"init", "register", "train", "audit"} <= services.keys()
+    assert [name for name in services if "bridge" in name] == [BRIDGE_NODE, BRIDGE_APP]
+    command = services[BRIDGE_NODE]["command"]
+    assert command[command.index("--superlink") + 1] == "cloud:8000"
+    assert told(EDGE, BRIDGE_NODE)["edge"] == "/bridge"
+    assert told(EDGE, BRIDGE_NODE)["partition-id"] == "1"
+    shared = ("./federation/cloud/bridge-1-superexec/bridge", False)
+    assert mounted(EDGE, BRIDGE_APP)["/bridge"] == mounted(EDGE, "server-superexec")["/bridge"] == shared
+    for name in (BRIDGE_NODE, BRIDGE_APP):
+        source, read_only = mounted(EDGE, name)["/federation"]
+        assert (source, read_only) == (f"./federation/cloud/{name}/credentials", True)
+    # The app of the bridge reaches its SuperNode, that one the cloud, and no device either.
+    assert services[BRIDGE_APP]["networks"] == ["bridge-1"]
+    assert services[BRIDGE_NODE]["networks"] == ["bridge-1", "federation"]
+    others = {
+        network
+        for name, each in services.items()
+        if name not in (BRIDGE_APP, BRIDGE_NODE)
+        for network in each.get("networks", [])
+    }
+    assert others.isdisjoint({"bridge-1", "federation"})
+    assert not any("ports" in each for each in services.values())
+
+
+def test_the_cloud_has_a_server_and_no_node():
+    tree = at_defaults(site_file(LAYERS, "cloud"))
+    assert [name for name, each in tree["services"].items() if each["restart"] != "no"] == [
+        *("superlink", "server-superexec"),
+    ]
+    assert tree["services"]["superlink"]["ports"] == ["8000:8000"]
+    train = tree["services"]["train"]["entrypoint"]
+    assert train[train.index("--nodes") + 1] == "2"
+    assert {"method=edge_average", "secagg=off", "training.local_steps=2"} <= set(train)
+
+
+def test_the_jobs_say_what_their_programs_take():
+    for site in LAYERS.sites:
+        jobs = site_file(LAYERS, site)["services"]
+        train = jobs["train"]["entrypoint"]
+        control.parser().parse_args(train[3:])
+        made = init.parser().parse_args([*init_words(at_defaults({"services": jobs})), "--directory", "x"])
+        assert (made.edges, made.nodes, made.site) == (2, 6, site)
+        assert made.party == ([SERVER] if site == "cloud" else [])
+    trusted, summed = (site_file(LAYERS, site)["services"]["train"]["entrypoint"] for site in LAYERS.edges)
+    assert {"method.trust=trusted", "secagg=off", "run.bridge=/bridge"} <= set(trusted)
+    assert "run.bridge=/bridge" in summed
+    assert "secagg=off" not in summed
+
+
+def test_hosts_make_credentials_and_hand_over_public_ones(tmp_path, capsys):
+    """As docs/deployment.md tells it: cloud, edge, keys to the cloud, roster of the consortium."""
+    cloud, edge = tmp_path / "cloud-host", tmp_path / "edge-host"
+    assert init.main([*WORDS, "--site", "cloud", "--party", "server", "--directory", str(cloud)]) == 0
+    edge_words = [*WORDS, "--site", "edge-1", "--directory", str(edge)]
+    assert init.main(edge_words) == 2
+    assert f"{edge}/cloud/public/superlink-ca.crt is missing" in capsys.readouterr().err
+    certificate = (cloud / "public" / "superlink-ca.crt").read_bytes()
+    (edge / "cloud" / "public" / "superlink-ca.crt").write_bytes(certificate)
+    assert init.main(edge_words) == 0
+    said = capsys.readouterr().out
+    assert f"send {edge}/cloud/public/bridge-1.identity to the consortium" in said
+    assert said.count("consortium;") == 1
+    # The edge signs who its own devices are, and the bridge is none of them.
+    roster = json.loads((edge / "public" / "roster.json").read_text())
+    assert json.dumps(roster).count((edge / "public" / "node-2.identity").read_text().strip()) == 1
+    above = (edge / "cloud" / "public" / "bridge-1.identity").read_text().strip()
+    assert above not in json.dumps(roster)
+    bridge = edge / "cloud" / BRIDGE_NODE / "credentials"
+    assert (bridge / "superlink-ca.crt").read_bytes() == certificate
+    assert (edge / "public" / "superlink-ca.crt").read_bytes() != certificate
+    assert (edge / "cloud" / BRIDGE_APP / "bridge").is_dir()
+    assert (edge / "cloud" / "public" / "bridge-1.pub").exists()
+    assert not list((edge / "public").glob("bridge*"))
+    assert not (edge / "cloud" / "consortium").exists()
+    key = (bridge / "node.key").read_bytes()
+    assert init.main([*edge_words, "--party", "server", "--renew", "node-key"]) == 0
+    assert (bridge / "node.key").read_bytes() != key
+
+
+def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
+    server = at_defaults(site_file(LAYERS, "edge-1", party=SERVER))
+    assert BRIDGE_APP in server["services"]
+    assert "supernode-0" not in server["services"]
+    assert server["services"]["superlink"]["ports"] == ["8000:8000"]
+    assert list(check.broken_promises(server)) == []
+    words = [*WORDS, "--site", "edge-0", "--trusted-edges", "1"]
+    assert write_compose([*words, "--party", "node-2", "--superlink", "edge.example.org"]) == 0
+    node = yaml.safe_load(check.at_defaults(capsys.readouterr().out))
+    assert [name for name, each in node["services"].items() if each["restart"] != "no"] == [
+        *("supernode-2", "node-2-superexec"),
+    ]
+    assert told(node, "supernode-2")["edge-trusted"] == "true"
+    assert list(check.broken_promises(node)) == []
+
+
+def changed(service, volumes=None, config=None):
+    """An edge's tree with a volume more, or other settings of its bridge."""
+    tree = copy.deepcopy(EDGE)
+    if volumes is not None:
+        tree["services"][service]["volumes"] += volumes
+    if config is not None:
+        tree["services"][service]["command"][-1] = config
+    return tree
+
+
+def of(source):
+    return [{"type": "bind", "source": f"./federation/{source}", "target": "/extra", "read_only": True}]
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        (
+            changed("node-0-superexec", of("cloud/bridge-1-superexec/bridge")),
+            "is seen by bridge",
+        ),
+        (changed(BRIDGE_NODE, of("cloud/bridge-1-superexec/bridge")), "seen by"),
+        (changed(BRIDGE_NODE, of("cloud/authority")), f"seen by {BRIDGE_NODE} and by the authority"),
+        (changed("server-superexec", of("cloud/bridge-1-superexec")), "is seen by"),
+        (changed(BRIDGE_NODE, config='edge="/elsewhere"'), "edge=/elsewhere is no volume that"),
+        (changed(BRIDGE_NODE, config='edge="/federation"'), "edge=/federation is no volume that"),
+        (changed(BRIDGE_NODE, config='edge="/bridge" identity-file="/x/y"'), "identity-file=/x/y lies on no"),
+    ],
+)
+def test_a_broken_promise_of_an_edge_is_found(tree, words):
+    assert words in "\n".join(check.broken_promises(tree))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--site", "edge-1"], "--site and --trusted-edges go with --edges"),
+        ([*WORDS, "--site", "edge-2"], "--site edge-2 is none of cloud, edge-0, edge-1"),
+        ([*WORDS, "--party", "server"], "--party server is of one edge: name it, as in --site edge-0"),
+        ([*WORDS, "--site", "cloud", "--party", "node-1"], "--party node-1 is none of the cloud"),
+        (
+            [*WORDS, "--site", "edge-0", "--party", "node-3"],
+            "--party node-3 is none of node-0, ",
+        ),
+        ([*WORDS, "--unit", "client"], "--unit client: behind edges budgets are of records"),
+        ([*WORDS, "--budgets", "1,3"], "--budgets [1.0, 3.0] are 2: behind edges all have one"),
+        ([*WORDS, "--trusted-edges", "3"], "--trusted-edges 3 is not from 0 to 2"),
+        ([*WORDS, "--into", "/nowhere"], "/nowhere/cloud.yml cannot be written: No such file"),
+    ],
+)
+def test_words_that_name_no_site_are_refused_in_a_line(words, reason, capsys):
+    assert write_compose(words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert reason in err
+
+
+def test_init_needs_the_site_beside_the_edges(tmp_path, capsys):
+    assert init.main(["--edges", "2", "--directory", str(tmp_path)]) == 2
+    assert "--edges and --site go together" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
