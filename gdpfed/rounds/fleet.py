@@ -179,12 +179,10 @@ class Fleet(ABC):
     def _parameters(self, round_index: int, request: SumRequest) -> SumParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
             raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
-        # An edge that is trusted adds the noise itself, whoever drops out or colludes.
+        # An edge that is trusted adds the noise itself, whoever colludes.
         at_edge = request.noise_at is NoiseAt.EDGE
         return sum_parameters(
-            replace(self.secagg, mode="off", dropout_tolerance=0.0, corrupt_tolerance=0.0)
-            if at_edge
-            else self.secagg,
+            replace(self.secagg, mode="off", corrupt_tolerance=0.0) if at_edge else self.secagg,
             label=f"{self.run_label}/round {round_index}/{request.name}",
             num_clients=len(request.clients),
             dimension=request.dimension,

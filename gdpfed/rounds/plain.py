@@ -12,6 +12,7 @@ from gdpfed.clients.update import noise_steps
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.task import choose_device
 from gdpfed.methods.base import ClientSum
+from gdpfed.rounds.prepared import PreparedSum
 from secagg import ImplausibleSum, SumParameters, check_sum, keystream
 
 
@@ -34,12 +35,22 @@ def plain_sum(
     return ClientSum(name, decoded, num_updates, upload_bytes=4.0, members=tuple(members))
 
 
-def sum_noise_steps(
-    order: TrainingOrder, parameters: SumParameters, num_updates: int
-) -> npt.NDArray[np.int64]:
-    """Draw the noise that ``num_updates`` clients would add together, in integer steps, shape (d,).
+def noise_shares(each: PreparedSum, num_updates: int) -> int:
+    """How many clients' shares of noise the server adds to a sum in which ``num_updates`` arrived.
 
-    Gaussian noise is drawn in one go with the variance of all shares, num_updates C^2 sigma^2 / (n - D - c),
+    One for each update; of an edge that is trusted n - D, which carry C sigma, whoever has dropped out.
+    """
+    if each.at_edge:
+        return each.parameters.num_clients - each.parameters.dropout_tolerance
+    return num_updates
+
+
+def sum_noise_steps(
+    order: TrainingOrder, parameters: SumParameters, num_shares: int
+) -> npt.NDArray[np.int64]:
+    """Draw the noise that ``num_shares`` clients would add together, in integer steps, shape (d,).
+
+    Gaussian noise is drawn in one go with the variance of all shares, num_shares C^2 sigma^2 / (n - D - c),
     and rounded once; the clients' own shares, each rounded, have 1/12 of a step squared more each, where a
     share's variance is 481 steps squared or more. The sum of discrete Gaussians has no sampler of its own:
     every client's share is drawn.
@@ -48,12 +59,12 @@ def sum_noise_steps(
         return np.zeros(parameters.dimension, dtype=np.int64)
     if order.noise == "discrete_gaussian":
         total = np.zeros(parameters.dimension, dtype=np.int64)
-        for _ in range(num_updates):
+        for _ in range(num_shares):
             total += noise_steps(order, parameters, parameters.num_clients)
         return total
     noise = gaussian_noise(
         parameters.dimension,
-        sqrt(num_updates) * parameters.client_noise_stddev(parameters.num_clients),
+        sqrt(num_shares) * parameters.client_noise_stddev(parameters.num_clients),
         keystream(os.urandom(32)),
         device=choose_device(order.device),
     )

@@ -137,6 +137,26 @@ def test_devices_that_trust_their_edge_send_it_single_updates(tmp_path, examples
     assert finding.endswith("showed single updates to the server")
 
 
+def test_a_trusted_edge_goes_on_without_a_device_within_the_tolerance(tmp_path, examples):
+    """The device is charged, as for any update that is lost; the noise of the sum stays what was planned."""
+    folder, ledgers = tmp_path / "bridge", tmp_path / "ledgers"
+    grid = devices(examples[:5], ledgers, {"edge-trusted": True})
+    grid.vanishes = lambda kind, client: (kind, client) == ("plain", 4)
+    words = [*PRIVATE, ONE, "method.trust=trusted", "secagg=off", "secagg.dropout_tolerance=0.2"]
+    with nothing_drawn():
+        edge = EdgeRun(tmp_path / "edge", folder, grid, [*words, "run.num_rounds=1"])
+        edge.start()
+        moved = Bridge(folder, 60).interval(Job("cloud", 0, ASKED, START))
+        edge.join(60)
+    assert edge.error is None
+    assert np.abs(moved).max() > 0
+    (record,) = read_rounds(tmp_path / "edge")
+    assert (record.survivors, record.failures) == ([4] * 4, {})
+    (entry,) = ledger_of(ledgers, 0).runs
+    assert entry.rounds == [0] * 4
+    assert audit_run(tmp_path / "edge").findings == ()
+
+
 @pytest.mark.parametrize(
     ("told", "words", "reason"),
     [
