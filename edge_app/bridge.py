@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_app.spool import BridgeError, Job, Spool, Vector
+from edge_app.spool import JOB, BridgeError, Job, Spool, Vector
 
 POLL_SECONDS = 0.2
 
@@ -27,8 +27,9 @@ class Bridge:
         A job that is asked for twice is done once: the answer is kept.
 
         Raises:
-            BridgeError: the edge refuses, or does not answer in time. Then its job is taken back; one that it
-                has begun it ends, and its devices stay charged.
+            BridgeError: the edge refuses, does not answer in time, or the cloud has gone on to a later round,
+                as after it was killed. Then its job is taken back; one that it has begun it ends, and its
+                devices stay charged.
         """
         spool = Spool(self.folder)
         spool.offer(job)
@@ -39,5 +40,7 @@ class Bridge:
                 raise BridgeError(
                     f"the edge has not answered round {job.round_index + 1} within {self.seconds:g} s"
                 )
+            if max(spool.rounds(JOB), default=job.round_index) > job.round_index:
+                raise BridgeError(f"the cloud has gone on, and round {job.round_index + 1} is past")
             time.sleep(POLL_SECONDS)
         return change

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from math import inf
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from conf.load import load
 from edge_app.bridge import Bridge
 from edge_app.edge import TOO_LATE
-from edge_app.spool import BridgeError, Job, Spool
+from edge_app.spool import JOB, BridgeError, Job, Spool
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
@@ -324,6 +325,17 @@ def test_a_folder_serves_one_run_and_one_job_a_round(tmp_path):
     spool.answer(job, LAST[:2])
     with pytest.raises(BridgeError, match="does not fit the model"):
         spool.answered(job)
+
+
+def test_a_bridge_whose_cloud_was_killed_does_not_wait_on(tmp_path):
+    """The cloud that comes back orders the next round: nobody answers the last one, nor waits for it."""
+    job, later = (Job("cloud", index, ASKED, LAST) for index in range(2))
+    offered = Timer(0.1, Spool(tmp_path).offer, [later])
+    offered.start()
+    with pytest.raises(BridgeError, match="the cloud has gone on, and round 1 is past"):
+        Bridge(tmp_path, 60).interval(job)
+    offered.join()
+    assert Spool(tmp_path).rounds(JOB) == [1]
 
 
 @pytest.mark.parametrize("other", [{"data": "a.npz"}, {"epsilon": 1.0}, {"edge-trusted": True}])
