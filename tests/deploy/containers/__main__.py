@@ -22,11 +22,11 @@ from time import perf_counter
 from benchmarks.harness import DOC_COLUMNS, publish
 from deploy.compose import app_image
 from gdpfed.report.table import Table
-from tests.deploy.containers import hosts, one_host
+from tests.deploy.containers import hosts, layered, one_host
 from tests.deploy.containers.engine import EngineError, call, provide_images, versions
 
-HOSTS = "hosts"
-PARTS = (*one_host.PARTS, HOSTS)
+HOSTS, LAYERS = "hosts", "layers"
+PARTS = (*one_host.PARTS, HOSTS, LAYERS)
 
 
 @dataclass
@@ -78,7 +78,9 @@ def main() -> int:
         try:
             if HOSTS in options.only:
                 hosts.scenario(root, options.nodes, checks)
-            if set(options.only) - {HOSTS}:
+            if LAYERS in options.only:
+                layered.scenario(root, options.nodes, checks)
+            if set(options.only) - {HOSTS, LAYERS}:
                 one_host.scenario(root, options.nodes, options.only, checks)
         except KeyboardInterrupt:
             checks.interrupted = True

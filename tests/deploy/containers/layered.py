@@ -1,0 +1,120 @@
+"""A cloud and two edges by files of their own, as three hosts have them; here all are on one engine."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from deploy.compose import to_text
+from deploy.edge_files import site_file
+from deploy.edges import Layers
+from deploy.placements import Containers
+from gdpfed.identities import new_identity, public_key_of, signed_roster
+from gdpfed.launch.home import free_ports
+from tests.deploy.containers.engine import Job, Project, put, read, removed_afterwards
+from tests.deploy.containers.one_host import own_address
+
+Check = Callable[[str, Callable[[], object]], bool]
+EDGES = 2
+RUN = "layered"
+FIRST_PREFIX = 215
+OVERRIDES = (f"run.directory={RUN}", "run.num_rounds=1")
+ROUNDS = f"server-superexec/runs/{RUN}/rounds.jsonl"
+
+
+def scenario(root: Path, num_nodes: int, check: Check) -> None:
+    """Follow "A cloud and its edges" of docs/deployment.md, with ``num_nodes`` devices behind each edge."""
+    place = Containers(own_address(), free_ports(1)[0])
+    layers = Layers.of(EDGES, EDGES * num_nodes, trusted_edges=1)
+    projects = {site: _project(root, layers, site, place) for site in layers.sites}
+    cloud, *edges = projects.values()
+    cloud.variables["SUPERLINK_HOST"] = place.superlink_host
+    with removed_afterwards(cloud), removed_afterwards(edges[0]), removed_afterwards(edges[1]):
+        check(
+            "the cloud's SuperLink comes up alone",
+            lambda: cloud.compose("up", "--detach", "--wait", "superlink") is not None,
+        )
+        for number, edge in enumerate(edges):
+            put(edge.root, "cloud/public/superlink-ca.crt", read(cloud.root, "public/superlink-ca.crt"))
+            check(f"edge {number} comes up, before the cloud knows its bridge", partial(_up, edge))
+        _exchange_keys(root, layers, cloud, edges)
+        check(
+            "the cloud comes up with all bridges",
+            lambda: cloud.compose("up", "--detach", "--wait") is not None,
+        )
+        for edge in edges:
+            edge.compose("up", "--detach", "--force-recreate", "init")
+        runs: list[Job] = [project.begin("run", "--rm", "--no-TTY", "train", *OVERRIDES) for project in edges]
+        check(
+            "the cloud's training completes with both edges in its mean",
+            lambda: cloud.job("train", *OVERRIDES) != "" and _survivors(cloud) == [[EDGES]],
+        )
+        check("so do those of the edges", lambda: [run.end() for run in runs] == [0] * EDGES)
+        for number, edge in enumerate(edges):
+            check(
+                f"every device is in the sums of edge {number}, and its run passes its audit",
+                partial(_sums_are_whole, edge, num_nodes),
+            )
+        check(
+            "the ledger of every device passes its audit",
+            lambda: all(
+                edge.job("audit", "--node-ledger", f"/{node.name}/ledger.json")
+                for edge, federation in zip(edges, layers.edges.values(), strict=True)
+                for node in federation.nodes
+            ),
+        )
+        app, supernode = "bridge-0-superexec", "bridge-supernode-0"
+        cloud_at = (place.superlink_host, place.superlink_port)
+        check("a bridge's SuperNode reaches the cloud", lambda: edges[0].reaches(supernode, *cloud_at))
+        for service in (app, "node-0-superexec", "server-superexec"):
+            check(
+                f"{service} of an edge does not reach the cloud",
+                partial(_does_not_reach, edges[0], service, *cloud_at),
+            )
+        check(
+            "a device's app does not reach the bridge's SuperNode",
+            lambda: (
+                not any(
+                    edges[0].reaches("node-0-superexec", each, 9094) for each in edges[0].address(supernode)
+                )
+            ),
+        )
+
+
+def _project(root: Path, layers: Layers, site: str, place: Containers) -> Project:
+    file = root / f"{site}.yml"
+    file.write_text(to_text(site_file(layers, site, place=place), "for a test"), encoding="utf-8")
+    prefix = f"10.{FIRST_PREFIX + layers.sites.index(site)}"
+    project = Project(f"gdpfed-test-{site}", file, root / f"layers-{site}", {"NETWORK_PREFIX": prefix})
+    project.root.mkdir()
+    return project
+
+
+def _exchange_keys(root: Path, layers: Layers, cloud: Project, edges: list[Project]) -> None:
+    """The bridges' keys go to the cloud; a consortium of the edges signs their roster, which all get."""
+    consortium, keys = new_identity(root / "consortium.key"), {}
+    for number, (name, edge) in enumerate(zip(layers.edges, edges, strict=True)):
+        bridge = layers.bridge(name).name
+        put(cloud.root, f"public/{bridge}.pub", read(edge.root, f"cloud/public/{bridge}.pub"))
+        keys[number] = public_key_of(read(edge.root, f"cloud/public/{bridge}.identity").decode().strip())
+    roster, signed_by = signed_roster(keys, consortium), consortium.public_bytes().hex().encode()
+    for project, folder in [(cloud, "public"), *((edge, "cloud/public") for edge in edges)]:
+        put(project.root, f"{folder}/roster.json", roster)
+        put(project.root, f"{folder}/consortium.identity", signed_by)
+
+
+def _up(project: Project) -> bool:
+    return project.compose("up", "--detach") is not None
+
+
+def _sums_are_whole(edge: Project, num_nodes: int) -> bool:
+    (round_,) = _survivors(edge)
+    return set(round_) == {num_nodes} and "Every budget held" in edge.job("audit", f"/runs/{RUN}")
+
+
+def _does_not_reach(project: Project, service: str, host: str, port: int) -> bool:
+    return not project.reaches(service, host, port)
+
+
+def _survivors(project: Project) -> list[list[int]]:
+    return [json.loads(line)["survivors"] for line in read(project.root, ROUNDS).splitlines()]
