@@ -91,11 +91,11 @@ class FaultyFederation:
         """How many messages of a type a node has got since it was made."""
         return self.running.log(node.supernode).count(f"Receiving: {message_type} message")
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
+    def until(self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
         """Wait for a condition; fails with ``what`` if it does not come."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:g} s: {what}"
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
             time.sleep(POLL_SECONDS)
 
     def finish(self, run: FlowerRun) -> str:

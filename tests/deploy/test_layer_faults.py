@@ -1,0 +1,117 @@
+"""Kills in a training of a cloud, edges and devices: no window is charged twice, and no mean is wrong."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from deploy.edges import CLOUD, Layers
+from deploy.layers import LoopbackLayers
+from edge_app.bridge import Bridge
+from edge_app.spool import ANSWER, JOB, Spool
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.errors import LaunchError
+from gdpfed.runs.records import read_rounds
+from testing.small_runs import final_model
+from tests.deploy.faulty_federation import FaultyFederation
+from tests.deploy.test_faults import INTERRUPTED
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+# Of four devices one may vanish. Both edges sum twice a round.
+LAYERS = Layers.of(2, 8, trusted_edges=1)
+TRUSTED, SUMMED = LAYERS.edges
+WINDOWS, ROUNDS = 2, 4
+# Two windows of every edge, on two busy cores, and the time until a killed node is missed.
+INTERVAL = 900.0
+WORDS = (f"run.num_rounds={ROUNDS}",)
+OF_EDGES = (*WORDS, "run.timeout_seconds=120", "secagg.threshold=0.5", "secagg.dropout_tolerance=0.25")
+
+
+def job_in(spool, round_index):
+    job = spool.job(round_index)
+    assert job is not None
+    return job
+
+
+def test_kills_of_a_device_an_edge_a_bridge_and_the_cloud():
+    """Round 1 loses a device and an edge's app, round 2 a bridge, round 3 the cloud's app, round 4 none."""
+    with LoopbackLayers(LAYERS) as running:
+        cloud, trusted, summed = (FaultyFederation(each) for each in running.federations.values())
+        spools = [Spool(running.bridge(edge)) for edge in LAYERS.edges]
+        starts = []
+
+        def reached(edge, stage, round_index):
+            """Wait until a device that nobody harms has a message of an interval; keeps the job's model."""
+            node, spool = edge.running.federation.nodes[0], spools[[trusted, summed].index(edge)]
+            edge.until(
+                lambda: round_index in spool.rounds(JOB), f"round {round_index + 1} has a job", INTERVAL
+            )
+            starts.append(job_in(spool, round_index).start)
+            before = edge.received(node, stage)
+            edge.until(
+                lambda: edge.received(node, stage) > before,
+                f"round {round_index + 1} is in {stage}",
+                INTERVAL,
+            )
+
+        for edge in LAYERS.edges:
+            running.train(edge, OF_EDGES)
+        run = running.train(CLOUD, WORDS)
+
+        reached(trusted, "train.plain", 0)
+        device = trusted.running.federation.nodes[1]
+        trusted.kill_node(device)
+        reached(summed, "train.advertise", 0)
+        summed.server_app().kill()
+        with pytest.raises(LaunchError, match=r"run\.resume="):
+            summed.finish(running.training[SUMMED])
+        running.train(SUMMED, OF_EDGES)
+        trusted.start_node(device)
+        cloud.until(lambda: len(read_rounds(running.files(CLOUD))) == 1, "the end of round 1", INTERVAL)
+
+        reached(trusted, "train.plain", 1)
+        bridge = LAYERS.bridge(TRUSTED)
+        cloud.kill_node(bridge)
+        cloud.start_node(bridge)
+        cloud.until(lambda: len(read_rounds(running.files(CLOUD))) == 2, "the end of round 2", INTERVAL)
+
+        reached(summed, "train.advertise", 2)
+        cloud.server_app().kill()
+        with pytest.raises(LaunchError, match=r"run\.resume="):
+            cloud.finish(run)
+        cloud.running.wait_for_nodes()
+        running.train(CLOUD, WORDS)
+        running.follow()
+
+        of_cloud, of_trusted, of_summed = (read_rounds(running.files(name)) for name in LAYERS.sites)
+        assert [each.survivors for each in of_cloud] == [[0], [0], [], [2]]
+        assert of_cloud[2].failures == INTERRUPTED
+        assert of_cloud[3].failures == {}
+        # Without its edges' sums the cloud keeps its model, to the last bit.
+        jobs = [job_in(spool, ROUNDS - 1) for spool in spools]
+        for start in (*starts, *(job.start for job in jobs)):
+            np.testing.assert_array_equal(start, jobs[0].start)
+        assert [spool.rounds(ANSWER) for spool in spools] == [[ROUNDS - 1]] * 2
+        changes = [Bridge(spool.folder, 1).interval(job) for spool, job in zip(spools, jobs, strict=True)]
+        mean = jobs[0].start + np.mean(changes, axis=0)
+        np.testing.assert_allclose(final_model(running.files(CLOUD)), mean, atol=2e-5)
+        assert min(np.abs(change).max() for change in changes) > 1e-3
+
+        whole = [4] * WINDOWS
+        assert of_trusted[0].failures == {}
+        assert sorted(of_trusted[0].survivors)[0] == 3
+        assert (of_summed[0].survivors, of_summed[0].failures) == ([], INTERRUPTED)
+        for records in (of_trusted, of_summed):
+            assert [(each.survivors, each.failures) for each in (records[1], records[3])] == [(whole, {})] * 2
+        for name in LAYERS.sites:
+            assert audit_run(running.files(name)).findings == ()
+            ledger = json.loads((running.files(name) / "ledger.json").read_text())
+            assert ledger["charged_rounds"] == ROUNDS
+        for federation in (trusted.running, summed.running):
+            for node in federation.federation.nodes:
+                assert audit_node_ledger(federation.ledger_of(node)).passed
+                (entry,) = json.loads(federation.ledger_of(node).read_text())["ledger"]["runs"]
+                assert max(Counter(entry["rounds"]).values()) <= WINDOWS
+        assert [each.leaked_secrets() for each in (cloud, trusted, summed)] == [[]] * 3
