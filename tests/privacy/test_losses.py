@@ -54,7 +54,10 @@ def test_mixtures_agree_with_the_library(steps, rate, sigma, count, interval):
     theirs = library.from_mixture_gaussian_mechanism(
         sigma, moves.tolist(), weights.tolist(), value_discretization_interval=interval
     )
-    agrees(losses_of_mixture(sigma, moves, weights, interval).repeated(count), theirs.self_compose(count))
+    agrees(
+        losses_of_mixture(sigma, moves.tolist(), weights.tolist(), interval).repeated(count),
+        theirs.self_compose(count),
+    )
 
 
 def test_different_releases_together_agree_with_the_library():
