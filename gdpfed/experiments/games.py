@@ -1,5 +1,4 @@
-"""What the game of FedPCS comes to, from plans alone: mean field, welfare, the server's cost, caps, and
-the noise in a step."""
+"""What the game of FedPCS comes to, from plans alone: mean field, welfare, the server's cost, and caps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.game.adaptive import spent_in_round
 from gdpfed.game.mean_field import TOLERANCE, Play
 from gdpfed.game.server import ServerCost
-from gdpfed.game.welfare import round_welfare, welfare
+from gdpfed.game.welfare import round_welfare
 from gdpfed.methods import make_method
 from gdpfed.methods.fedpcs import FedPCS
 from gdpfed.report.labels import dataset_label
@@ -24,7 +23,6 @@ from gdpfed.report.table import Table
 
 FIGURE_HEADINGS = ("dataset", "row", "quantity", "value")
 PAPER_SCALE = 1.0
-SAMPLES_A_ROUND = 200
 
 
 @dataclass(frozen=True)
@@ -128,65 +126,11 @@ def _caps(method: FedPCS) -> Found:
     return Found(figures, shares.tolist())
 
 
-def _worth(method: FedPCS) -> Found:
-    """What a step of a round has of noise, beside what is spent and what that is worth to the clients."""
-    spending, played = method.spending, method.play
-    if not isinstance(played, Play):
-        raise InputError(
-            "welfare needs every client's aversion, which method.types=clients leaves with the nodes"
-        )
-    rng = np.random.default_rng(0)
-    variances = np.array([step_variances(method, t, rng) for t in range(spending.num_rounds)])
-    own, one = np.sqrt(variances.mean(axis=0))
-    totals = spending.expected_totals()
-    worth = [
-        welfare(budgets, played.game.aversions, reward)
-        for budgets, reward in zip(
-            spending.budgets / method.config.method.budget_scale, played.rewards.tolist(), strict=True
-        )
-    ]
-    figures = {
-        "own noise": float(own),
-        "one noise": float(one),
-        "expected zCDP": float(totals.mean()),
-        "own noise, per root zCDP": float(own * np.sqrt(totals.mean())),
-        "welfare of a round": float(np.mean(worth)),
-    }
-    return Found(figures, np.sqrt(variances[:, 0]).tolist())
-
-
-def step_variances(method: FedPCS, round_index: int, rng: np.random.Generator) -> tuple[float, float]:
-    """The variance of a round's step, a coordinate, over C^2: of own noises, and of one for all.
-
-    A sample S has sum_S w_i^2 sigma_i^2 with every client's own noise, sigma_i = z_i / D_i. One noise in the
-    sum at which no member spends more than its rho_i has max_S w_i^2 sigma_i^2. Means over S: of independent
-    draws under fixed weights they are sum_i pi_i v_i and, v falling, sum_i pi_i v_i prod_{j<i} (1 - pi_j);
-    other designs are drawn.
-    """
-    spending, weights = method.spending, method.client_weights(round_index)
-    noise = spending.noise_multipliers(round_index, method.plan.distance) / method.declared.record_counts
-    parts, inclusions = (weights * noise) ** 2, method.inclusions[round_index]
-    by_budget = method.config.method.weights == "budget"
-    if spending.draws == "poisson" and not by_budget:
-        falling = np.argsort(-parts)
-        none_before = np.cumprod(np.append(1.0, 1 - inclusions[falling]))[:-1]
-        return float(inclusions @ parts), float((inclusions * parts)[falling] @ none_before)
-    chances, size = spending.draw_probabilities[round_index], int(spending.cohort_sizes[round_index])
-    found = np.zeros((SAMPLES_A_ROUND, 2))
-    for row in found:
-        drawn = spending.law.draw(chances, size, rng)
-        if len(drawn):
-            scale = weights[drawn].sum() ** 2 if by_budget else 1.0
-            row[:] = parts[drawn].sum() / scale, parts[drawn].max() / scale
-    return float(found[:, 0].mean()), float(found[:, 1].mean())
-
-
 KINDS: Mapping[str, Kind] = {
     "mean_field": Kind(_mean_field, "announcement", "largest change of a mean budget", logarithmic=True),
     "welfare": Kind(_welfare, "round", "welfare, of what is attainable"),
     "server_cost": Kind(_server_cost, "round", "cost of the server"),
     "caps": Kind(_caps, "round", "clients sampled (%)"),
-    "worth": Kind(_worth, "round", "own noise in a step", logarithmic=True),
 }
 
 Findings = Sequence[tuple[Cell, Found | str]]

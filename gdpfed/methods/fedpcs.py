@@ -40,7 +40,7 @@ REFUSED_SAMPLING = {
     "fed_cbs": "it reads how many records of each class every client has",
     "delta": "it reads how far every client's gradient is from the mean, and how much its records differ",
 }
-SPENDING = ("equal", "first", "paper", "posted")
+SPENDING = ("equal", "first", "paper")
 WEIGHTS = ("budget", "horvitz_thompson", "paper")
 DISTANCES: dict[Adjacency, float] = {"zero_out": 1.0, "replace_one": 2.0}
 BEST = "best"
@@ -98,11 +98,6 @@ class FedPCSConfig(MethodConfig):
         )
         require(0 < self.budget_scale < inf, f"method.budget_scale={self.budget_scale} must be above 0")
         self._validate_reward()
-        require(
-            self.spending != "posted" or self.client_sampling == "random",
-            f"method.spending=posted does not go with method.client_sampling={self.client_sampling}: a "
-            "posted price has no race; use random",
-        )
         most = self.max_participations
         require(most is None or most >= 1, f"method.max_participations={most} must be at least 1, or null")
         require(

@@ -12,7 +12,6 @@ from gdpfed.game.adaptive import play_under_caps
 from gdpfed.game.mean_field import Outcome, Play, play
 from gdpfed.game.rules import Game, GameError
 from gdpfed.game.server import ServerCost, play_best_rewards
-from gdpfed.game.welfare import posted_price_budgets
 from gdpfed.methods.records import configured_records
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
 from gdpfed.privacy.spending import Spending
@@ -130,23 +129,9 @@ def spending_of(config: Config, found: Outcome, declared: Declared) -> Spending:
     chances = uniform if method.client_sampling == "random" else first / first.sum(axis=1, keepdims=True)
     if method.spending == "equal":
         return _equal(own, chances, common)
-    if method.spending == "posted":
-        levels = _posted(found)
-    elif method.spending == "paper" and method.client_sampling == "random":
-        levels = np.full_like(budgets, method.least_budget)
-    else:
-        levels = first
+    least = method.spending == "paper" and method.client_sampling == "random"
+    levels = np.full_like(budgets, method.least_budget) if least else first
     return Spending(budgets=scale * levels, draw_probabilities=chances, **common)
-
-
-def _posted(found: Outcome) -> Floats:
-    """What every client answers to the reward of each round as a posted price, shape (num_rounds, n)."""
-    if not isinstance(found, Play):
-        raise ConfigError(
-            "method.spending=posted needs every client's aversion, which method.types=clients leaves with "
-            "the nodes: use privacy.price with a method of groups"
-        )
-    return np.stack([posted_price_budgets(found.game, reward) for reward in found.rewards.tolist()])
 
 
 def _equal(own: Spending, chances: Floats, common: dict[str, Any]) -> Spending:
