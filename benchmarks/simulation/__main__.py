@@ -6,10 +6,11 @@ examples. Seconds are those of a round without evaluation; each contender's firs
 of the growth with cohort and population go to docs/.
 
     python -m benchmarks.simulation [--parts race limit growth] [--against pfl loop flower] [--rounds 10]
-        [--lstm] [--busy]
+        [--cnn3 | --lstm] [--busy]
 
-With --lstm, texts take the place of pictures: 200 roles, 20 of them a round, 5 steps of 4 windows of 80
-random characters; pfl and the loop have nn.LSTM. A load average above 0.5 before the first round is refused;
+With --cnn3, pictures have CIFAR-10's form: 1,000 clients with 10 examples each, 60 of them a round. With
+--lstm, texts take the place of pictures: 200 roles, 20 of them a round, 5 steps of 4 windows of 80 random
+characters; pfl and the loop have nn.LSTM. A load average above 0.5 before the first round is refused;
 with --busy the figures are marked instead.
 """
 
@@ -27,7 +28,7 @@ import torch
 from benchmarks.growth_picture import draw_growth
 from benchmarks.harness import CONSOLE, PROJECT, check_idle, comparison, measure, publish, read_options
 from benchmarks.simulation.contenders import check_pfl, flower, pfl, plain_loop, simulate
-from benchmarks.simulation.drawn_pictures import draw_pictures
+from benchmarks.simulation.drawn_pictures import draw_colour_pictures, draw_pictures
 from benchmarks.simulation.drawn_texts import draw_plays
 from benchmarks.simulation.work import Work, run_alone
 from gdpfed.errors import InputError
@@ -35,6 +36,7 @@ from gdpfed.report.table import Table
 
 PARTS = ("race", "limit", "growth")
 ROLES, ROLES_A_ROUND, CHARACTERS_A_ROLE = 200, 20, 450
+COLOUR_CLIENTS, COLOUR_CLIENTS_A_ROUND, COLOUR_EXAMPLES = 1000, 60, 10
 OTHERS = ("pfl", "loop", "flower")
 COHORTS = (30, 100, 300, 1000, 3000)
 POPULATIONS = (6_000, 60_000, 1_000_000)
@@ -106,8 +108,10 @@ def _named(device: str) -> str:
 def ready(options: argparse.Namespace) -> str:
     """Refuse, in one line, what cannot be measured here; the mark of what is measured on a busy machine."""
     try:
-        if options.lstm and "growth" in options.parts:
-            raise InputError("--lstm has no growth: name the other parts, as in --parts race limit")
+        if options.lstm and options.cnn3:
+            raise InputError("--cnn3 and --lstm are two races: run one after the other")
+        if (options.lstm or options.cnn3) and "growth" in options.parts:
+            raise InputError("only cnn2 has a growth: name the other parts, as in --parts race limit")
         if "race" in options.parts and "pfl" in options.against:
             check_pfl()
         return check_idle(options.busy)
@@ -124,6 +128,7 @@ def main() -> None:
         against=OTHERS,
         rounds=10,
         device="",
+        cnn3=False,
         lstm=False,
         busy=False,
     )
@@ -134,13 +139,18 @@ def main() -> None:
         draw_pictures(Path(directory))
         plays = Path(directory) / "plays.txt"
         draw_plays(plays, num_roles=ROLES, num_characters=CHARACTERS_A_ROLE)
+        colours = Path(directory) / "colours.npz"
+        draw_colour_pictures(colours, count=COLOUR_CLIENTS * COLOUR_EXAMPLES)
         for device in devices:
             work = Work(directory, rounds=options.rounds, device=device)
+            if options.cnn3:
+                work = replace(work, data=str(colours), model="cnn3")
+                work = replace(work, num_clients=COLOUR_CLIENTS, cohort=COLOUR_CLIENTS_A_ROUND)
             if options.lstm:
                 work = replace(work, data=str(plays), model="lstm", num_clients=ROLES, cohort=ROLES_A_ROUND)
             if "race" in options.parts:
                 tables.append(race(work, options.against))
-            if "race" in options.parts and device == "cuda" and not options.lstm:
+            if "race" in options.parts and device == "cuda" and work.model == "cnn2":
                 resnet = replace(work, model="resnet18", num_clients=600, cohort=60)
                 tables.append(race(resnet, options.against))
             if "limit" in options.parts:

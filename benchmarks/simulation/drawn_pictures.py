@@ -1,4 +1,4 @@
-"""A data set of Fashion-MNIST's form with random pixels, since what is learned does not change the work."""
+"""Pictures of random pixels, in the forms of Fashion-MNIST and CIFAR-10: what is learned changes no work."""
 
 from pathlib import Path
 
@@ -20,6 +20,16 @@ def draw_pictures(directory: Path) -> None:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_idx(generator.integers(top, size=shape, dtype=np.uint8)))
+
+
+def draw_colour_pictures(path: Path, *, count: int) -> None:
+    """Write so many training pictures of CIFAR-10's shape, which ``dataset=npz dataset.path=<path>`` reads."""
+    generator = np.random.default_rng(0)
+    arrays: dict[str, npt.NDArray[np.generic]] = {}
+    for part, size in (("train", count), ("test", 100)):
+        arrays[f"x_{part}"] = generator.uniform(-1, 1, (size, 3, 32, 32)).astype(np.float32)
+        arrays[f"y_{part}"] = np.arange(size) % NUM_CLASSES
+    np.savez(path, allow_pickle=False, **arrays)
 
 
 def _idx(values: npt.NDArray[np.uint8]) -> bytes:

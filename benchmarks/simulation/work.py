@@ -19,7 +19,8 @@ class Work:
     """Rounds of DP-FedAvg with cohorts of one size, as every contender does them.
 
     Attributes:
-        data: directory with the files of Fashion-MNIST's form, or of `lstm`, a text of plays.
+        data: directory with the files of Fashion-MNIST's form; of `cnn3`, the file of colour pictures; of
+            `lstm`, a text of plays.
         model: of pictures, or lstm.
         cohort: clients a round, exactly.
         rounds: how many are measured; one more comes first, in which libraries warm up.
@@ -36,6 +37,9 @@ class Work:
     def overrides(self) -> list[str]:
         """The work as settings of the project."""
         kind = ["dataset=fmnist", f"dataset.model={self.model}"]
+        if self.model == "cnn3":
+            step = ["local_steps=5", "batch_size=10", "learning_rate=0.1", "momentum=0"]
+            kind = ["dataset=npz", "dataset.model=cnn3", *(f"dataset.{each}" for each in step)]
         if self.model == "lstm":
             kind = ["dataset=shakespeare", "dataset.local_steps=5", "dataset.momentum=0"]
         return [

@@ -10,6 +10,7 @@ import torch
 from benchmarks import harness
 from benchmarks.simulation import __main__ as command
 from benchmarks.simulation import contenders
+from benchmarks.simulation.drawn_pictures import draw_colour_pictures
 from benchmarks.simulation.drawn_texts import draw_plays
 from benchmarks.simulation.limits import flops_of_loops
 from benchmarks.simulation.work import Work
@@ -22,8 +23,8 @@ from gdpfed.learning.programs.lowering import lower
 from gdpfed.learning.programs.program import Program
 
 
-def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False):
-    return SimpleNamespace(parts=parts, against=against, busy=busy, lstm=lstm)
+def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False, cnn3=False):
+    return SimpleNamespace(parts=parts, against=against, busy=busy, lstm=lstm, cnn3=cnn3)
 
 
 def test_a_busy_machine_is_refused_or_marked(monkeypatch, capsys):
@@ -55,9 +56,24 @@ def test_without_pfl_one_line_says_how_to_get_it(monkeypatch, tmp_path):
     assert command.ready(asked(against=("pfl",), parts=("limit",))) == ""
 
 
-def test_growth_is_of_pictures_alone():
-    with pytest.raises(SystemExit, match="^--lstm has no growth: name the other parts"):
-        command.ready(asked(parts=command.PARTS, lstm=True))
+@pytest.mark.parametrize("kind", ["lstm", "cnn3"])
+def test_growth_is_of_one_model_alone(kind):
+    with pytest.raises(SystemExit, match="^only cnn2 has a growth: name the other parts"):
+        command.ready(asked(parts=command.PARTS, **{kind: True}))
+
+
+def test_two_models_are_two_races():
+    with pytest.raises(SystemExit, match="two races: run one after the other$"):
+        command.ready(asked(lstm=True, cnn3=True))
+
+
+def test_colour_pictures_are_shared_out_as_the_work_asks_for(tmp_path):
+    draw_colour_pictures(tmp_path / "colours.npz", count=40)
+    work = Work(str(tmp_path / "colours.npz"), model="cnn3", num_clients=4, cohort=2)
+    config = load(work.overrides)
+    task = task_of(config)
+    assert task.load().input_shape == (3, 32, 32)
+    assert {len(task.client_indices(client)) for client in range(4)} == {config.training.batch_size}
 
 
 def test_the_products_of_states_are_counted():
