@@ -83,7 +83,10 @@ def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
     """
     if any(word.partition("=")[0] == "run.resume" for word in overrides):
         return list(overrides)
-    words = (f"dataset.num_clients={num_nodes}", *FEW_NODES, *overrides)
+    # In a game, nodes say paths in place of budgets.
+    plays = f"method.types={CLIENTS}" in overrides
+    usual = [word for word in FEW_NODES if not (plays and word.startswith("privacy.budgets="))]
+    words = (f"dataset.num_clients={num_nodes}", *usual, *overrides)
     return list({word.partition("=")[0]: word for word in words}.values())
 
 

@@ -52,7 +52,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
         *options.overrides,
     ]
     overrides = training_words(len(federation.nodes), words)
-    config = load([*overrides, *said_budgets(federation, overrides)])
+    config = load([*with_types(federation, overrides), *said_budgets(federation, overrides)])
     method = make_method(config)
     console.print(plan_table(method))
     kept = run_path(config.run.directory, config.dataset.name, config.method.name)
@@ -78,6 +78,25 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
     delta = min(DEFAULT_DELTA, default_delta(len(federation.nodes)))
     known = any(word.startswith("privacy.delta=") for word in overrides)
     return [f"privacy.client_budgets=[{budgets}]", *(() if known else (f"privacy.delta={delta!r}",))]
+
+
+def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
+    """Return overrides by which the game that the nodes will play is known before they start.
+
+    Raises:
+        ConfigError: a game is asked for, and the nodes are given nothing to play with.
+    """
+    asked = f"method.types={CLIENTS}"
+    if asked not in overrides:
+        return list(overrides)
+    types = [(node.aversion, node.first_budget) for node in federation.nodes]
+    if any(None in each for each in types):
+        raise ConfigError(f"{asked} has the nodes play: give them --aversions and --first-budgets")
+    lists = (",".join(map(repr, each)) for each in zip(*types, strict=True))
+    said = (
+        f"method.{key}=[{values}]" for key, values in zip(("aversions", "first_budgets"), lists, strict=True)
+    )
+    return [*(word for word in overrides if word != asked), *said]
 
 
 def own_files(folder: Path | None, federation: Federation) -> list[Path]:

@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 from deploy.topology import DEFAULT_BUDGETS, DEFAULT_NODES, EXAMPLES_FILE, Federation
@@ -44,6 +44,20 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
         default=CURIOUS,
         help="what nodes ask of a sum: active withstands a server that lies (default: %(default)s)",
     )
+    for name, what in (("aversions", "aversion"), ("first-budgets", "first budget, in zCDP,")):
+        parser.add_argument(
+            f"--{name}",
+            type=_numbers,
+            default=(),
+            metavar="V,V,...",
+            help=f"{what} of the nodes in turn, for method.types=clients",
+        )
+    parser.add_argument(
+        "--max-participations",
+        type=int,
+        metavar="N",
+        help="rounds of a run that a node takes part in at most",
+    )
 
 
 def federation_of(options: argparse.Namespace) -> Federation:
@@ -52,13 +66,14 @@ def federation_of(options: argparse.Namespace) -> Federation:
     Raises:
         TopologyError: one that cannot be built.
     """
-    return Federation.of(
+    federation = Federation.of(
         options.nodes,
         DEFAULT_BUDGETS if options.budgets is None else options.budgets,
         options.secagg,
         options.unit or "client",
         options.examples,
     )
+    return federation.playing(options.aversions, options.first_budgets, options.max_participations)
 
 
 def federation_words(federation: Federation) -> tuple[str, ...]:
@@ -70,7 +85,16 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
         *("--secagg", federation.secagg_mode),
         *(() if federation.unit == "client" else ("--unit", federation.unit)),
         *(() if federation.examples == EXAMPLES_FILE else ("--examples", federation.examples)),
+        *_listed("--aversions", [node.aversion for node in federation.nodes]),
+        *_listed("--first-budgets", [node.first_budget for node in federation.nodes]),
+        *(() if federation.most_rounds is None else ("--max-participations", str(federation.most_rounds))),
     )
+
+
+def _listed(option: str, values: Sequence[float | None]) -> tuple[str, ...]:
+    """An option with a number a node; nothing where nodes have none."""
+    numbers = [f"{value:g}" for value in values if value is not None]
+    return (option, ",".join(numbers)) if numbers else ()
 
 
 def exit_status(command: Callable[[], None]) -> int:

@@ -42,8 +42,8 @@ class Containers:
     def folder(self, service: str, name: str) -> str:
         return f"/{name}"
 
-    def budget(self, node: Node) -> str:
-        return f"${{{variable(node.name, 'EPSILON')}:-{node.epsilon!r}}}"
+    def own(self, node: Node, setting: str, value: float) -> str:
+        return f"${{{variable(node.name, setting)}:-{value!r}}}"
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Loopback:
     def folder(self, service: str, name: str) -> str:
         return str(self.root / service / name)
 
-    def budget(self, node: Node) -> str:
-        return repr(node.epsilon)
+    def own(self, node: Node, setting: str, value: float) -> str:
+        return repr(value)
 
 
 def variable(party: str, setting: str) -> str:

@@ -17,10 +17,12 @@ see the node's identity, by which it signs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle
+from math import inf
 from typing import Protocol
 
-from client_app.node_config import SETTING_OF
+from client_app.node_config import AVERSION_KEY, FIRST_BUDGET_KEY, MOST_ROUNDS_KEY, SETTING_OF
 from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
@@ -70,11 +72,14 @@ class Node:
         client_id: its number in every plan.
         epsilon: its own budget; a bridge spends none.
         kind: a node, or the bridge of an edge.
+        aversion, first_budget: by which it plays a game about budgets; None if it plays none.
     """
 
     client_id: int
     epsilon: float
     kind: str = NODE_KIND
+    aversion: float | None = None
+    first_budget: float | None = None
 
     @property
     def name(self) -> str:
@@ -101,6 +106,7 @@ class Federation:
         minimum_cohort: the smallest sum.
         trusts_edge: whether the nodes say that their server is an edge that may see single updates.
         of_edges: whether the nodes are bridges of edges, which have neither data nor a budget.
+        most_rounds: how many rounds of a run a node takes part in at most; None for all.
     """
 
     nodes: tuple[Node, ...]
@@ -110,6 +116,7 @@ class Federation:
     minimum_cohort: int = MINIMUM_COHORT
     trusts_edge: bool = False
     of_edges: bool = False
+    most_rounds: int | None = None
 
     @classmethod
     def of(
@@ -137,6 +144,32 @@ class Federation:
         ordered = sorted(budgets)
         nodes = tuple(Node(i, ordered[i % len(ordered)]) for i in range(num_nodes))
         return cls(nodes, secagg_mode, unit, examples)
+
+    def playing(
+        self, aversions: Sequence[float], first_budgets: Sequence[float], most_rounds: int | None = None
+    ) -> "Federation":
+        """Give aversions and first budgets to the nodes in turn, in the order in which they are listed.
+
+        Raises:
+            TopologyError: one list without the other, no budgets for records, or numbers out of range.
+        """
+        if most_rounds is not None and most_rounds < 1:
+            raise TopologyError(f"--max-participations {most_rounds} must be at least 1")
+        if bool(aversions) != bool(first_budgets):
+            raise TopologyError("nodes play with both, --aversions and --first-budgets: give both or neither")
+        if aversions and self.unit != "record":
+            raise TopologyError("nodes play about budgets of their records: give --unit record")
+        for value in aversions:
+            if not 0 < value < 1:
+                raise TopologyError(f"--aversions has {value:g}; each must lie in (0, 1)")
+        for value in first_budgets:
+            if not 0 < value < inf:
+                raise TopologyError(f"--first-budgets has {value:g}; each must be finite and above 0")
+        nodes = self.nodes
+        if aversions:
+            in_turn = zip(nodes, cycle(aversions), cycle(first_budgets), strict=False)
+            nodes = tuple(replace(node, aversion=c, first_budget=rho) for node, c, rho in in_turn)
+        return replace(self, nodes=nodes, most_rounds=most_rounds)
 
     @property
     def budgets(self) -> tuple[float, ...]:
@@ -167,8 +200,8 @@ class Placement(Protocol):
     def folder(self, service: str, name: str) -> str:
         """Path of one of a service's own folders."""
 
-    def budget(self, node: Node) -> str:
-        """The epsilon that a node is started with."""
+    def own(self, node: Node, setting: str, value: float) -> str:
+        """What a node is started with: a number of its own, such as its EPSILON."""
 
 
 @dataclass(frozen=True)
@@ -316,9 +349,22 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
     mode = "edge-trusted=true" if federation.trusts_edge else f'secagg-mode="{federation.secagg_mode}"'
     ledger = f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}"
     data = f"{place.folder(node.superexec, DATA)}/{federation.examples}"
+    epsilon = place.own(node, "EPSILON", node.epsilon)
     return (
-        f'partition-id={node.client_id} {SETTING_OF[federation.unit]}={place.budget(node)} ledger="{ledger}" '
-        f'data="{data}" minimum-cohort={federation.minimum_cohort} {mode} {identity}'
+        f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} "
+        f'ledger="{ledger}" data="{data}" minimum-cohort={federation.minimum_cohort} {mode} '
+        f"{_types(federation, node, place)}{identity}"
+    )
+
+
+def _types(federation: Federation, node: Node, place: Placement) -> str:
+    """How a node plays a game about budgets, and in how many rounds it takes part; empty where unsaid."""
+    most = "" if federation.most_rounds is None else f"{MOST_ROUNDS_KEY}={federation.most_rounds} "
+    if node.aversion is None or node.first_budget is None:
+        return most
+    return (
+        f"{AVERSION_KEY}={place.own(node, 'AVERSION', node.aversion)} "
+        f"{FIRST_BUDGET_KEY}={place.own(node, 'FIRST_BUDGET', node.first_budget)} {most}"
     )
 
 

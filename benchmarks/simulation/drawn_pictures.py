@@ -23,7 +23,7 @@ def draw_pictures(directory: Path) -> None:
 
 
 def draw_colour_pictures(path: Path, *, count: int) -> None:
-    """Write so many training pictures of CIFAR-10's shape, which ``dataset=npz dataset.path=<path>`` reads."""
+    """Write so many training pictures of CIFAR-10's shape, which ``dataset=npz dataset.path=PATH`` reads."""
     generator = np.random.default_rng(0)
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     for part, size in (("train", count), ("test", 100)):
