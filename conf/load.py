@@ -1,36 +1,23 @@
-"""The one Hydra call: overrides in, a checked :class:`~conf.schema.Config` out."""
+"""Overrides in, a checked :class:`~conf.schema.Config` out."""
 
 import difflib
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import asdict, fields
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.extensions import OWN_DIRECTORY, method_configs, option_directories
-from conf.schema import (
-    Config,
-    DatasetConfig,
-    MethodConfig,
-    PrivacyConfig,
-    RunConfig,
-    SecAggConfig,
-    SimulationConfig,
-    TrainingConfig,
-)
+from conf.chosen import chosen_options
+from conf.extensions import method_configs, option_directories
+from conf.schema import Config, DatasetConfig, TrainingConfig
 from gdpfed.errors import ConfigError
 
 PATHS = (
@@ -57,48 +44,16 @@ ADDED_LATER = (
 """Settings of a data set that older code has not saved, and that were as their defaults are."""
 
 
-def _register_schema(methods: Sequence[tuple[str, type[MethodConfig]]]) -> None:
-    store = ConfigStore.instance()
-    store.store(name="schema", node=Config)
-    for group, node in (
-        ("dataset", DatasetConfig),
-        ("training", TrainingConfig),
-        ("privacy", PrivacyConfig),
-        ("secagg", SecAggConfig),
-        ("run", RunConfig),
-        ("simulation", SimulationConfig),
-    ):
-        store.store(group=group, name="schema", node=node)
-    for name, method in methods:
-        store.store(group="method", name=f"schema_{name}", node=method)
-
-
 def _compose(overrides: Sequence[str]) -> DictConfig:
-    """Have Hydra choose the option files, and set the values in what it makes of them.
-
-    Hydra takes some tenths of a second for any composition, and most differ in values alone.
-    """
+    """Have Hydra choose the option files, and set the values in what it makes of them."""
     methods = tuple(method_configs().items())
-    chosen = tuple(override for override in overrides if override.partition("=")[0] in groups())
-    tree = deepcopy(_chosen_options(chosen, tuple(option_directories()), methods))
+    chosen = [override for override in overrides if override.partition("=")[0] in groups()]
+    options = dict(override.split("=", 1) for override in chosen)
+    tree = chosen_options(options, tuple(option_directories()), methods)
     values = [override for override in overrides if override not in chosen]
     for override in OverridesParser.create().parse_overrides(values):
         _set_value(tree, override)
     return tree
-
-
-@lru_cache(maxsize=64)
-def _chosen_options(
-    choices: tuple[str, ...],
-    directories: tuple[Path, ...],
-    methods: tuple[tuple[str, type[MethodConfig]], ...],
-) -> DictConfig:
-    """Return what Hydra composes of the option files alone."""
-    _register_schema(methods)
-    GlobalHydra.instance().clear()
-    others = ",".join(f"'file://{directory}'" for directory in directories[1:])
-    with initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3"):
-        return compose("config", overrides=[f"hydra.searchpath=[{others}]", *choices])
 
 
 def _set_value(tree: DictConfig, override: Override) -> None:

@@ -6,8 +6,10 @@ from dataclasses import asdict, fields
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
-from conf.extensions import METHODS
+from conf import chosen
+from conf.extensions import METHODS, method_configs, option_directories
 from conf.load import from_yaml, load, options, split, to_yaml
 from conf.schema import TrainingConfig
 from gdpfed.errors import ConfigError
@@ -192,3 +194,36 @@ def test_words_are_split_as_a_shell_does():
     assert split("a=1 'b=[1, 2]' \"c='x y'\"") == ["a=1", "b=[1, 2]", "c='x y'"]
     with pytest.raises(ConfigError, match="cannot be split into words"):
         split("a='1")
+
+
+def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
+    directories, methods = tuple(option_directories()), tuple(method_configs().items())
+    chosen._known.cache_clear()
+    wanted = [("fmnist", "gdpfed_op"), ("digits", "h2fdp"), ("cifar10-prior", "fedpcs")]
+    for dataset, method in wanted:
+        chosen.chosen_options({"dataset": dataset, "method": method}, directories, methods)
+    for dataset, method in zip([d for d, _ in wanted], [m for _, m in wanted[1:] + wanted[:1]], strict=True):
+        options = {"dataset": dataset, "method": method}
+        found = chosen.chosen_options(options, directories, methods)
+        words = tuple(f"{group}={name}" for group, name in options.items())
+        composed = chosen._composed(words, directories, methods)
+        assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(composed)
+        assert [OmegaConf.get_type(found, str(key)) for key in found] == [
+            OmegaConf.get_type(composed, str(key)) for key in composed
+        ]
+        assert OmegaConf.is_struct(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("defaults:\n  - schema\n  - _self_\nname: a\n", True),
+        ("defaults:\n  - override /training: adam\n  - _self_\n", False),
+        ("defaults:\n  - /training: adam\n", False),
+        ("# @package _global_\nrun:\n  seed: 3\n", False),
+    ],
+)
+def test_an_option_file_that_sets_another_group_is_left_to_hydra(tmp_path, text, alone):
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "mine.yaml").write_text(text)
+    assert chosen._each_group_is_alone((tmp_path,)) == alone

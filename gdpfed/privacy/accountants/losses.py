@@ -15,8 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, optimize, signal
-from scipy.special import log_ndtr, ndtr, ndtri
+
+from gdpfed.late_import import late_import
+
+fft = late_import("scipy.fft")
+optimize = late_import("scipy.optimize")
+signal = late_import("scipy.signal")
+special = late_import("scipy.special")
 
 Floats = npt.NDArray[np.float64]
 
@@ -169,20 +174,20 @@ def losses_of_mixture(
     part = _Mixture(stddev, moves, weights)
     if not part.moves.any():
         return BothLosses((Losses(interval, 0, np.ones(1), 0.0),))
-    end = -stddev * ndtri(TAIL)
+    end = -stddev * special.ndtri(TAIL)
 
     def going(epsilons: Floats) -> Floats:
         deltas = -np.expm1(np.minimum(epsilons, 0.0))
         inside = epsilons > part.least
         at = part.where(epsilons[inside])
-        deltas[inside] = part.beyond(at) - np.exp(epsilons[inside] + log_ndtr(-at / stddev))
+        deltas[inside] = part.beyond(at) - np.exp(epsilons[inside] + special.log_ndtr(-at / stddev))
         return deltas
 
     def coming(epsilons: Floats) -> Floats:
         deltas = np.zeros_like(epsilons)
         inside = epsilons < -part.least
         at = part.where(-epsilons[inside])
-        deltas[inside] = ndtr(at / stddev) - part.log_below(at, epsilons[inside])
+        deltas[inside] = special.ndtr(at / stddev) - part.log_below(at, epsilons[inside])
         return deltas
 
     furthest = part.furthest(end)
@@ -211,13 +216,16 @@ def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLoss
             log_sinh = log_ratio + half + np.log(-np.expm1(-2 * half)) - math.log(2)
         across = np.logaddexp(log_sinh, 0.5 * np.logaddexp(2 * log_sinh, 0.0))
         at = stddev**2 * np.copysign(half + across, epsilons)
-        other = log_still + log_ndtr(-at / stddev), math.log(rate) + log_ndtr((-1 - at) / stddev)
+        other = (
+            log_still + special.log_ndtr(-at / stddev),
+            math.log(rate) + special.log_ndtr((-1 - at) / stddev),
+        )
         return np.asarray(part.beyond(at) - np.exp(epsilons + np.logaddexp(*other)))
 
     def loss(at: float) -> float:
         return part.loss(at) - part.loss(-at)
 
-    end = -stddev * ndtri(TAIL)
+    end = -stddev * special.ndtri(TAIL)
     return BothLosses((_on_grid(deltas, loss(-end), loss(part.furthest(end)), interval),))
 
 
@@ -241,12 +249,12 @@ class _Mixture:
 
     def beyond(self, at: Floats) -> Floats:
         """The probability of more than each place."""
-        return self._summed(lambda rows: ndtr((self.moves - rows) / self.stddev), at)
+        return self._summed(lambda rows: special.ndtr((self.moves - rows) / self.stddev), at)
 
     def log_below(self, at: Floats, epsilons: Floats) -> Floats:
         """e^epsilon times the probability of less than each place."""
         return self._summed(
-            lambda rows: np.exp(rows[:, 1:] + log_ndtr((rows[:, :1] - self.moves) / self.stddev)),
+            lambda rows: np.exp(rows[:, 1:] + special.log_ndtr((rows[:, :1] - self.moves) / self.stddev)),
             np.column_stack([at, epsilons]),
         )
 

@@ -1,8 +1,8 @@
-"""Renyi differential privacy: divergences by order; those of fractional orders are dp-accounting's.
+"""Renyi differential privacy: divergences by order; those of fixed-size sampling are dp-accounting's.
 
 Its conventions end here:
 
-* Poisson sampling under zero_out is its REPLACE_SPECIAL, noise multiplier std / C.
+* Poisson sampling under zero_out, its REPLACE_SPECIAL, has the noise multiplier std / C.
 * Fixed-size sampling is known under its REPLACE_ONE only, which reads the multiplier as std over the
   *distance of two updates*, std / (2 C). The same holds for zero_out: where a client is not drawn another
   stands in its place, so the bound (Wang, Balle, Kasiviswanathan, "Subsampled Renyi Differential Privacy
@@ -10,22 +10,20 @@ Its conventions end here:
   far too much there.
 """
 
-import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.events import DPSGDSteps, Event, Gaussian, SampledGaussian
 
 dp = late_import("dp_accounting")
+special = late_import("scipy.special")
 
 # Fractional orders of the fixed-size bound are interpolated between whole ones and cost as much.
 POISSON_ORDERS = (
@@ -33,6 +31,8 @@ POISSON_ORDERS = (
     *range(11, 64),
     *(128, 256, 512, 1024),
 )
+SERIES_LENGTHS = (60, LAST_TERM := 1000)
+"""How many terms of a fractional order's series are added, at first and if that does not do."""
 LAST_OF_FIRST = 63
 FIRST_ORDERS = tuple(order for order in POISSON_ORDERS if order == int(order) and order <= LAST_OF_FIRST)
 LATER_ORDERS = tuple(order for order in POISSON_ORDERS if order not in FIRST_ORDERS)
@@ -44,7 +44,7 @@ FIXED_SIZE_ORDERS = (
 ROUGH_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 44, 64)
 """Enough to compare: the time of a fixed-size bound grows with the square of its order."""
 
-# dp-accounting sums 1 + O(q^2) in floating point. At tiny rates rounding can leave a divergence
+# The sums are 1 + O(q^2) in floating point. At tiny rates rounding can leave a divergence
 # below the true one, or below zero, which it then takes for epsilon = 0; this much is added back.
 RENYI_ROUNDING_SLACK = 1e-13
 
@@ -164,23 +164,19 @@ def _poisson_renyi(
     """Mironov, Talwar, Zhang, arXiv:1908.10530, Section 3.3, one round, at these orders."""
     known = _known_divergences(noise_multiplier, sampling_rate)
     for order in orders:
-        if order not in known and order == int(order):
+        if order in known:
+            continue
+        if sampling_rate == 1.0:
+            known[order] = order / (2 * noise_multiplier**2)
+        elif order == int(order):
             known[order] = _whole_order_renyi(noise_multiplier, sampling_rate, int(order))
-    missing = tuple(order for order in orders if order not in known)
-    if missing:
-        relation = dp.NeighboringRelation.REPLACE_SPECIAL
-        accountant = dp.rdp.RdpAccountant(missing, neighboring_relation=relation)
-        gaussian = dp.GaussianDpEvent(noise_multiplier)
-        with _unconverged_orders_expected():
-            accountant.compose(dp.PoissonSampledDpEvent(sampling_rate, gaussian))
-        known.update(zip(missing, _renyi_of(accountant), strict=True))
+        else:
+            known[order] = _fractional_order_renyi(noise_multiplier, sampling_rate, order)
     return tuple(known[order] for order in orders)
 
 
 def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int) -> float:
     """log(sum_k C(a, k) (1 - q)^(a - k) q^k exp((k^2 - k) / (2 sigma^2))) / (a - 1) at a whole order a."""
-    if sampling_rate == 1.0:
-        return order / (2 * noise_multiplier**2)
     k, log_binomials = _log_binomials(order)
     terms = log_binomials + k * math.log(sampling_rate) + (order - k) * math.log1p(-sampling_rate)
     terms += (k * k - k) / (2 * noise_multiplier**2)
@@ -188,10 +184,36 @@ def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int
     return float(largest + math.log(np.exp(terms - largest).sum())) / (order - 1)
 
 
-@lru_cache(maxsize=len(POISSON_ORDERS))
-def _log_binomials(order: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    k = np.arange(order + 1, dtype=np.float64)
-    return k, gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order: float) -> float:
+    """The same at other orders: an integral below z, where both densities are alike, and one above it.
+
+    Each is a series, whose terms are added by their absolute values: an upper bound. It ends where terms fall
+    and are below e^-30 of the sum; inf where it does not within 1,000 terms.
+    """
+    log_rate, log_rest = math.log(sampling_rate), math.log1p(-sampling_rate)
+    z = noise_multiplier**2 * (log_rest - log_rate) + 0.5
+    for most in SERIES_LENGTHS:
+        i, log_binomials = _log_binomials(order, most)
+        j = order - i
+        below = log_binomials + i * log_rate + j * log_rest + (i * i - i) / (2 * noise_multiplier**2)
+        above = log_binomials + j * log_rate + i * log_rest + (j * j - j) / (2 * noise_multiplier**2)
+        below += special.log_ndtr((z - i) / noise_multiplier)
+        above += special.log_ndtr((j - z) / noise_multiplier)
+        sums = np.logaddexp.accumulate(np.logaddexp(below, above))
+        falling = (np.diff(below) < 0) & (np.diff(above) < 0)
+        ended = np.flatnonzero(falling & (np.maximum(below, above)[1:] < sums[1:] - 30))
+        if len(ended):
+            return float(sums[ended[0] + 1]) / (order - 1)
+    return math.inf
+
+
+@lru_cache(maxsize=2 * len(POISSON_ORDERS))
+def _log_binomials(
+    order: float, most: int = LAST_TERM
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """k = 0, 1, ... and log |C(a, k)|; of a whole order up to k = a, of another as many as asked for."""
+    k = np.arange(order + 1 if order == int(order) else most, dtype=np.float64)
+    return k, special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
 
 
 @lru_cache(maxsize=1024)
@@ -210,25 +232,6 @@ def _without_replacement_renyi(
     gaussian = dp.GaussianDpEvent(noise_multiplier)
     accountant.compose(dp.SampledWithoutReplacementDpEvent(group_size, cohort_size, gaussian))
     return _renyi_of(accountant)
-
-
-@contextmanager
-def _unconverged_orders_expected() -> Iterator[None]:
-    """Keep one message of dp-accounting off the terminal.
-
-    Its series does not converge at some fractional orders below two and it says so; the order
-    counts as infinite then, so that epsilon, the least over the others, stays a valid bound.
-    """
-
-    def is_other(record: logging.LogRecord) -> bool:
-        return "_compute_log_a_frac failed to converge" not in str(record.msg)
-
-    logger = logging.getLogger("absl")
-    logger.addFilter(is_other)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_other)
 
 
 def _renyi_of(accountant: Any) -> tuple[float, ...]:

@@ -1,0 +1,96 @@
+"""The one Hydra call: which option file of each group is chosen. What it made is used again."""
+
+import re
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from conf.extensions import OWN_DIRECTORY
+from conf.schema import (
+    Config,
+    DatasetConfig,
+    MethodConfig,
+    PrivacyConfig,
+    RunConfig,
+    SecAggConfig,
+    SimulationConfig,
+    TrainingConfig,
+)
+
+Methods = tuple[tuple[str, type[MethodConfig]], ...]
+
+ANOTHER_GROUP = re.compile(r"^\s*-\s*(override\b|[\"']?/)|@package|@_global_", re.MULTILINE)
+"""How an option file would choose or set what is not of its group."""
+
+
+def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
+    """What Hydra composes of option files alone, as a tree of the caller's own.
+
+    Hydra takes some tenths of a second for any composition. Where no option file says anything of another
+    group, a tree is put together of what other compositions had of each group.
+
+    Args:
+        options: the chosen file by group, as in ``{"dataset": "fmnist"}``; others are as by default.
+        directories: where option files are, the project's own first.
+        methods: the schema of every method.
+    """
+    if not _each_group_is_alone(directories):
+        return deepcopy(
+            _composed(tuple(f"{group}={name}" for group, name in options.items()), directories, methods)
+        )
+    known, groups = _known(directories, methods), _groups()
+    if any((group, options.get(group)) not in known for group in groups):
+        made = _composed(tuple(f"{group}={name}" for group, name in options.items()), directories, methods)
+        known |= {(group, options.get(group)): made for group in groups}
+        return deepcopy(made)
+    tree = deepcopy(known[groups[0], options.get(groups[0])])
+    for group in groups[1:]:
+        tree[group] = known[group, options.get(group)][group]
+    return tree
+
+
+@lru_cache(maxsize=8)
+def _known(directories: tuple[Path, ...], methods: Methods) -> dict[tuple[str, str | None], DictConfig]:
+    """A tree that has each option of each group, None being the default; filled as trees are made."""
+    return {}
+
+
+@lru_cache(maxsize=8)
+def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
+    files = (path for directory in directories for path in directory.glob("*/*.yaml"))
+    return not any(ANOTHER_GROUP.search(path.read_text(encoding="utf-8")) for path in files)
+
+
+def _groups() -> Sequence[str]:
+    return list(Config.__dataclass_fields__)
+
+
+@lru_cache(maxsize=64)
+def _composed(choices: tuple[str, ...], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
+    _register_schema(methods)
+    GlobalHydra.instance().clear()
+    others = ",".join(f"'file://{directory}'" for directory in directories[1:])
+    with initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3"):
+        return compose("config", overrides=[f"hydra.searchpath=[{others}]", *choices])
+
+
+def _register_schema(methods: Sequence[tuple[str, type[MethodConfig]]]) -> None:
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    for group, node in (
+        ("dataset", DatasetConfig),
+        ("training", TrainingConfig),
+        ("privacy", PrivacyConfig),
+        ("secagg", SecAggConfig),
+        ("run", RunConfig),
+        ("simulation", SimulationConfig),
+    ):
+        store.store(group=group, name="schema", node=node)
+    for name, method in methods:
+        store.store(group="method", name=f"schema_{name}", node=method)
