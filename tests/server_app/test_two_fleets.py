@@ -44,7 +44,7 @@ def quiet(monkeypatch):
 def test_both_fleets_train_the_same_model(tmp_path, quiet, method, secagg):
     if method == "sampled_fedavg" and secagg == "pairwise":
         pytest.skip("its weights are unequal, and nothing is clipped: refused")
-    overrides = [f"method={method}", f"secagg={secagg}", "dataset.momentum=0.5"]
+    overrides = [f"method={method}", f"secagg={secagg}", "dataset.momentum=0.5", "run.num_rounds=2"]
     over_flower = run(tmp_path / "flower", overrides)
     in_process = simulated(tmp_path / "process", overrides)
     assert [(r.cohort_sizes, r.survivors) for r in over_flower] == [
