@@ -60,12 +60,11 @@ imports: .venv/.installed
 
 check: lint types imports
 
-# One process checks the types while the environment is compiled. Then three processes of one thread run the
-# tests on two cores, each with whole files, as one of them often waits for Flower; tests/conftest.py says which
-# come first.
+# One process checks the types while the environment is compiled. Then two processes of one thread run the
+# tests, each with whole files; tests/conftest.py says which come first. On two cores a third makes it slower.
 test:
 	$(MAKE) --jobs=2 --output-sync=target venv check
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy tests/client_app/test_plain.py
