@@ -21,7 +21,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -210,8 +210,14 @@ def publish(tables: Sequence[Table], document: Path | None, mark: str = "") -> N
     print(stamp)
     if document is not None:
         stamp = textwrap.fill(stamp, DOC_COLUMNS)
-        texts = [f"{table.to_markdown()}\n{stamp}" for table in tables]
+        texts = [f"{_wrapped(table).to_markdown()}\n{stamp}" for table in tables]
         document.write_text(with_tables(document.read_text("utf-8"), present_command(), texts), "utf-8")
+
+
+def _wrapped(table: Table) -> Table:
+    """The table with its note in lines of a document's width."""
+    lines = (textwrap.fill(line, DOC_COLUMNS) for line in table.note.splitlines())
+    return replace(table, note="\n".join(lines))
 
 
 def with_tables(text: str, command: str, tables: Sequence[str]) -> str:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from benchmarks import harness
 from benchmarks.harness import Measured, comparison, fastest, with_tables
 from gdpfed.errors import InputError
+from gdpfed.report.table import Table
 
 COMMAND = "python -m benchmarks.load --nodes 8"
 PLACE = f"before\n<!-- measured by: {COMMAND} -->\n{{}}<!-- end -->\nafter\n"
@@ -41,3 +43,13 @@ def test_contenders_run_in_turn():
     order = []
     fastest(2, first=lambda: order.append(1), second=lambda: order.append(2))
     assert order == [1, 2, 1, 2]
+
+
+def test_a_long_note_is_wrapped_in_a_document(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "present_command", lambda: "command")
+    document = tmp_path / "doc.md"
+    document.write_text("<!-- measured by: command -->\n<!-- end -->\n")
+    harness.publish([Table("T", ("a",), [("1",)], note="word " * 60)], document)
+    lines = document.read_text().splitlines()
+    assert max(map(len, lines)) <= harness.DOC_COLUMNS
+    assert sum(line.startswith("word") for line in lines) == 3
