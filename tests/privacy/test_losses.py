@@ -103,6 +103,12 @@ def test_extreme_noise_makes_no_warning(sigma):
         assert losses.repeated(2).delta(np.array([0.0, 1.0])).shape == (2,)
 
 
+def test_noise_far_above_every_move_ends_too():
+    """Newton's steps are then smaller than what they are rounded by."""
+    losses = losses_of_mixture(1e9, (0.0, 1.0, 2.0), (0.8, 0.1, 0.1), 1e-12)
+    assert 0 <= losses.epsilon(1e-6) < 1e-6
+
+
 def test_without_a_move_nothing_is_lost():
     assert losses_of_mixture(1.0, (0.0, 2.0), (1.0, 0.0), 1e-3).repeated(5).epsilon(1e-9) < 1e-12
 

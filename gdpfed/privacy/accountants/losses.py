@@ -34,6 +34,8 @@ TILTS = 20
 LARGEST_EXPONENT = 700.0
 AT_ONCE = 2_000_000
 """Numbers of a table of points and parts that are held at one time."""
+NEWTON_STEPS = 100
+"""Steps double the digits that are right; more than these are rounding."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,6 @@ def losses_of_mixture(
     part = _Mixture(stddev, moves, weights)
     if not part.moves.any():
         return BothLosses((Losses(interval, 0, np.ones(1), 0.0),))
-    end = -stddev * special.ndtri(TAIL)
 
     def going(epsilons: Floats) -> Floats:
         deltas = -np.expm1(np.minimum(epsilons, 0.0))
@@ -187,13 +188,13 @@ def losses_of_mixture(
         deltas = np.zeros_like(epsilons)
         inside = epsilons < -part.least
         at = part.where(-epsilons[inside])
-        deltas[inside] = special.ndtr(at / stddev) - part.log_below(at, epsilons[inside])
+        deltas[inside] = special.ndtr(at / stddev) - part.scaled_below(at, epsilons[inside])
         return deltas
 
-    furthest = part.furthest(end)
+    end = part.end
     return BothLosses(
         (
-            _on_grid(going, part.loss(-end), part.loss(furthest), interval),
+            _on_grid(going, part.loss(-end), part.loss(part.furthest()), interval),
             _on_grid(coming, -part.loss(end), -part.loss(-end), interval),
         )
     )
@@ -225,20 +226,24 @@ def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLoss
     def loss(at: float) -> float:
         return part.loss(at) - part.loss(-at)
 
-    end = -stddev * special.ndtri(TAIL)
-    return BothLosses((_on_grid(deltas, loss(-end), loss(part.furthest(end)), interval),))
+    return BothLosses((_on_grid(deltas, loss(-part.end), loss(part.furthest()), interval),))
 
 
 class _Mixture:
-    """sum_k w_k N(s_k, sigma^2), of which parts without weight are left out."""
+    """sum_k w_k N(s_k, sigma^2), of which parts without weight are left out.
+
+    Attributes:
+        end: TAIL of N(0, sigma^2) lies beyond it.
+        least: log P(s = 0), the loss that no sum is below.
+    """
 
     def __init__(self, stddev: float, moves: Sequence[float], weights: Sequence[float]) -> None:
         kept = np.asarray(weights, dtype=np.float64) > 0
-        self.stddev = stddev
+        self.stddev, self.end = stddev, -stddev * float(special.ndtri(TAIL))
         self.moves = np.asarray(moves, dtype=np.float64)[kept]
         self.weights = np.asarray(weights, dtype=np.float64)[kept]
-        self.still = float(self.weights[self.moves == 0].sum())
-        self.least = math.log(self.still) if self.still else -math.inf
+        still = float(self.weights[self.moves == 0].sum())
+        self.least = math.log(still) if still else -math.inf
         moving = self.moves > 0
         self._pull = self.moves[moving] / stddev**2
         self._start = np.log(self.weights[moving]) - self._pull * self.moves[moving] / 2
@@ -251,7 +256,7 @@ class _Mixture:
         """The probability of more than each place."""
         return self._summed(lambda rows: special.ndtr((self.moves - rows) / self.stddev), at)
 
-    def log_below(self, at: Floats, epsilons: Floats) -> Floats:
+    def scaled_below(self, at: Floats, epsilons: Floats) -> Floats:
         """e^epsilon times the probability of less than each place."""
         return self._summed(
             lambda rows: np.exp(rows[:, 1:] + special.log_ndtr((rows[:, :1] - self.moves) / self.stddev)),
@@ -259,20 +264,20 @@ class _Mixture:
         )
 
     def _summed(self, table: Callable[[Floats], Floats], places: Floats) -> Floats:
-        """sum_k w_k table[:, k], for some places at a time."""
-        places = places.reshape(len(places), -1)
-        number = max(1, AT_ONCE // len(self.weights))
-        chunks = (places[start : start + number] for start in range(0, len(places), number))
-        return np.concatenate([np.zeros(0), *(table(chunk) @ self.weights for chunk in chunks)])
+        """sum_k w_k table[:, k], by place."""
+        rows = places.reshape(len(places), -1)
+        return _in_chunks(lambda chunk: table(chunk) @ self.weights, rows, len(self.weights))
 
-    def furthest(self, end: float) -> float:
+    def furthest(self) -> float:
         """The place that TAIL of the mixture lies beyond."""
 
         def excess(at: float) -> float:
             return math.log(max(float(self.beyond(np.array([at]))[0]), 1e-300)) - math.log(TAIL)
 
         return float(
-            optimize.brentq(excess, end * 0.99, (end + self.moves.max()) * 1.01, xtol=1e-6 * self.stddev)
+            optimize.brentq(
+                excess, self.end * 0.99, (self.end + self.moves.max()) * 1.01, xtol=1e-6 * self.stddev
+            )
         )
 
     def where(self, epsilons: Floats) -> Floats:
@@ -283,9 +288,7 @@ class _Mixture:
         """
         with np.errstate(divide="ignore"):
             wanted = epsilons + np.log(-np.expm1(self.least - epsilons))
-        number = max(1, AT_ONCE // len(self._pull))
-        chunks = (wanted[start : start + number] for start in range(0, len(wanted), number))
-        return np.concatenate([np.zeros(0), *map(self._newton, chunks)])
+        return _in_chunks(self._newton, wanted, len(self._pull))
 
     def _newton(self, wanted: Floats) -> Floats:
         at = np.full_like(wanted, np.inf)
@@ -294,7 +297,7 @@ class _Mixture:
         if len(self._pull) == 1:
             return at
         inside = np.isfinite(wanted)
-        while True:
+        for _ in range(NEWTON_STEPS):
             exponents = self._start + self._pull * at[inside, None]
             largest = exponents.max(axis=1)
             parts = np.exp(exponents - largest[:, None])
@@ -302,7 +305,15 @@ class _Mixture:
             step = (largest + np.log(total) - wanted[inside]) * total / (parts @ self._pull)
             at[inside] -= step
             if not len(step) or abs(step).max() <= 1e-9 * self.stddev:
-                return at
+                break
+        return at
+
+
+def _in_chunks(function: Callable[[Floats], Floats], values: Floats, parts: int) -> Floats:
+    """The function of some values at a time, each of which takes a table of so many parts."""
+    number = max(1, AT_ONCE // parts)
+    chunks = (values[start : start + number] for start in range(0, len(values), number))
+    return np.concatenate([np.zeros(0), *map(function, chunks)])
 
 
 def _on_grid(deltas: Callable[[Floats], Floats], least: float, most: float, interval: float) -> Losses:

@@ -31,7 +31,8 @@ POISSON_ORDERS = (
     *range(11, 64),
     *(128, 256, 512, 1024),
 )
-SERIES_LENGTHS = (60, LAST_TERM := 1000)
+LAST_TERM = 1000
+SERIES_LENGTHS = (60, LAST_TERM)
 """How many terms of a fractional order's series are added, at first and if that does not do."""
 LAST_OF_FIRST = 63
 FIRST_ORDERS = tuple(order for order in POISSON_ORDERS if order == int(order) and order <= LAST_OF_FIRST)
