@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,19 +41,22 @@ def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], me
         directories: where option files are, the project's own first.
         methods: the schema of every method.
     """
-    if not _each_group_is_alone(directories):
-        return deepcopy(
-            _composed(tuple(f"{group}={name}" for group, name in options.items()), directories, methods)
-        )
-    known, groups = _known(directories, methods), _groups()
-    if any((group, options.get(group)) not in known for group in groups):
-        made = _composed(tuple(f"{group}={name}" for group, name in options.items()), directories, methods)
-        known |= {(group, options.get(group)): made for group in groups}
+    known = _known(directories, methods)
+    (first, *others) = parts = [(group, options.get(group)) for group in groups()]
+    if not (all(part in known for part in parts) and _each_group_is_alone(directories)):
+        choices = tuple(f"{group}={name}" for group, name in options.items())
+        made = _composed(choices, directories, methods)
+        known |= dict.fromkeys(parts, made)
         return deepcopy(made)
-    tree = deepcopy(known[groups[0], options.get(groups[0])])
-    for group in groups[1:]:
-        tree[group] = known[group, options.get(group)][group]
+    tree = deepcopy(known[first])
+    for part in others:
+        tree[part[0]] = known[part][part[0]]
     return tree
+
+
+def groups() -> list[str]:
+    """The names of all groups of settings."""
+    return sorted(section.name for section in fields(Config))
 
 
 @lru_cache(maxsize=8)
@@ -65,10 +69,6 @@ def _known(directories: tuple[Path, ...], methods: Methods) -> dict[tuple[str, s
 def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
     files = (path for directory in directories for path in directory.glob("*/*.yaml"))
     return not any(ANOTHER_GROUP.search(path.read_text(encoding="utf-8")) for path in files)
-
-
-def _groups() -> Sequence[str]:
-    return list(Config.__dataclass_fields__)
 
 
 @lru_cache(maxsize=64)

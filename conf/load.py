@@ -3,7 +3,7 @@
 import difflib
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.chosen import chosen_options
+from conf.chosen import chosen_options, groups
 from conf.extensions import method_configs, option_directories
 from conf.schema import Config, DatasetConfig, TrainingConfig
 from gdpfed.errors import ConfigError
@@ -99,11 +99,6 @@ def _known_keys(overrides: Sequence[str]) -> list[str]:
     tree = OmegaConf.to_container(_compose(choices), resolve=False)
     sections = cast("dict[str, dict[str, object]]", tree)
     return [f"{group}.{key}" for group, section in sections.items() for key in section]
-
-
-def groups() -> list[str]:
-    """The names of all groups of settings."""
-    return sorted(section.name for section in fields(Config))
 
 
 def _is_choice(override: str) -> bool:

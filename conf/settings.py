@@ -9,8 +9,9 @@ from typing import Any, get_args, get_origin
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from conf.chosen import groups
 from conf.extensions import OWN_DIRECTORY, method_configs
-from conf.load import compose_options, groups, nearest, options
+from conf.load import compose_options, nearest, options
 from conf.schema import Config, MethodConfig
 from gdpfed.errors import ConfigError
 

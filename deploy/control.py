@@ -26,6 +26,9 @@ FEW_NODES = (
     "secagg.dropout_tolerance=0.2",
 )
 
+# Given to a training, it has nodes say paths in the place of budgets.
+NODES_PLAY = f"method.types={CLIENTS}"
+
 # For budgets of records: one noise for all nodes, who add their sums of gradients up.
 FOR_RECORDS = ("privacy=record_level", "method=dp_sum")
 
@@ -83,9 +86,9 @@ def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
     """
     if any(word.partition("=")[0] == "run.resume" for word in overrides):
         return list(overrides)
-    # In a game, nodes say paths in place of budgets.
-    plays = f"method.types={CLIENTS}" in overrides
-    usual = [word for word in FEW_NODES if not (plays and word.startswith("privacy.budgets="))]
+    usual = [
+        word for word in FEW_NODES if not (NODES_PLAY in overrides and word.startswith("privacy.budgets="))
+    ]
     words = (f"dataset.num_clients={num_nodes}", *usual, *overrides)
     return list({word.partition("=")[0]: word for word in words}.values())
 

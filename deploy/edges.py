@@ -132,6 +132,11 @@ def layers_of(options: argparse.Namespace) -> Layers:
     """
     if options.unit == "client":
         raise TopologyError("--unit client: behind edges budgets are of records, so leave it out")
+    if options.aversions or options.first_budgets or options.max_participations is not None:
+        raise TopologyError(
+            "--aversions, --first-budgets and --max-participations are of a game, which nobody plays behind "
+            "edges: leave them out"
+        )
     budgets = (BUDGET,) if options.budgets is None else options.budgets
     trusted = getattr(options, "trusted_edges", 0)
     made = Layers.of(

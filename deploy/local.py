@@ -12,7 +12,7 @@ from rich.console import Console
 from client_app.settings import DEFAULT_DELTA
 from conf.load import load
 from conf.schema import CLIENTS
-from deploy.control import federation_overrides, training_words
+from deploy.control import NODES_PLAY, federation_overrides, training_words
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.placements import Containers
 from deploy.processes import LoopbackFederation
@@ -86,17 +86,16 @@ def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: a game is asked for, and the nodes are given nothing to play with.
     """
-    asked = f"method.types={CLIENTS}"
-    if asked not in overrides:
+    if NODES_PLAY not in overrides:
         return list(overrides)
     types = [(node.aversion, node.first_budget) for node in federation.nodes]
     if any(None in each for each in types):
-        raise ConfigError(f"{asked} has the nodes play: give them --aversions and --first-budgets")
+        raise ConfigError(f"{NODES_PLAY} has the nodes play: give them --aversions and --first-budgets")
     lists = (",".join(map(repr, each)) for each in zip(*types, strict=True))
     said = (
         f"method.{key}=[{values}]" for key, values in zip(("aversions", "first_budgets"), lists, strict=True)
     )
-    return [*(word for word in overrides if word != asked), *said]
+    return [*(word for word in overrides if word != NODES_PLAY), *said]
 
 
 def own_files(folder: Path | None, federation: Federation) -> list[Path]:

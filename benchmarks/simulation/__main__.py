@@ -119,6 +119,20 @@ def ready(options: argparse.Namespace) -> str:
         raise SystemExit(str(error)) from None
 
 
+def drawn_work(directory: Path, options: argparse.Namespace) -> Work:
+    """The work that is asked for, whose data is drawn into the directory."""
+    if options.cnn3:
+        colours = directory / "colours.npz"
+        draw_colour_pictures(colours, count=COLOUR_CLIENTS * COLOUR_EXAMPLES)
+        return Work(str(colours), "cnn3", COLOUR_CLIENTS, COLOUR_CLIENTS_A_ROUND)
+    if options.lstm:
+        plays = directory / "plays.txt"
+        draw_plays(plays, num_roles=ROLES, num_characters=CHARACTERS_A_ROLE)
+        return Work(str(plays), "lstm", ROLES, ROLES_A_ROUND)
+    draw_pictures(directory)
+    return Work(str(directory))
+
+
 def main() -> None:
     """Measure and show the tables."""
     options = read_options(
@@ -136,18 +150,9 @@ def main() -> None:
     devices = [options.device] if options.device else ["cpu", *["cuda"] * torch.cuda.is_available()]
     tables: list[Table] = []
     with tempfile.TemporaryDirectory() as directory:
-        draw_pictures(Path(directory))
-        plays = Path(directory) / "plays.txt"
-        draw_plays(plays, num_roles=ROLES, num_characters=CHARACTERS_A_ROLE)
-        colours = Path(directory) / "colours.npz"
-        draw_colour_pictures(colours, count=COLOUR_CLIENTS * COLOUR_EXAMPLES)
+        asked = replace(drawn_work(Path(directory), options), rounds=options.rounds)
         for device in devices:
-            work = Work(directory, rounds=options.rounds, device=device)
-            if options.cnn3:
-                work = replace(work, data=str(colours), model="cnn3")
-                work = replace(work, num_clients=COLOUR_CLIENTS, cohort=COLOUR_CLIENTS_A_ROUND)
-            if options.lstm:
-                work = replace(work, data=str(plays), model="lstm", num_clients=ROLES, cohort=ROLES_A_ROUND)
+            work = replace(asked, device=device)
             if "race" in options.parts:
                 tables.append(race(work, options.against))
             if "race" in options.parts and device == "cuda" and work.model == "cnn2":

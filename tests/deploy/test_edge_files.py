@@ -204,6 +204,8 @@ def test_a_broken_promise_of_an_edge_is_found(tree, words):
         ),
         ([*WORDS, "--unit", "client"], "--unit client: behind edges budgets are of records"),
         ([*WORDS, "--budgets", "1,3"], "--budgets [1.0, 3.0] are 2: behind edges all have one"),
+        ([*WORDS, "--max-participations", "2"], "which nobody plays behind edges: leave them out"),
+        ([*WORDS, "--aversions", "0.2", "--first-budgets", "2"], "which nobody plays behind edges"),
         ([*WORDS, "--trusted-edges", "3"], "--trusted-edges 3 is not from 0 to 2"),
         ([*WORDS, "--into", "/nowhere"], "/nowhere/cloud.yml cannot be written: No such file"),
     ],

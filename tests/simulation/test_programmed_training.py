@@ -53,6 +53,15 @@ def updates_of(training, order, clients):
     return training.updates(theta_of(order), order.training, examples, batches)
 
 
+def as_by_vmap(training, order, clients):
+    """The clients' updates, each within 1e-5 of its norm of what vmap makes."""
+    ours = updates_of(training, order, clients)
+    theirs = updates_of(BatchedTraining(order.task.build_model(), CPU), order, clients)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one - other).norm() <= 1e-5 * other.norm()
+    return ours
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("num_clients", [90, 2000])
 def test_updates_are_those_of_vmap_with_clients_of_any_size(num_clients, momentum):
@@ -61,10 +70,7 @@ def test_updates_are_those_of_vmap_with_clients_of_any_size(num_clients, momentu
     assert isinstance(training, ProgrammedTraining)
     assert words == ", by compiled loops"
     clients = range(5, 9)
-    ours = updates_of(training, order, clients)
-    theirs = updates_of(BatchedTraining(order.task.build_model(), CPU), order, clients)
-    for one, other in zip(ours, theirs, strict=True):
-        assert (one - other).norm() <= 1e-5 * other.norm()
+    ours = as_by_vmap(training, order, clients)
     sizes = [len(order.task.client_indices(client)) for client in clients]
     assert [bool(update.any()) for update in ours] == [size > 0 for size in sizes]
 
@@ -91,10 +97,7 @@ def test_normalised_pictures_are_trained_as_by_vmap_bit_for_bit_the_same_whoever
     order = order_of(num_clients=90, batch_size=13, momentum=0.9, learning_rate=0.1)
     training, words = choose_training(order.task, CPU, "float32")
     assert words == ", by compiled loops"
-    ours = updates_of(training, order, range(3))
-    theirs = updates_of(BatchedTraining(order.task.build_model(), CPU), order, range(3))
-    for one, other in zip(ours, theirs, strict=True):
-        assert (one - other).norm() <= 1e-5 * other.norm()
+    ours = as_by_vmap(training, order, range(3))
     assert torch.equal(updates_of(training, order, [2, 0]), ours[[2, 0]])
     assert gradients_of(order.task, CPU).form == "many records at once by compiled loops"
 
@@ -116,10 +119,7 @@ def test_texts_are_trained_as_by_vmap_bit_for_bit_the_same_whoever_is_beside(tmp
     order = configured_order(config, task_of(config))
     training, words = choose_training(order.task, CPU, "float32")
     assert words == ", by compiled loops"
-    ours = updates_of(training, order, range(6))
-    theirs = updates_of(BatchedTraining(order.task.build_model(), CPU), order, range(6))
-    for one, other in zip(ours, theirs, strict=True):
-        assert (one - other).norm() <= 1e-5 * other.norm()
+    ours = as_by_vmap(training, order, range(6))
     assert torch.equal(updates_of(training, order, [4, 1]), ours[[4, 1]])
     assert choose_training(order.task, CPU, "bf16")[1] == ""
 
