@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.sampling.weighted import Draws, WeightedDraws, weighted_draws
 from gdpfed.privacy.validation import require_count, require_delta
 
-dp = late_import("dp_accounting")
 special = late_import("scipy.special")
 
 Floats = npt.NDArray[np.float64]
@@ -149,7 +149,7 @@ def epsilon_of_total(rho: float, delta: float) -> float:
     Balle and Wang, arXiv:1805.06530, Theorem 8; rho + 2 sqrt(rho ln 1/delta) is a looser stand-in.
     """
     require_delta(delta)
-    return 0.0 if rho == 0 else float(dp.get_epsilon_gaussian(1 / math.sqrt(2 * rho), delta))
+    return 0.0 if rho == 0 else gaussian_epsilon(1 / math.sqrt(2 * rho), delta)
 
 
 def epsilon_of_secret_samples(budgets: Floats, chances: Floats, delta: float) -> float:

@@ -6,21 +6,17 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 
-import numpy as np
-
 from gdpfed.errors import PrivacyError
-from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
 from gdpfed.privacy.accountants.calibrated import keep_noise, known_noise
 from gdpfed.privacy.accountants.estimate import estimate_by
+from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.rdp import rough_fixed_size_epsilon
 from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, is_met, solve_falling
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
 from gdpfed.privacy.events import Adjacency, LocalWindows, SampledGaussian, Sampling
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
-
-dp = late_import("dp_accounting")
 
 MIN_NOISE_MULTIPLIER = 1e-2
 MAX_NOISE_MULTIPLIER = 1e7
@@ -90,8 +86,7 @@ def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delt
     mixture, releases = unit_noise.mixture, count * unit_noise.num_windows
     # Many small moves add up like their mean: a start for the search, never a result.
     mean = math.fsum(s * w for s, w in zip(mixture.sensitivities, mixture.weights, strict=True))
-    with np.errstate(divide="ignore"):
-        guess = mean * math.sqrt(releases) * dp.get_sigma_gaussian(target, delta)
+    guess = mean * math.sqrt(releases) * gaussian_sigma(target, delta)
     start = Start(min(max(guess, 10 * MIN_NOISE_MULTIPLIER), MAX_NOISE_MULTIPLIER / 10), TYPICAL_LOG_SLOPE)
 
     def epsilon(coarseness: float, z: float) -> float:
@@ -230,8 +225,7 @@ def _guess(mechanism: SampledGaussian, target: float, num_rounds: int, delta: fl
     Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy", Corollary 5.4: a start
     for the search, never a result.
     """
-    with np.errstate(divide="ignore"):  # of budgets that allow all: no noise is the answer
-        mu = 1 / dp.get_sigma_gaussian(target, delta)
+    mu = 1 / gaussian_sigma(target, delta)
     per_round = mu / (mechanism.sampling_rate * math.sqrt(num_rounds))
     sigma = 1 / math.sqrt(math.log1p(per_round**2))
     if mechanism.sampling == "fixed_size":

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.accountants.pld import poisson_step, sigma_without_sampling
 from gdpfed.privacy.events import Adjacency, Event, GaussianMixture
 
-dp = late_import("dp_accounting")
 fft = late_import("scipy.fft")
 optimize = late_import("scipy.optimize")
 
@@ -44,7 +44,7 @@ def estimated_epsilon(event: Event, count: int, delta: float) -> float:
     """
     sigma = sigma_without_sampling(event)
     if sigma is not None:
-        return float(dp.get_epsilon_gaussian(sigma / math.sqrt(count), delta))
+        return gaussian_epsilon(sigma / math.sqrt(count), delta)
     multiplier, rate, adjacency, steps = poisson_step(event)
     with_client, without = _log_densities(multiplier, rate, adjacency)
     sides = [(with_client, without)]
@@ -61,7 +61,7 @@ def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: fl
     """
     moves, chances = np.asarray(mixture.sensitivities), np.asarray(mixture.weights)
     products, weights = np.outer(moves, moves), np.outer(chances, chances)
-    square = 1 / float(dp.get_sigma_gaussian(epsilon, delta)) ** 2
+    square = 1 / gaussian_sigma(epsilon, delta) ** 2
 
     def excess(log_noise: float) -> float:
         powers = np.minimum(products * math.exp(-2 * log_noise), LARGEST_POWER)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
-from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.accountants.losses import BothLosses, losses_of_mixture, losses_of_replacing
 from gdpfed.privacy.events import (
     Adjacency,
@@ -23,8 +23,6 @@ from gdpfed.privacy.events import (
     LocalWindows,
     SampledGaussian,
 )
-
-dp = late_import("dp_accounting")
 
 
 def pld_epsilon(event: Event, count: int, delta: float, *, coarseness: float = 1.0) -> float:
@@ -37,7 +35,7 @@ def pld_epsilon(event: Event, count: int, delta: float, *, coarseness: float = 1
     """
     sigma = sigma_without_sampling(event)
     if sigma is not None:
-        return float(dp.get_epsilon_gaussian(sigma / math.sqrt(count), delta))
+        return gaussian_epsilon(sigma / math.sqrt(count), delta)
     mixture, times = _mixture_of(event)
     if mixture is not None:
         interval = coarseness * max(_mixture_interval_bounds(mixture))
@@ -54,7 +52,7 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
     """
     mu = gaussian_parameter(releases)
     if mu is not None:
-        return float(dp.get_epsilon_gaussian(1 / mu, delta))
+        return gaussian_epsilon(1 / mu, delta)
     return _composed(releases).epsilon(delta)
 
 

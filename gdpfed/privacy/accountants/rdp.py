@@ -1,28 +1,23 @@
-"""Renyi differential privacy: divergences by order; those of fixed-size sampling are dp-accounting's.
+"""Renyi differential privacy: divergences by order, and the epsilon that they prove.
 
-Its conventions end here:
-
-* Poisson sampling under zero_out, its REPLACE_SPECIAL, has the noise multiplier std / C.
-* Fixed-size sampling is known under its REPLACE_ONE only, which reads the multiplier as std over the
-  *distance of two updates*, std / (2 C). The same holds for zero_out: where a client is not drawn another
-  stands in its place, so the bound (Wang, Balle, Kasiviswanathan, "Subsampled Renyi Differential Privacy
-  and Analytical Moments Accountant", Theorem 27) compares two real updates as well. std / C would promise
-  far too much there.
+* Poisson sampling under zero_out has the noise multiplier std / C.
+* Fixed-size sampling has a bound for a unit that is replaced by another one, by std over the *distance of two
+  updates*, std / (2 C). The same holds for zero_out: where a client is not drawn another stands in its place,
+  so the bound compares two real updates as well. std / C would promise far too much there.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.without_replacement import without_replacement_renyi
 from gdpfed.privacy.events import DPSGDSteps, Event, Gaussian, SampledGaussian
 
-dp = late_import("dp_accounting")
 special = late_import("scipy.special")
 
 # Fractional orders of the fixed-size bound are interpolated between whole ones and cost as much.
@@ -114,8 +109,14 @@ def _least_renyi(first: Mapping[float, float], order: float) -> float:
 
 def epsilon_of_renyi(curve: Mapping[float, float], delta: float) -> float:
     """Return the least epsilon that Renyi divergences, by order, prove at delta."""
-    epsilon, _ = dp.rdp.compute_epsilon(tuple(curve), tuple(curve.values()), delta)
-    return float(epsilon)
+    return min((_epsilon_of_order(order, renyi, delta) for order, renyi in curve.items()), default=math.inf)
+
+
+def _epsilon_of_order(order: float, renyi: float, delta: float) -> float:
+    # Divergences grow with the order, so each bounds that of order 1, and by it delta at epsilon = 0.
+    if delta**2 > -math.expm1(-renyi):
+        return 0.0
+    return max(0.0, renyi + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
 
 
 def renyi_curve(event: Event) -> dict[float, float]:
@@ -156,7 +157,7 @@ def _fixed_size_renyi(
     everybody = mechanism.cohort_size == mechanism.group_size
     distance = 1.0 if everybody and mechanism.adjacency == "zero_out" else 2.0
     multiplier = mechanism.noise_multiplier / distance
-    return _without_replacement_renyi(multiplier, mechanism.cohort_size, mechanism.group_size, orders)
+    return without_replacement_renyi(multiplier, mechanism.cohort_size, mechanism.group_size, orders)
 
 
 def _poisson_renyi(
@@ -221,20 +222,3 @@ def _log_binomials(
 def _known_divergences(noise_multiplier: float, sampling_rate: float) -> dict[float, float]:
     """What was computed for one round so far, by order; it is filled as orders are asked for."""
     return {}
-
-
-@lru_cache(maxsize=256)
-def _without_replacement_renyi(
-    noise_multiplier: float, cohort_size: int, group_size: int, orders: tuple[float, ...]
-) -> tuple[float, ...]:
-    """Wang, Balle, Kasiviswanathan, arXiv:1808.00087, Theorem 27, one round, at these orders."""
-    relation = dp.NeighboringRelation.REPLACE_ONE
-    accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)
-    gaussian = dp.GaussianDpEvent(noise_multiplier)
-    accountant.compose(dp.SampledWithoutReplacementDpEvent(group_size, cohort_size, gaussian))
-    return _renyi_of(accountant)
-
-
-def _renyi_of(accountant: Any) -> tuple[float, ...]:
-    # The one round's curve is multiplied by T; composing anew would recompute it every round.
-    return tuple(float(value) for value in accountant._rdp)

@@ -7,6 +7,7 @@ from typing import get_args
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.discrete import GAUSSIAN_SHARE, MOST_EPSILON, effective_delta
+from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.events import Adjacency, NoiseLaw
 from gdpfed.privacy.validation import (
     require_choice,
@@ -16,7 +17,6 @@ from gdpfed.privacy.validation import (
     require_rate,
 )
 
-dp = late_import("dp_accounting")
 stats = late_import("scipy.stats")
 
 
@@ -43,7 +43,7 @@ def epsilon_against_server(
         return 0.0
     distance = 1.0 if adjacency == "zero_out" else 2.0
     sigma = noise_multiplier / distance / math.sqrt(participations)
-    return float(dp.get_epsilon_gaussian(sigma, delta))
+    return gaussian_epsilon(sigma, delta)
 
 
 def discrete_epsilon_against_server(
