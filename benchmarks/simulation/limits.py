@@ -113,7 +113,7 @@ def make_steps(work: Work) -> Steps:
     theta, device = flatten(task.build_model()), torch.device(work.device)
     training, examples = choose_training(task, device, "float32")[0], DeviceExamples(task, device)
     size = clients_at_once(training, theta, order, examples)
-    batches = Batches.draw(order, range(size))
+    batches = Batches.draw(order, range(size), with_keys=training.draws)
 
     def act() -> object:
         return training.updates(theta, order.training, examples, batches)

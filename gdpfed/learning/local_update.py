@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gdpfed.learning.datasets import Split
+from gdpfed.learning.drawn_dropout import DropoutKeys, draw_keys
 from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.learning.models import assign
 
@@ -40,7 +41,7 @@ def local_update(
         model: the architecture; its parameters are overwritten.
         theta: global parameters, shape (d,).
         data: the client's own examples; with none of them the update is zero.
-        rng: chooses the batches.
+        rng: chooses the batches, and then what dropout leaves out.
         loss: one figure a record; a step descends their mean.
 
     Returns:
@@ -54,7 +55,10 @@ def local_update(
     x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
     parameters = list(model.parameters())
     velocities = [torch.zeros_like(parameter) for parameter in parameters]
-    for batch in map(torch.from_numpy, draw_batches(len(data), training, rng)):
+    batches, dropout = draw_batches(len(data), training, rng), DropoutKeys(model)
+    keys = draw_keys(training.local_steps, rng).tolist() if dropout else [0] * training.local_steps
+    for batch, key in zip(map(torch.from_numpy, batches), keys, strict=True):
+        dropout.set(key)
         gradients = torch.autograd.grad(loss(model(x[batch]), y[batch]).mean(), parameters)
         _descend(parameters, velocities, gradients, training)
     end = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])

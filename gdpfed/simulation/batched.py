@@ -138,7 +138,7 @@ class BatchedEngine(Engine):
         if order.work in RECORD_WORKS:
             updates = self._records.updates(order, theta, clients, cohort, self._examples.take)
         elif order.work in ("update", NOISED_UPDATE):
-            batches = Batches.draw(order, clients)
+            batches = Batches.draw(order, clients, with_keys=self._training.draws)
             updates = self._training.updates(theta, order.training, self._examples, batches)
             if order.work == NOISED_UPDATE:
                 self._add_own_noise(order, clients, cohort, updates)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
+from gdpfed.learning.drawn_dropout import DropoutKeys
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.methods.base import Theta
@@ -22,6 +23,9 @@ class BatchedTraining:
         device: where to train.
         precision: float32, tf32 or bf16, in products and convolutions.
         loss: one figure a record.
+
+    Attributes:
+        draws: whether layers of the model draw by keys.
     """
 
     def __init__(
@@ -35,6 +39,8 @@ class BatchedTraining:
         self.precision = precision
         self._loss = loss
         self._model = model.to(device).train()
+        self._dropout = DropoutKeys(self._model)
+        self.draws = bool(self._dropout)
         self._names, parameters = zip(*model.named_parameters(), strict=True)
         self._shapes = [parameter.shape for parameter in parameters]
         self._sizes = [parameter.numel() for parameter in parameters]
@@ -50,33 +56,44 @@ class BatchedTraining:
         ours = start.expand(batches.positions.shape[1], -1).clone()
         velocity = torch.zeros_like(ours) if training.momentum else None
         weights = torch.from_numpy(batches.weights).to(self.device)
+        keys = torch.from_numpy(batches.keys).to(self.device)
         for step, positions in enumerate(batches.positions):
-            gradient = self.gradients(ours, *examples.take(positions), weights[step])
+            gradient = self.gradients(ours, *examples.take(positions), weights[step], keys[step])
             if velocity is not None:
                 gradient = velocity.mul_(training.momentum).add_(gradient)
             ours.sub_(gradient, alpha=training.learning_rate)
         return ours.double() - start.double()
 
     def gradients(
-        self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        weights: torch.Tensor,
+        keys: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Every client's gradient of its weighted mean loss, shape (clients, d)."""
+        """Every client's gradient of its weighted mean loss, shape (clients, d).
+
+        Keys have shape (clients,); a model that draws by none needs none.
+        """
         leaf = thetas.detach().requires_grad_()
         with self._products():
             with self._forward():
-                logits = self.logits(leaf, x)
+                logits = self.logits(leaf, x, keys)
             losses = self._loss(logits.float().flatten(0, 1), y.flatten())
             (gradient,) = torch.autograd.grad((losses * weights.flatten()).sum(), leaf)
         return gradient
 
-    def logits(self, thetas: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """(clients, d) and (clients, batch, ...) to (clients, batch, classes)."""
+    def logits(self, thetas: torch.Tensor, x: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
+        """(clients, d), (clients, batch, ...) and (clients,) to (clients, batch, classes)."""
         parts = torch.split(thetas, self._sizes, dim=1)
         parameters = {
             name: part.view(-1, *shape)
             for name, part, shape in zip(self._names, parts, self._shapes, strict=True)
         }
-        # A layer that draws, such as dropout, draws anew for every client.
+        if keys is not None:
+            parameters |= dict.fromkeys(self._dropout.names, keys)
+        # A layer that draws by no key draws anew for every client.
         return vmap(self._logits_of_one, randomness="different")(parameters, x)
 
     def _logits_of_one(self, parameters: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:

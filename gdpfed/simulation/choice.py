@@ -121,7 +121,8 @@ def _obstacle_to_batching(task: Task) -> str:
     example = torch.from_numpy(task.load().train.take(np.zeros(2, dtype=np.int64)).x)
     try:
         with torch.no_grad():
-            training.logits(torch.from_numpy(flatten(model)).repeat(2, 1), torch.stack([example, example]))
+            thetas, keys = torch.from_numpy(flatten(model)).repeat(2, 1), torch.zeros(2, dtype=torch.int64)
+            training.logits(thetas, torch.stack([example, example]), keys)
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         return " ".join(str(error).split())[:200]
     return ""

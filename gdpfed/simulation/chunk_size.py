@@ -56,5 +56,6 @@ def kept_bytes(
     weights = torch.from_numpy(batches.weights[0]).to(training.device)
     start = torch.from_numpy(theta).to(training.device)[None]
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        training.gradients(start, *examples.take(batches.positions[0]), weights)
+        keys = torch.from_numpy(batches.keys[0]).to(training.device)
+        training.gradients(start, *examples.take(batches.positions[0]), weights, keys)
     return sum(kept.values())

@@ -10,6 +10,7 @@ import torch
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import batch_generator
 from gdpfed.learning.datasets import Split
+from gdpfed.learning.drawn_dropout import draw_keys
 from gdpfed.learning.local_update import draw_batches
 from gdpfed.learning.task import Task
 
@@ -49,23 +50,29 @@ class Batches:
         positions: in the training split, shape (steps, clients, batch size), int64; a batch has no more
             places than the largest client could fill.
         weights: of every example in its client's loss; a step's weights add up to 1 or are all 0.
+        keys: by which dropout draws, shape (steps, clients), int64; 0 where it does not.
     """
 
     positions: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float32]
+    keys: npt.NDArray[np.int64]
 
     @classmethod
-    def draw(cls, order: TrainingOrder, clients: Sequence[int]) -> "Batches":
-        """The batches that these clients draw on their own nodes."""
+    def draw(cls, order: TrainingOrder, clients: Sequence[int], *, with_keys: bool = False) -> "Batches":
+        """The batches that these clients draw on their own nodes, and keys if the model draws by them."""
         width = min(order.training.batch_size, order.task.largest_part())
         shape = (order.training.local_steps, len(clients), width)
         positions, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        keys = np.zeros(shape[:2], np.int64)
         for column, client_id in enumerate(clients):
             own = order.task.client_indices(client_id)
             if len(own) == 0:
                 continue
             size = min(order.training.batch_size, len(own))
-            drawn = draw_batches(len(own), order.training, batch_generator(order, client_id))
+            rng = batch_generator(order, client_id)
+            drawn = draw_batches(len(own), order.training, rng)
+            if with_keys:
+                keys[:, column] = draw_keys(order.training.local_steps, rng)
             positions[:, column, :size] = own[np.stack(drawn)]
             weights[:, column, :size] = 1 / size
-        return cls(positions, weights)
+        return cls(positions, weights, keys)

@@ -30,10 +30,13 @@ class ProgrammedTraining:
     Args:
         lowered: the model's layers.
         loss: one figure a record.
+
+    Attributes:
+        draws: whether layers of the model draw by keys.
     """
 
     def __init__(self, lowered: Lowered, loss: Loss) -> None:
-        self._lowered, self._loss = lowered, loss
+        self._lowered, self._loss, self.draws = lowered, loss, lowered.draws
         self._order, self._inverse = torch.from_numpy(lowered.order), torch.from_numpy(lowered.inverse)
         self._parameters, self._gradient, self._total, self._velocity = torch.empty(
             4, len(lowered.order)
@@ -57,18 +60,25 @@ class ProgrammedTraining:
                 self._velocity.zero_()
                 x, y = examples.take(batches.positions[:, k])
                 for step in range(len(weights)):
-                    self._descend(self.gradient(x[step], y[step], weights[step, k]), training)
+                    self._descend(
+                        self.gradient(x[step], y[step], weights[step, k], int(batches.keys[step, k])),
+                        training,
+                    )
                 torch.index_select(self._parameters, 0, self._inverse, out=end)
         return ends.double() - start.double()
 
-    def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """The gradient of the weighted sum of the losses at the parameters that are loaded, shape (d,)."""
+    def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0) -> torch.Tensor:
+        """The gradient of the weighted sum of the losses at the parameters that are loaded, shape (d,).
+
+        Layers that draw do so by the key.
+        """
         if len(y) <= self._most:
-            self.program(len(y)).run(x, y, weights)
+            self.program(len(y)).run(x, y, weights, key)
             return self._gradient
         self._total.zero_()
         for piece in pieces_of(len(y), self._most):
-            self.program(piece.stop - piece.start).run(x[piece], y[piece], weights[piece])
+            program = self.program(piece.stop - piece.start)
+            program.run(x[piece], y[piece], weights[piece], key, piece.start)
             self._total += self._gradient
         return self._total
 

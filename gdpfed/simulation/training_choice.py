@@ -3,6 +3,7 @@
 import torch
 
 from gdpfed.learning.datasets.own import ExampleForm
+from gdpfed.learning.drawn_dropout import DropoutKeys
 from gdpfed.learning.models import flatten
 from gdpfed.learning.programs.fitting import UncompiledError, fitted
 from gdpfed.learning.programs.lowering import NotLoweredError
@@ -47,6 +48,7 @@ def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
     training.load(theta)
     weights = torch.full((TRIED_RECORDS,), 1 / TRIED_RECORDS)
     ours = training.in_order(training.gradient(x, y, weights))
+    DropoutKeys(model).set(0)
     leaves = list(model.train().parameters())
     parts = torch.autograd.grad(loss(model(x), y).mean(), leaves)
     theirs = torch.cat([part.reshape(-1) for part in parts])

@@ -1,5 +1,6 @@
 """Clients by programs train to what they train by vmap, bit by bit the same whoever is beside them."""
 
+import math
 import subprocess
 import sys
 
@@ -12,8 +13,10 @@ from conf.load import load
 from gdpfed.clients.configured import order_of as configured_order
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.update import batch_generator
+from gdpfed.learning.local_update import local_update
 from gdpfed.learning.losses import cross_entropy
-from gdpfed.learning.models import build_model, flatten
+from gdpfed.learning.models import MODELS, build_model, flatten
 from gdpfed.learning.programs import pieces
 from gdpfed.learning.programs.lowering import lower
 from gdpfed.learning.task import Task
@@ -49,8 +52,8 @@ def test_gradients_are_those_of_vmap(name, shape, width):
 
 
 def updates_of(training, order, clients):
-    examples, batches = DeviceExamples(order.task, CPU), Batches.draw(order, clients)
-    return training.updates(theta_of(order), order.training, examples, batches)
+    batches = Batches.draw(order, clients, with_keys=training.draws)
+    return training.updates(theta_of(order), order.training, DeviceExamples(order.task, CPU), batches)
 
 
 def as_by_vmap(training, order, clients):
@@ -198,3 +201,22 @@ def test_numba_is_loaded_for_models_that_need_it_only():
         "assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def with_dropout(input_shape, num_classes):
+    dense = nn.Linear(math.prod(input_shape), 150), nn.ReLU(), nn.Dropout(0.5), nn.Linear(150, num_classes)
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.1), *dense)
+
+
+def test_dropout_leaves_out_the_same_by_programs_by_vmap_and_on_a_node(monkeypatch):
+    monkeypatch.setitem(MODELS._items, "with_dropout", with_dropout)
+    order = order_of("with_dropout", num_clients=90, batch_size=13, momentum=0.9, learning_rate=0.1)
+    training, words = choose_training(order.task, CPU, "float32")
+    assert words == ", by compiled loops"
+    ours = as_by_vmap(training, order, range(3))
+    assert torch.equal(updates_of(training, order, [2, 0]), ours[[2, 0]])
+    for client, ours_alone in enumerate(ours):
+        data, rng = order.task.client_data(client), batch_generator(order, client)
+        model = order.task.build_model()
+        theirs = local_update(model, theta_of(order), data, order.training, rng=rng, device=CPU)
+        assert (ours_alone - theirs).norm() <= 1e-5 * theirs.norm()

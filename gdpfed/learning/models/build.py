@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.drawn_dropout import with_drawn_dropout
 from gdpfed.registry import Registry
 
 # A builder takes (input_shape, num_classes) and options of its own as keyword-only numbers.
@@ -39,7 +40,7 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            model = builder(input_shape, num_classes, **dict(options))
+            model = with_drawn_dropout(builder(input_shape, num_classes, **dict(options)))
             with torch.no_grad():
                 model(example)
         except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:

@@ -7,7 +7,7 @@ from torch import nn
 
 from gdpfed.learning.models import flatten
 from gdpfed.learning.programs.lowering import NotLoweredError, lower
-from gdpfed.learning.programs.stages import Lowered, Norm, Pooling
+from gdpfed.learning.programs.stages import Dropout, Lowered, Norm, Pooling
 
 # Smaller models gain nothing unless they read a text step by step, and numba takes a while to load.
 LEAST_PARAMETERS = 10_000
@@ -35,6 +35,8 @@ def fitted(
     lowered = lower(model, input_shape)
     if lowered.reading is not None and records:
         raise NotLoweredError("gradients of single records of a text")
+    if lowered.draws and records:
+        raise NotLoweredError("dropout in gradients of single records")
     if lowered.reading is None and len(flatten(model)) < LEAST_PARAMETERS:
         raise NotLoweredError(f"fewer than {LEAST_PARAMETERS:,} parameters")
     _compile(lowered)
@@ -45,7 +47,7 @@ def _compile(lowered: Lowered) -> None:
     """Load the kernels that a model needs: from the cache on the disk, or compiled now."""
     needed = ["kernels"]
     needed += ["recurrence"] if lowered.reading is not None else []
-    for kind, module in ((Norm, "norm"), (Pooling, "pooling")):
+    for kind, module in ((Norm, "norm"), (Pooling, "pooling"), (Dropout, "dropout")):
         needed += [module] if any(isinstance(stage, kind) for stage in lowered.stages) else []
     try:
         from numba import config

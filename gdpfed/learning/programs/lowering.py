@@ -1,14 +1,15 @@
 """Reads the layers of a model that programs know.
 
 Known are `nn.Sequential`s of plain convolutions of pictures, linear layers, group normalisation, pooling by
-means or maxima, ReLU behind any of them, and flattening. ReLU, and maximum pooling of 2 x 2 without padding,
-are one pass with the layer that they follow. A text may be read first, by an embedding and LSTM layers up to
-the last position. In a program, pictures lie with their channels last, the entries of every weight in the
-order in which patches meet them, and weights from state to gates transposed.
+means or maxima, ReLU behind any of them, dropout, and flattening. ReLU, and maximum pooling of 2 x 2 without
+padding, are one pass with the layer that they follow. A text may be read first, by an embedding and LSTM
+layers up to the last position. In a program, pictures lie with their channels last, the entries of every
+weight in the order in which patches meet them, and weights from state to gates transposed.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from gdpfed.learning.drawn_dropout import DrawnDropout
 from gdpfed.learning.models.lstm import LastPosition, LSTMLayer
 from gdpfed.learning.programs.stages import (
+    Dropout,
     Lowered,
     Norm,
     Pair,
@@ -90,6 +93,7 @@ class _Reader:
             nn.AvgPool2d: self._averaging,
             nn.AdaptiveAvgPool2d: self._adaptive,
             nn.Flatten: self._flatten,
+            DrawnDropout: self._dropout,
             nn.Embedding: self._embedding,
             LSTMLayer: self._recurrence,
             LastPosition: self._last_position,
@@ -189,7 +193,16 @@ class _Reader:
         del layer
         if not self._stages or self._shape != self._stages[-1].output:
             raise NotLoweredError("ReLU that does not follow another layer")
-        self._stages[-1] = replace(self._stages[-1], rectify=True)
+        last = self._stages[-1]
+        if isinstance(last, Dropout):
+            raise NotLoweredError("ReLU behind dropout, and not before it")
+        self._stages[-1] = replace(last, rectify=True)
+
+    def _dropout(self, layer: DrawnDropout) -> None:
+        height, width, channels = self._shape
+        in_order = np.arange(prod(self._shape)).reshape(channels, height, width).transpose(1, 2, 0)
+        entries = tuple((self._features if self._flat else in_order.reshape(-1)).tolist())
+        self._stages.append(Dropout(self._shape, layer.rate, layer.number, entries))
 
     def _norm(self, layer: nn.GroupNorm) -> None:
         if self._is_rearranged:

@@ -6,19 +6,25 @@ computes does not depend on what was computed before.
 
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from gdpfed.late_import import late_import
 from gdpfed.learning.losses import Loss, cross_entropy
 from gdpfed.learning.programs import kernels
 from gdpfed.learning.programs.layer import Call, Layer, flat
-from gdpfed.learning.programs.stages import Lowered, Norm, Stage, Weighted
+from gdpfed.learning.programs.stages import Dropout, Lowered, Norm, Stage, Weighted
 from gdpfed.learning.programs.weighted import WeightedLayer
 
 # Their loops are for some models only.
+dropouts = late_import("gdpfed.learning.programs.dropout")
 norms = late_import("gdpfed.learning.programs.norm")
 poolings = late_import("gdpfed.learning.programs.pooling")
 readings = late_import("gdpfed.learning.programs.reading")
+
+
+Integers = npt.NDArray[np.int64]
 
 
 class Program:
@@ -34,6 +40,7 @@ class Program:
 
     Attributes:
         layers: in their order.
+        drawn: the key of a pass, and how many records of its batch came before; dropout reads them.
     """
 
     def __init__(
@@ -44,7 +51,7 @@ class Program:
         parameters: torch.Tensor,
         gradient: torch.Tensor | None = None,
     ) -> None:
-        self._loss = loss
+        self._loss, self.drawn = loss, np.zeros(2, np.int64)
         self._forward: list[Call] = []
         last: list[Call] = []
         first_back: torch.Tensor | None = None
@@ -58,7 +65,7 @@ class Program:
             self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
         self.layers: list[Layer] = []
         for stage in lowered.stages:
-            self.layers.append(layer_of(stage, inputs, parameters, gradient))
+            self.layers.append(layer_of(stage, inputs, parameters, gradient, self.drawn))
             inputs = self.layers[-1].output
         self._logits = inputs.view(num_records, -1)
         self._logits_back = self.layers[-1].output_back.view(num_records, -1)
@@ -78,8 +85,14 @@ class Program:
         """Those of a pass, but for that of the loss."""
         return self._forward + self._backward
 
-    def run(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> None:
-        """One pass over records of shape (n, ...), whose losses are weighted; weights of shape (n,)."""
+    def run(
+        self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0, before: int = 0
+    ) -> None:
+        """One pass over records of shape (n, ...), whose losses are weighted; weights of shape (n,).
+
+        Layers that draw do so by the key, for records before which their batch has so many others.
+        """
+        self.drawn[:] = key, before
         self._given.copy_(x.reshape(self._given.shape))
         for call in self._forward:
             call()
@@ -98,14 +111,20 @@ class Program:
 
 
 def layer_of(
-    stage: Stage, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
+    stage: Stage,
+    inputs: torch.Tensor,
+    parameters: torch.Tensor,
+    gradient: torch.Tensor | None,
+    drawn: Integers,
 ) -> Layer:
     """The layer of a stage, on its input."""
     if isinstance(stage, Weighted):
         return WeightedLayer(stage, inputs, parameters, gradient)
-    layer: Layer = (
-        norms.NormLayer(stage, inputs, parameters, gradient)
-        if isinstance(stage, Norm)
-        else poolings.PoolingLayer(stage, inputs)
-    )
+    layer: Layer
+    if isinstance(stage, Norm):
+        layer = norms.NormLayer(stage, inputs, parameters, gradient)
+    elif isinstance(stage, Dropout):
+        layer = dropouts.DropoutLayer(stage, inputs, drawn)
+    else:
+        layer = poolings.PoolingLayer(stage, inputs)
     return layer

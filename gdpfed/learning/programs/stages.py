@@ -129,7 +129,34 @@ class Pooling:
         return 3 * prod(self.output)
 
 
-Stage = Weighted | Norm | Pooling
+@dataclass(frozen=True)
+class Dropout:
+    """Entries that are left out in training, by a key (`gdpfed.learning.drawn_dropout`).
+
+    Attributes:
+        shape: of the input and of what comes out.
+        rate: the probability that an entry is left out.
+        number: of the layer in its model.
+        entries: which of a record's entries each is in the model's order.
+    """
+
+    shape: Shape
+    rate: float
+    number: int
+    entries: tuple[int, ...]
+
+    @property
+    def output(self) -> Shape:
+        """Height, width and channels of what comes out."""
+        return self.shape
+
+    @property
+    def floats(self) -> int:
+        """As in `Weighted`."""
+        return 3 * prod(self.shape)
+
+
+Stage = Weighted | Norm | Pooling | Dropout
 
 
 @dataclass(frozen=True)
@@ -188,6 +215,11 @@ class Lowered:
     def inverse(self) -> npt.NDArray[np.int64]:
         """Where each parameter of theta stands in the program, shape (d,)."""
         return np.argsort(self.order)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a layer draws by keys."""
+        return any(isinstance(stage, Dropout) for stage in self.stages)
 
     @property
     def bytes_a_record(self) -> int:

@@ -1,0 +1,95 @@
+"""Dropout by a key in a program, as `gdpfed.learning.drawn_dropout` defines it."""
+
+from functools import partial
+
+import numpy as np
+import torch
+from numba.types import float32, float64, int64
+
+from gdpfed.learning.drawn_dropout import (
+    BITS,
+    FIRST_FACTOR,
+    INCREMENT,
+    SECOND_FACTOR,
+    SHIFT,
+    scale_of,
+    threshold_of,
+)
+from gdpfed.learning.programs.compiling import Floats, Integers, compiled
+from gdpfed.learning.programs.layer import Call, Layer, flat
+from gdpfed.learning.programs.stages import Dropout
+
+_F, _I = float32[::1], int64[::1]
+
+
+@compiled(_F, _I, _I, int64, int64, float64, _F, _F)
+def leave_out(
+    values: Floats,
+    drawn: Integers,
+    entries: Integers,
+    number: int,
+    threshold: int,
+    scale: float,
+    factors: Floats,
+    out: Floats,
+) -> None:
+    """Multiply each value by 0 or by the scale.
+
+    Args:
+        values: (records, entries).
+        drawn: the key, and how many records came before.
+        entries: which entry each is in the model's order.
+        number: of the layer.
+        threshold: what the bits of one that stays are not below.
+        scale: of those that stay.
+        factors: takes what each was multiplied by.
+        out: of the shape of values.
+    """
+    base = drawn[0] + number * INCREMENT
+    base = (base ^ ((base >> 30) & (2**34 - 1))) * FIRST_FACTOR
+    base = (base ^ ((base >> 27) & (2**37 - 1))) * SECOND_FACTOR
+    base = base ^ ((base >> 31) & (2**33 - 1))
+    size, stays = len(entries), np.float32(scale)
+    for start in range(0, len(values), size):
+        first = drawn[1] * size + start + 1
+        for k in range(size):
+            z = base + (first + entries[k]) * INCREMENT
+            z = (z ^ ((z >> 30) & (2**34 - 1))) * FIRST_FACTOR
+            z = (z ^ ((z >> 27) & (2**37 - 1))) * SECOND_FACTOR
+            z = z ^ ((z >> 31) & (2**33 - 1))
+            factor = stays if (z >> SHIFT & (2**BITS - 1)) >= threshold else np.float32(0.0)
+            factors[start + k] = factor
+            out[start + k] = factor * values[start + k]
+
+
+class DropoutLayer(Layer):
+    """Dropout of so many records.
+
+    Args:
+        stage: the layer.
+        inputs: its input, shape (records, height, width, channels).
+        drawn: the program's key, and how many records came before.
+    """
+
+    def __init__(self, stage: Dropout, inputs: torch.Tensor, drawn: Integers) -> None:
+        self.output, self.output_back = torch.empty_like(inputs), torch.empty_like(inputs)
+        self._factors = torch.empty_like(inputs)
+        self.forward = [
+            partial(
+                leave_out,
+                flat(inputs),
+                drawn,
+                np.array(stage.entries, np.int64),
+                stage.number,
+                threshold_of(stage.rate),
+                scale_of(stage.rate),
+                flat(self._factors),
+                flat(self.output),
+            )
+        ]
+
+    def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
+        """As in the base."""
+        if inputs_back is None:
+            return []
+        return [partial(torch.mul, self.output_back, self._factors, out=inputs_back)]
