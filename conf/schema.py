@@ -21,7 +21,7 @@ FIRST_SEEN = "first_seen"
 """secagg.identities where clients believe the first roster that they are sent."""
 NOISES = ("gaussian", "discrete_gaussian")
 DEVICES = ("auto", "cpu", "cuda")
-PARTITIONS = ("iid", "labels", "dirichlet", "natural")
+PARTITIONS = ("iid", "labels", "shards", "dirichlet", "natural")
 ENGINES = ("auto", "batched", "sequential")
 AVERAGES = ("none", "polynomial")
 CLIPPINGS = ("fixed", "adaptive")
@@ -76,6 +76,7 @@ class DatasetConfig:
     model_options: Any = None
     partition: str = "iid"
     dirichlet_alpha: float | None = None
+    shards: int | None = None
     num_clients: int = MISSING
     num_rounds: int = MISSING
     sampling_rate: float = MISSING
@@ -113,6 +114,19 @@ class DatasetConfig:
                 alpha is None,
                 f"dataset.dirichlet_alpha={alpha} has no meaning with dataset.partition={self.partition}: "
                 "choose dataset.partition=dirichlet, or leave it out",
+            )
+        shards = self.shards
+        if self.partition == "shards":
+            require(
+                shards is not None and shards > 0,
+                f"dataset.partition=shards needs a positive number a client, not dataset.shards={shards}: "
+                "set for instance dataset.shards=2",
+            )
+        else:
+            require(
+                shards is None,
+                f"dataset.shards={shards} has no meaning with dataset.partition={self.partition}: "
+                "choose dataset.partition=shards, or leave it out",
             )
 
     def _validate_model_options(self) -> None:

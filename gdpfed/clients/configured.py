@@ -22,6 +22,7 @@ def task_of(config: Config) -> Task:
         model_options=tuple(sorted((data.model_options or {}).items())),
         partition=data.partition,
         dirichlet_alpha=data.dirichlet_alpha,
+        shards=data.shards,
         num_clients=data.num_clients,
         loss=data.loss,
         class_weights=tuple(data.class_weights or ()),

@@ -39,6 +39,7 @@ class Task:
     class_weights: tuple[float, ...] = ()
     form: ExampleForm | None = None
     record_shares: tuple[float, ...] = ()
+    shards: int | None = None
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the task of again."""
@@ -125,7 +126,7 @@ class Task:
 
     @property
     def _partition(self) -> Partition:
-        return Partition(self.partition, self.num_clients, self.seed, self.dirichlet_alpha)
+        return Partition(self.partition, self.num_clients, self.seed, self.dirichlet_alpha, self.shards)
 
     def client_indices(self, client_id: int) -> npt.NDArray[np.int64]:
         """Their positions in the training split."""

@@ -15,6 +15,7 @@ IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"),
 
 
 ADDED_LATER: dict[str, Any] = {
+    "dataset.shards": None,
     **dict.fromkeys(["dataset.columns", "dataset.test_path", "dataset.complete_rows", "dataset.features"]),
     **dict.fromkeys(["dataset.class_weights", "dataset.metrics", "privacy.client_records"]),
     "run.bridge": None,

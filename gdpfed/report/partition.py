@@ -62,9 +62,10 @@ def holdings(task: Task) -> Holdings:
     parts = [task.client_indices(client_id) for client_id in range(task.num_clients)]
     text = data.train if isinstance(data.train, Windows) else None
     label = dataset_label(task.source.name, task.source.path)
-    alpha = "" if task.dirichlet_alpha is None else f"({task.dirichlet_alpha:g})"
+    told = task.dirichlet_alpha or task.shards
+    option = "" if told is None else f"({told:g})"
     return Holdings(
-        title=f"{label}, {task.partition}{alpha}, {task.num_clients} clients",
+        title=f"{label}, {task.partition}{option}, {task.num_clients} clients",
         counts=task.class_counts(),
         characters=None if text is None else np.array([text.characters(part) for part in parts]),
     )

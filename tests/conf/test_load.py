@@ -166,9 +166,17 @@ def test_a_run_saved_before_the_group_training_reads_as_it_was_trained():
         ("training.learning_rate_decay=2", "training.learning_rate_decay=2.0 must be in (0, 1]"),
         ("training=adam", "training=adam is not one of sgd"),
         ("training.steps=3", "there is no setting 'training.steps'; did you mean 'training.local_steps'?"),
-        ("dataset.partition=even", "dataset.partition=even is none of iid, labels, dirichlet, natural"),
+        (
+            "dataset.partition=even",
+            "dataset.partition=even is none of iid, labels, shards, dirichlet, natural",
+        ),
         ("dataset.partition=dirichlet", "needs a positive concentration, not dataset.dirichlet_alpha=None"),
         ("dataset.partition=dirichlet dataset.dirichlet_alpha=0", "not dataset.dirichlet_alpha=0.0"),
+        (
+            "dataset.partition=shards dataset.shards=0",
+            "not dataset.shards=0: set for instance dataset.shards=2",
+        ),
+        ("dataset.shards=2", "dataset.shards=2 has no meaning with dataset.partition=iid"),
         ("dataset.dirichlet_alpha=0.3", "dirichlet_alpha=0.3 has no meaning with dataset.partition=iid"),
         ("dataset.channels=2", "dataset.channels=2 must be 1 (grey) or 3 (RGB)"),
         ("dataset.image_size=0", "dataset.image_size=0 must be from 1 to 4096"),

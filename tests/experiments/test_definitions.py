@@ -23,6 +23,7 @@ def test_all_tables_and_figures_are_there():
         *(f"figure{number}" for number in (1, 2)),
         *("best", "heart", "ali-tau", "records", "ali-noise"),
         "fedpcs-table2",
+        "h2fdp-cifar10",
         *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9)),
         *(f"fedpcs-figure{number}" for number in (3, 5, 6, 7)),
     ]
@@ -30,7 +31,7 @@ def test_all_tables_and_figures_are_there():
 
 RECORDS = (
     *("heart", "ali-tau", "records", "ali-noise", "fedpcs-table2"),
-    *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9)),
+    *("h2fdp-cifar10", *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9))),
 )
 
 

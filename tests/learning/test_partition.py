@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ ALL = {
     "iid": Partition("iid", 30, seed=3),
     "dirichlet": Partition("dirichlet", 30, seed=3, dirichlet_alpha=0.3),
     "labels": Partition("labels", 30, seed=3),
+    "shards": Partition("shards", 30, seed=3, shards=2),
     "natural": Partition("natural", 30, seed=3),
 }
 
@@ -35,10 +37,10 @@ def test_everything_is_given_out_once_and_no_test_example_is(name):
     assert held.isdisjoint(row.tobytes() for row in data.test.take(np.arange(len(data.test))).x)
 
 
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "labels"])
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "labels", "shards"])
 def test_another_seed_gives_another_split(name):
     data, here = load_dataset(DIGITS), ALL[name]
-    other = Partition(name, 30, seed=4, dirichlet_alpha=here.dirichlet_alpha)
+    other = replace(here, seed=4)
     assert not np.array_equal(here.indices(data, 0), other.indices(data, 0))
 
 
@@ -58,6 +60,17 @@ def test_labels_leave_every_client_one_label_or_two_neighbours():
     assert {label for labels in held for label in labels} == set(range(10))
     assert all(max(labels) - min(labels) <= 1 for labels in held)
     assert {len(part) for part in parts} <= {len(data.train) // 30, len(data.train) // 30 + 1}
+
+
+def test_shards_are_about_as_many_labels_and_as_many_examples_for_all():
+    data, split = load_dataset(DIGITS), ALL["shards"]
+    parts = [split.indices(data, client_id) for client_id in range(30)]
+    held = [len(set(data.train.y[part].tolist())) for part in parts]
+    # A shard may lie across the border of two labels.
+    assert max(held) <= 4
+    assert np.mean(held) < 3
+    sizes = [len(part) for part in parts]
+    assert split.largest(data) == max(sizes) <= min(sizes) + 2
 
 
 def test_a_small_alpha_leaves_a_client_few_classes():
@@ -118,6 +131,7 @@ def test_natural_takes_the_largest_clients_in_the_order_of_the_data():
         (Partition("iid", 9, 0), -1, "client -1 is none of the 9"),
         (Partition("natural", 9, 0), 0, "natural needs data that has clients of its own"),
         (Partition("dirichlet", 1438, 0, 1.0), 0, "num_clients=1438 is more than the 1437 examples"),
+        (Partition("shards", 9, 0), 0, "partition=shards with dataset.dirichlet_alpha=None"),
         (Partition("dirichlet", 9, 0), 0, "partition=dirichlet with dataset.dirichlet_alpha=None"),
         (Partition("even", 9, 0), 0, "partition=even"),
     ],

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset
 from gdpfed.learning.partition.dirichlet import dirichlet_indices
-from gdpfed.learning.partition.even import iid_indices, label_indices
+from gdpfed.learning.partition.even import iid_indices, label_indices, shard_indices
 from gdpfed.learning.partition.natural import natural_indices
 
 
@@ -17,19 +17,23 @@ class Partition:
     """The way in which the training split is shared out.
 
     Attributes:
-        name: iid, labels, dirichlet or natural.
+        name: iid, labels, shards, dirichlet or natural.
         dirichlet_alpha: concentration, for dirichlet: the smaller, the fewer classes a client has.
+        shards: how many of them a client has, for shards.
     """
 
     name: str
     num_clients: int
     seed: int
     dirichlet_alpha: float | None = None
+    shards: int | None = None
 
     def largest(self, data: Dataset) -> int:
         """How many examples a client may hold at most; under dirichlet it is all of them."""
         if self.name in ("iid", "labels"):
             return -(-len(data.train) // self.num_clients)
+        if self.name == "shards" and self.shards is not None:
+            return self.shards * -(-len(data.train) // (self.shards * self.num_clients))
         if self.name == "natural" and data.owners is not None:
             return int(np.bincount(data.owners).max())
         return len(data.train)
@@ -46,11 +50,13 @@ class Partition:
             return iid_indices(len(data.train), self.num_clients, client_id, self.seed)
         if self.name == "labels":
             return label_indices(data, self.num_clients, client_id, self.seed)
+        if self.name == "shards" and self.shards is not None:
+            return shard_indices(data, self.num_clients, client_id, self.seed, self.shards)
         if self.name == "natural":
             return natural_indices(data, self.num_clients, client_id)
         if self.name == "dirichlet" and self.dirichlet_alpha is not None:
             return dirichlet_indices(data, self.num_clients, client_id, self.seed, self.dirichlet_alpha)
         raise LearningError(
             f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is none of "
-            "iid, labels, natural, or dirichlet with an alpha"
+            "iid, labels, natural, shards with their number, or dirichlet with an alpha"
         )

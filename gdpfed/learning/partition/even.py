@@ -28,6 +28,18 @@ def label_indices(data: Dataset, num_clients: int, client_id: int, seed: int) ->
     return _run(_by_label(data, seed), num_clients, client_id)
 
 
+def shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:
+    """Positions of one client's examples.
+
+    The examples in the order of their labels are cut into ``num_clients`` times ``shards`` runs, and every
+    client is given so many of them, drawn without replacement: about as many labels as shards, or fewer
+    (McMahan, Moore, Ramage, Hampson, Aguera y Arcas, AISTATS 2017, section 3).
+    """
+    order, count = _by_label(data, seed), num_clients * shards
+    own = _shuffled(count, num_clients, seed)[client_id * shards : (client_id + 1) * shards]
+    return np.concatenate([_run(order, count, shard) for shard in own.tolist()])
+
+
 def _run(order: Positions, num_clients: int, client_id: int) -> Positions:
     start, stop = (len(order) * edge // num_clients for edge in (client_id, client_id + 1))
     return order[start:stop]
