@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gdpfed.audit.accounting import charges_of, first_rounds
+from gdpfed.audit.draw_checks import check_draws
 from gdpfed.audit.record_checks import check_record_plan
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.spending_checks import check_spending, spending
@@ -30,6 +31,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
     own = spending(files)
     if own is not None:
         yield from check_spending(files, own)
+        yield from check_draws(files, own)
     elif files.plan["unit"] == "record":
         yield from check_record_plan(files)
     yield from check_subnets(files)

@@ -10,7 +10,14 @@ import numpy as np
 import yaml
 
 from gdpfed.errors import AuditError
-from gdpfed.runs.records import ASSIGNMENT_FILE, CONFIG_FILE, LEDGER_FILE, PLAN_FILE, ROUNDS_FILE
+from gdpfed.runs.records import (
+    ASSIGNMENT_FILE,
+    CONFIG_FILE,
+    COUNTS_FILE,
+    LEDGER_FILE,
+    PLAN_FILE,
+    ROUNDS_FILE,
+)
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
 FORMAT_VERSION = 2
@@ -25,6 +32,7 @@ class RunFiles:
         config, plan, ledger: as they were saved, a version aside.
         clients: the ids of every group, each as the runs [start, stop) that it was saved as.
         rounds: one mapping a line.
+        counts: class counts that clients have released, one row a client; None where none have.
     """
 
     config: dict[str, Any]
@@ -32,6 +40,7 @@ class RunFiles:
     ledger: dict[str, Any]
     clients: list[list[tuple[int, int]]]
     rounds: list[dict[str, Any]]
+    counts: np.ndarray[Any, np.dtype[np.float64]] | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -54,6 +63,7 @@ class RunFiles:
             ledger=_mapping(directory / LEDGER_FILE),
             clients=clients,
             rounds=_lines(directory / ROUNDS_FILE),
+            counts=_counts(directory / COUNTS_FILE),
         )
 
     def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -98,6 +108,15 @@ def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
             "use the gdpfed that wrote the run"
         )
     return {key: value for key, value in data.items() if key != "version"}
+
+
+def _counts(path: Path) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    if not path.exists():
+        return None
+    try:
+        return np.asarray(_versioned(path, _mapping(path))["counts"], dtype=np.float64)
+    except (KeyError, TypeError, ValueError) as error:
+        raise AuditError(f"{path} holds no class counts ({type(error).__name__}: {error})") from None
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Runs whose clients spend what each has chosen: totals of zCDP, computed again from the files.
 
 A client adds its own noise at rho_i^t, so its whole cost is one Gaussian of the sum over the rounds that it
-took part in; or it takes steps of DP-SGD at one noise, and its cost is that of so many. Who was sampled is
-not accounted.
+took part in, and of class counts where it has released them; or it takes steps of DP-SGD at one noise, and
+its cost is that of so many. Who was sampled is not accounted.
 """
 
 import math
@@ -34,14 +34,14 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 
 def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
-    """Epsilon of the client that can have spent most in so many rounds."""
+    """Epsilon of the client that can have spent most in so many rounds, and before them."""
     if not rounds:
-        return 0.0
+        return epsilon_of(_before(own), files.plan["delta"])
     if STEPS in own:
         least = min(own[STEPS]["noise_multipliers"])
         return _of_steps(files, own, least, min(rounds, own["most_rounds"]))
     dearest = np.sort(_budgets(own)[:rounds], axis=0)[-own["most_rounds"] :]
-    return epsilon_of(float(dearest.sum(axis=0).max()), files.plan["delta"])
+    return epsilon_of(float(dearest.sum(axis=0).max()) + _before(own), files.plan["delta"])
 
 
 def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
@@ -54,7 +54,12 @@ def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
         return max((_of_steps(files, own, *each) for each in most.items()), default=0.0)
     budgets = _budgets(own)
     totals = (float(budgets[rounds, client].sum()) for client, rounds in taken.items())
-    return epsilon_of(max(totals, default=0.0), files.plan["delta"])
+    return epsilon_of(max(totals, default=0.0) + _before(own), files.plan["delta"])
+
+
+def _before(own: Mapping[str, Any]) -> float:
+    """The zCDP of what every client has released before the first round: its class counts, or nothing."""
+    return float(own.get("counts_rho", 0.0))
 
 
 def _of_steps(files: RunFiles, own: Mapping[str, Any], noise: float, rounds: int) -> float:

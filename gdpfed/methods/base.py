@@ -184,6 +184,25 @@ class Method(ABC):
         """
         return self.requests(theta, round_index, draw())
 
+    def sample(self, round_index: int) -> Cohorts:
+        """Return the cohorts of a round, where they follow from what clients have released before.
+
+        Asked only of a method whose plan says so (`PrivacyPlan.rule`).
+        """
+        raise TypeError(f"{self.name}, round {round_index}: the plan's sampling draws the cohorts")
+
+    def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
+        """Take the class counts that clients have released before the first round, shape (n, B).
+
+        Given only to a method whose plan charges them.
+        """
+        raise TypeError(f"{self.name} has no use for class counts of {len(counts)} clients")
+
+    def noted(self, round_index: int) -> dict[str, float]:
+        """Return what a round's record keeps of single clients, of what they released; by default nothing."""
+        del round_index
+        return {}
+
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:

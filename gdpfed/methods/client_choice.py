@@ -1,13 +1,16 @@
-"""Whom AOCS, Fed-CBS and DELTA sample, from numbers that they read of every client in clear.
+"""Whom AOCS, Fed-CBS and DELTA sample, from numbers of every client: in clear, or released with noise.
 
 Sources: Chen, Horvath, Richtarik, "Optimal Client Sampling for Federated Learning", TMLR 2022, and its code,
 SamuelHorvath/FL-optimal-client-sampling; Zhang et al., "Fed-CBS", ICML 2023; Wang et al., "DELTA: Diverse
 Client Sampling for Fasting Federated Learning", NeurIPS 2023, and its code, L3030/DELTA_FL.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import ConfigError
 from gdpfed.privacy.sampling.weighted import capped_probabilities
 
 Floats = npt.NDArray[np.float64]
@@ -16,6 +19,8 @@ Positions = npt.NDArray[np.int64]
 RESCALINGS = 4
 EXPLORATION = 10.0
 LEAST_IMBALANCE = 1e-12
+LEAST_DISTANCE = 0.1
+"""Of the mean: no client counts as nearer than this, as who is never asked never releases anything again."""
 
 
 def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS) -> Floats:
@@ -64,9 +69,66 @@ def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
     return capped_probabilities(chances / chances.sum(), cohort_size)
 
 
+def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
+    """Return zeta_i = ||g_i - mean g|| without what noise adds to its square in the mean, at least 0, (k,).
+
+    With k gradients under noise of sigma_i in each of d coordinates, that is d ((1 - 2 / k) sigma_i^2 + sum_j
+    sigma_j^2 / k^2), which tends to d sigma_i^2 as k grows.
+
+    Args:
+        gradients: as they were released, shape (k, d).
+        noise_stddevs: sigma_i, shape (k,).
+    """
+    count, dimension = gradients.shape
+    squares = ((gradients - gradients.mean(axis=0)) ** 2).sum(axis=1)
+    variances = noise_stddevs**2
+    added = dimension * ((1 - 2 / count) * variances + variances.sum() / count**2)
+    return np.asarray(np.sqrt(np.maximum(squares - added, 0.0)))
+
+
+def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) -> Floats:
+    """Return p_i ~ theta_i zeta_i, at most 1, with sum K, shape (n,), from what was released before.
+
+    A client that has released nothing yet has the mean of those that have; where none is apart from the
+    others, and in the beginning, chances go with theta_i.
+
+    Args:
+        distances: zeta_i of the last participation; NaN where there was none.
+        shares: theta_i.
+        cohort_size: K.
+    """
+    known = np.isfinite(distances)
+    mean = float(distances[known].mean()) if known.any() else 0.0
+    apart = np.where(known, np.maximum(distances, LEAST_DISTANCE * mean), mean)
+    chances = shares * apart if mean else shares
+    return capped_probabilities(chances / chances.sum(), cohort_size)
+
+
+def public_draws(seed: int, round_index: int) -> np.random.Generator:
+    """The draws of a round that nothing has to hide: no amplification by sampling is claimed."""
+    return np.random.default_rng([seed, round_index])
+
+
+def require_classes(num_classes: int, dataset: str) -> None:
+    """Refuse data whose labels are no classes.
+
+    Raises:
+        ConfigError: there are fewer than two.
+    """
+    if num_classes < 2:
+        raise ConfigError(
+            f"method.client_sampling=fed_cbs balances classes, and dataset={dataset} has none: use "
+            "method.client_sampling=random"
+        )
+
+
 def class_imbalance(counts: Floats) -> Floats:
-    """QCID of one or several sets: sum_b (share of class b - 1 / B)^2, over the last axis."""
-    shares = counts / counts.sum(axis=-1, keepdims=True)
+    """QCID of one or several sets: sum_b (share of class b - 1 / B)^2, over the last axis.
+
+    Where nothing is counted, as noised counts may come to, no class has a share.
+    """
+    totals = counts.sum(axis=-1, keepdims=True)
+    shares = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
     return np.asarray(((shares - 1 / counts.shape[-1]) ** 2).sum(axis=-1))
 
 
@@ -97,3 +159,28 @@ def balanced_sample(
         sample.append(chosen)
         left = left[left != chosen]
     return np.sort(np.asarray(sample, dtype=np.int64))
+
+
+class BalancedSamples:
+    """Fed-CBS's samples of all rounds: they follow from the counts, the seed and the rounds before.
+
+    Args:
+        counts: records of every client by class, at least 0, shape (n, B).
+        cohort_sizes: K of every round.
+        seed: of the draws.
+    """
+
+    def __init__(self, counts: Floats, cohort_sizes: Sequence[int], seed: int) -> None:
+        self._counts, self._sizes, self._seed = counts, cohort_sizes, seed
+        self._samples: list[Positions] = []
+
+    def sample(self, round_index: int) -> Positions:
+        """The clients of a round, ascending."""
+        while len(self._samples) <= round_index:
+            index = len(self._samples)
+            earlier = np.concatenate([*self._samples, np.zeros(0, np.int64)])
+            taken = np.bincount(earlier, minlength=len(self._counts))
+            rng = public_draws(self._seed, index)
+            drawn = balanced_sample(self._counts, self._sizes[index], taken, index + 1, rng)
+            self._samples.append(drawn)
+        return self._samples[round_index]

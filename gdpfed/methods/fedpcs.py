@@ -4,7 +4,7 @@ Source: Yuan, Wang, "A Game-Theoretic Framework for Privacy-Aware Client Samplin
 docs/fedpcs.md corrects it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -21,12 +21,14 @@ from gdpfed.methods.local_works import LOCAL_WORKS, adjacency_of, local_work, pa
 from gdpfed.methods.node_game import answered, plays_with_nodes
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta
+from gdpfed.methods.released_draws import RULES, DistanceDraws, draws_of, refuse_unfit_rule
 from gdpfed.methods.spending_paths import Declared, played, refuse_lone_reward, spending_of
 from gdpfed.methods.spending_tables import spending_tables
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.spending_plan import spending_plan
+from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.sampling.weighted import Draws
 from gdpfed.privacy.spending import Spending
 from gdpfed.record_steps import RecordSteps
@@ -34,14 +36,11 @@ from gdpfed.record_steps import RecordSteps
 Floats = npt.NDArray[np.float64]
 
 TYPES = ("configuration", "clients")
-CLIENT_SAMPLING = ("budgets", "random", "first_budgets", "unbiased")
-REFUSED_SAMPLING = {
-    "aocs": "it reads the norm of every client's update, and each weight that a client uses reveals its norm",
-    "fed_cbs": "it reads how many records of each class every client has",
-    "delta": "it reads how far every client's gradient is from the mean, and how much its records differ",
-}
+CLIENT_SAMPLING = ("budgets", "random", "first_budgets", "unbiased", *RULES)
 SPENDING = ("equal", "first", "paper")
-WEIGHTS = ("budget", "horvitz_thompson", "paper")
+WEIGHTS = ("budget", "records", "horvitz_thompson", "paper")
+OVER_MEMBERS = ("budget", "records")
+"""Weights that are divided by those of all clients in the sum."""
 DISTANCES: dict[Adjacency, float] = {"zero_out": 1.0, "replace_one": 2.0}
 BEST = "best"
 MOST_ANNOUNCEMENTS = 1_000
@@ -64,6 +63,7 @@ class FedPCSConfig(MethodConfig):
     accuracy_scale: float | None = None
     caps: list[float] | None = None
     client_sampling: str = "budgets"
+    counts_rho: float | None = None
     spending: str = "equal"
     draws: str = "poisson"
     weights: str = "budget"
@@ -74,11 +74,11 @@ class FedPCSConfig(MethodConfig):
 
     def validate(self) -> None:
         super().validate()
-        reason = REFUSED_SAMPLING.get(self.client_sampling)
         require(
-            reason is None,
-            f"method.client_sampling={self.client_sampling} cannot be charged: {reason}; use random or the "
-            "data-free unbiased here, or method=sampled_fedavg without privacy",
+            self.client_sampling != "aocs",
+            "method.client_sampling=aocs cannot be charged: it reads the norm of every client's update, and "
+            "each weight that a client uses reveals its norm; use random or the data-free unbiased here, or "
+            "method=sampled_fedavg without privacy",
         )
         for key, known in (
             ("local", tuple(LOCAL_WORKS)),
@@ -90,6 +90,14 @@ class FedPCSConfig(MethodConfig):
         ):
             value = getattr(self, key)
             require(value in known, f"method.{key}={value} is none of {', '.join(known)}")
+        rho = self.counts_rho
+        require(rho is None or 0 < rho < inf, f"method.counts_rho={rho} must be above 0, or null")
+        require(
+            self.client_sampling != "fed_cbs" or rho is not None,
+            "method.client_sampling=fed_cbs cannot be charged: it reads how many records of each class every "
+            "client has; set method.counts_rho=0.1, the zCDP at which each releases them once with noise, or "
+            "use method=sampled_fedavg without privacy",
+        )
         self._validate_nodes()
         least, highest = self.least_budget, self.highest_budget
         require(
@@ -159,8 +167,12 @@ class FedPCS(Method):
     where a client may be replaced; `dp_sgd`, steps of DP-SGD, at the noise with which all steps of a run cost
     the epsilon of the total budget.
     The weights are public: `budget` gives w_i ~ 1 / variance of the noise, which is rho_i D_i^2 at one step a
-    round, over those in the sum; `horvitz_thompson` theta_i / pi_i, which is unbiased; `paper` theta_i / (K
-    x_i), which is not, unless draws are with replacement. Where clients are protected, D_i is 1 for all.
+    round, and `records` D_i, both over those in the sum; `horvitz_thompson` theta_i / pi_i, unbiased; `paper`
+    theta_i / (K x_i), which is not, unless draws are with replacement. Where clients are protected, D_i is 1
+    for all.
+
+    Samples follow from budgets, or from what clients have released before: of `fed_cbs` from noised class
+    counts, of `delta` from noised gradients, each of which the server then reads alone.
     """
 
     name: ClassVar[str] = "fedpcs"
@@ -175,6 +187,7 @@ class FedPCS(Method):
             server_learning_rate=config.method.server_learning_rate,
         )
         self.config, self.play, self.declared = config, found, declared
+        self.draws = draws_of(self.spending, declared.shares, config.run.seed)
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -189,6 +202,7 @@ class FedPCS(Method):
     @classmethod
     def _planned(cls, config: Config) -> tuple[PrivacyPlan, Outcome, Declared]:
         _refuse_other_budgets(config)
+        refuse_unfit_rule(config)
         local, adjacency = local_work(config), adjacency_of(config)
         declared = Declared.of(config, dimension=_dimension(config), distance=DISTANCES[adjacency])
         found = answered(config) if plays_with_nodes(config) else played(config, declared)
@@ -220,11 +234,14 @@ class FedPCS(Method):
     def client_weights(self, round_index: int) -> Floats:
         """w_i of every client in a round, shape (n,).
 
-        Those of `budget` have a common factor that is divided out.
+        Those over the clients in the sum have a common factor that is divided out.
         """
         by, shares = self.config.method.weights, self.declared.shares
+        if by == "records":
+            return self.declared.record_counts
         if by == "horvitz_thompson":
-            return np.asarray(shares / self.inclusions[round_index])
+            chances = self.draws.chances(round_index)
+            return np.asarray(shares / (self.inclusions[round_index] if chances is None else chances))
         if by == "paper":
             size = self.spending.cohort_sizes[round_index]
             return np.asarray(shares / (size * self.spending.draw_probabilities[round_index]))
@@ -247,8 +264,9 @@ class FedPCS(Method):
             **self._types(),
             "record_counts": self.declared.record_counts.tolist(),
         }
+        known = {} if spending.rule else {"inclusion_probabilities": self.inclusions.tolist()}
         totals = {
-            "inclusion_probabilities": self.inclusions.tolist(),
+            **known,
             **totals_of(spending, delta),
             "expected_payments": self.expected_payments.tolist(),
         }
@@ -281,21 +299,34 @@ class FedPCS(Method):
         }
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum of weighed gradients, which carry their noise."""
+        """One sum of weighed gradients, which carry their noise; or each alone, if samples follow from it."""
         (cohort,) = cohorts
         if not len(cohort):
             return []
+        if self.draws.reads_alone:
+            return [
+                self._request(f"client {client}", theta, round_index, cohort[[i]], None)
+                for i, client in enumerate(cohort)
+            ]
+        return [self._request("all clients", theta, round_index, cohort, self._scaled_weights(round_index))]
+
+    def _scaled_weights(self, round_index: int) -> Floats:
+        """w_i with a mean of 1, shape (n,)."""
         weights = self.client_weights(round_index)
-        weights = weights / weights.mean()
+        return np.asarray(weights / weights.mean())
+
+    def _request(
+        self, name: str, theta: Theta, round_index: int, cohort: ClientIds, weights: Floats | None
+    ) -> SumRequest:
         noise = self.spending.noise_multipliers(round_index, self.plan.distance)
-        request = SumRequest(
-            name="all clients",
+        return SumRequest(
+            name=name,
             clients=cohort,
             clipping_norm=inf,
             noise_multiplier=0.0,
             noise_at=NoiseAt.NOWHERE,
-            client_weights=weights[cohort],
-            weight_range=(float(weights.min()), float(weights.max())),
+            client_weights=None if weights is None else weights[cohort],
+            weight_range=None if weights is None else (float(weights.min()), float(weights.max())),
             work=self.plan.works[0],
             unit=self.plan.unit,
             records=[
@@ -307,24 +338,58 @@ class FedPCS(Method):
                 )
                 for client in cohort
             ],
+            alone=weights is None,
             start=theta,
         )
-        return [request]
+
+    def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
+        """None are known where they follow from what this round releases."""
+        return [] if self.draws.reads_alone else super().requests_ahead(theta, round_index, draw)
 
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
         sums = sum_updates(self.requests(theta, round_index, cohorts))
-        for each in sums:
-            if each.total is not None:
-                theta = (theta + self.change(each, round_index)).astype(np.float32)
+        arrived = [each for each in sums if each.total is not None]
+        if self.draws.reads_alone and arrived:
+            arrived = [self._weighed(arrived, round_index)]
+        for each in arrived:
+            theta = (theta + self.change(each, round_index)).astype(np.float32)
         return theta, sums
+
+    def _weighed(self, arrived: Sequence[ClientSum], round_index: int) -> ClientSum:
+        """Gradients that were read alone, as the weighed sum of all; the next samples follow from them."""
+        clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
+        updates = np.stack([np.asarray(each.total) for each in arrived])
+        weights = self._scaled_weights(round_index)[clients]
+        if isinstance(self.draws, DistanceDraws):
+            training = self.config.training
+            rate = training.learning_rate * training.learning_rate_decay**round_index
+            noise = self.spending.noise_multipliers(round_index, self.plan.distance) * self.plan.clipping_norm
+            stddevs = (noise / self.declared.record_counts)[clients]
+            self.draws.take_gradients(round_index, clients, -updates / rate, stddevs)
+        return ClientSum("all clients", weights @ updates, len(clients), members=clients.tolist())
+
+    def sample(self, round_index: int) -> Cohorts:
+        return (self.draws.sample(round_index),)
+
+    def take_counts(self, counts: Floats) -> None:
+        self.draws.take_counts(counts)
+
+    def noted(self, round_index: int) -> dict[str, float]:
+        return self.draws.noted(round_index)
+
+    def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
+        return self.draws.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        self.draws.load_state_dict(state)
 
     def change(self, released: ClientSum, round_index: int) -> Floats:
         """Return what a released sum changes of theta, shape (d,)."""
         weights = self.client_weights(round_index)
         scale = weights.mean()
-        if self.config.method.weights == "budget":
+        if self.config.method.weights in OVER_MEMBERS:
             scale /= weights[list(released.members)].sum()
         return np.asarray(self.server_learning_rate * scale * np.asarray(released.total))
 

@@ -106,7 +106,7 @@ def totals_of(spending: Spending, delta: float) -> dict[str, Any]:
         "expected_epsilon": [epsilon_of_total(rho, delta) for rho in expected],
         "most_zcdp": spending.worst_totals(spending.num_rounds).tolist(),
     }
-    if spending.draws == "poisson":
+    if spending.draws == "poisson" and spending.rule is None:
         totals["epsilon_secret_samples"] = [
             epsilon_of_secret_samples(budgets, chances, delta)
             for budgets, chances in zip(spending.budgets.T, inclusions.T, strict=True)

@@ -12,7 +12,13 @@ import numpy.typing as npt
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta, configured_groups
-from gdpfed.methods.client_choice import aocs_chances, balanced_sample, delta_chances
+from gdpfed.methods.client_choice import (
+    BalancedSamples,
+    aocs_chances,
+    delta_chances,
+    public_draws,
+    require_classes,
+)
 from gdpfed.methods.rates import refuse_given_rates
 from gdpfed.methods.records import configured_records
 from gdpfed.privacy.events import Sampling, Unit
@@ -62,7 +68,6 @@ class SampledFedAvg(Method):
             server_learning_rate=config.method.server_learning_rate,
         )
         self.config = config
-        self._samples: list[npt.NDArray[np.int64]] = []
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -97,26 +102,13 @@ class SampledFedAvg(Method):
         return np.asarray(counts / counts.sum())
 
     @cached_property
-    def _class_counts(self) -> Floats:
+    def balanced(self) -> BalancedSamples:
+        """Fed-CBS's samples, from the true counts."""
         from gdpfed.clients.configured import task_of
 
-        counts = task_of(self.config).class_counts()
-        if counts.shape[1] < 2:
-            raise ConfigError(
-                f"method.client_sampling=fed_cbs balances classes, and dataset={self.config.dataset.name} "
-                "has none: use method.client_sampling=random"
-            )
-        return counts.astype(np.float64)
-
-    def balanced(self, round_index: int) -> npt.NDArray[np.int64]:
-        """Fed-CBS's sample of a round: it follows from the classes, the seed and the rounds before."""
-        counts, size = self._class_counts, _cohort_size(self.config)
-        while len(self._samples) <= round_index:
-            index = len(self._samples)
-            earlier = np.concatenate([*self._samples, np.zeros(0, np.int64)])
-            taken = np.bincount(earlier, minlength=len(counts))
-            self._samples.append(balanced_sample(counts, size, taken, index + 1, self._rng(index)))
-        return self._samples[round_index]
+        counts, config = task_of(self.config).class_counts().astype(np.float64), self.config
+        require_classes(counts.shape[1], config.dataset.name)
+        return BalancedSamples(counts, [_cohort_size(config)] * config.run.num_rounds, config.run.seed)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One weighed sum; of AOCS and DELTA every update alone."""
@@ -125,7 +117,7 @@ class SampledFedAvg(Method):
         if by in READS_UPDATES:
             return [_request(f"client {client}", theta, cohort[[i]]) for i, client in enumerate(cohort)]
         if by == "fed_cbs":
-            cohort = cohort[np.isin(cohort, self.balanced(round_index))]
+            cohort = cohort[np.isin(cohort, self.balanced.sample(round_index))]
         weights = self.shares / self.shares.mean()
         return [_request("all clients", theta, cohort, weights)] if len(cohort) else []
 
@@ -159,12 +151,8 @@ class SampledFedAvg(Method):
             chances = aocs_chances(shares * np.linalg.norm(updates, axis=1), size)
         else:
             chances = delta_chances(updates, shares, size)
-        drawn = self._rng(round_index).random(len(chances)) < chances
+        drawn = public_draws(self.config.run.seed, round_index).random(len(chances)) < chances
         return np.asarray((shares[drawn] / chances[drawn]) @ updates[drawn])
-
-    def _rng(self, round_index: int) -> np.random.Generator:
-        """Draws that nothing has to hide: no privacy is promised."""
-        return np.random.default_rng([self.config.run.seed, round_index])
 
 
 def _cohort_size(config: Config) -> int:

@@ -13,6 +13,7 @@ from gdpfed.game.mean_field import Outcome, Play, play
 from gdpfed.game.rules import Game, GameError
 from gdpfed.game.server import ServerCost, play_best_rewards
 from gdpfed.methods.records import configured_records
+from gdpfed.methods.released_draws import RULES
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
 from gdpfed.privacy.spending import Spending
 
@@ -109,10 +110,11 @@ def played(config: Config, declared: Declared) -> Play:
 def spending_of(config: Config, found: Outcome, declared: Declared) -> Spending:
     """Return what every client spends and how it is sampled, by client_sampling and spending.
 
-    Under spending=equal every client's expected total is that of the game, in equal parts by round.
+    Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
+    samples follow from what clients have released, it is that if all chances are K / n.
 
     Raises:
-        ConfigError: a client that would have to spend more than it can.
+        ConfigError: class counts that cost a client all that it spends in the game.
     """
     method, scale = config.method, config.method.budget_scale
     budgets = found.budgets
@@ -126,7 +128,14 @@ def spending_of(config: Config, found: Outcome, declared: Declared) -> Spending:
     uniform = np.full_like(budgets, 1 / budgets.shape[1])
     if method.client_sampling == "unbiased":
         return _unbiased(config, own, declared, common)
-    chances = uniform if method.client_sampling == "random" else first / first.sum(axis=1, keepdims=True)
+    if method.client_sampling in RULES:
+        counts_rho = method.counts_rho or 0.0
+        common |= {"rule": method.client_sampling, "counts_rho": counts_rho}
+        # Fed-CBS draws K clients one after the other, DELTA each on its own.
+        common |= {"draws": "without_replacement" if counts_rho else "poisson"}
+        _refuse_dear_counts(config, own, counts_rho)
+    by_first = method.client_sampling == "first_budgets"
+    chances = first / first.sum(axis=1, keepdims=True) if by_first else uniform
     if method.spending == "equal":
         return _equal(own, chances, common)
     least = method.spending == "paper" and method.client_sampling == "random"
@@ -139,9 +148,25 @@ def _equal(own: Spending, chances: Floats, common: dict[str, Any]) -> Spending:
 
     Each client spends the same in every round: a single round of very little would be one of very much noise.
     """
-    drawn = Spending(budgets=own.budgets, draw_probabilities=chances, **common).inclusions()
-    level = own.expected_totals() / drawn.sum(axis=0)
-    return Spending(budgets=np.tile(level, (len(drawn), 1)), draw_probabilities=chances, **common)
+    drawn = Spending(budgets=own.budgets, draw_probabilities=chances, **common)
+    level = (own.expected_totals() - drawn.counts_rho) / drawn.inclusions().sum(axis=0)
+    return Spending(budgets=np.tile(level, (len(own.budgets), 1)), draw_probabilities=chances, **common)
+
+
+def _refuse_dear_counts(config: Config, own: Spending, counts_rho: float) -> None:
+    """Refuse class counts that leave a client nothing for its gradients.
+
+    Raises:
+        ConfigError: names the client.
+    """
+    totals = own.expected_totals()
+    client = int(totals.argmin())
+    if config.method.spending == "equal" and counts_rho >= totals[client]:
+        raise ConfigError(
+            f"method.counts_rho={counts_rho:g} is no less than the {totals[client]:.4g} zCDP that client "
+            f"{client} spends in the game, of which method.spending=equal takes it: lower it, or raise "
+            "method.budget_scale"
+        )
 
 
 def _unbiased(config: Config, own: Spending, declared: Declared, common: dict[str, Any]) -> Spending:

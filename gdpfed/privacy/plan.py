@@ -32,7 +32,7 @@ from gdpfed.privacy.events import (
     first_charges,
 )
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
-from gdpfed.privacy.spending import Spending
+from gdpfed.privacy.spending import COUNTS_DISTANCE, Rule, Spending
 from gdpfed.privacy.validation import require_count, require_rate
 from gdpfed.record_steps import OWN_NOISE_WORKS
 
@@ -282,6 +282,23 @@ class PrivacyPlan:
         return sampling_law(self.sampling)
 
     @property
+    def rule(self) -> Rule | None:
+        """By which cohorts follow from what clients have released; None where a secret key draws them."""
+        spending = self.groups[0].spending
+        return None if spending is None else spending.rule
+
+    @property
+    def counts_rho(self) -> float:
+        """The zCDP at which every client releases its class counts before the first round; 0 for none."""
+        spending = self.groups[0].spending
+        return 0.0 if spending is None else spending.counts_rho
+
+    @property
+    def counts_noise(self) -> float:
+        """The standard deviation of the noise in each of them, Delta / sqrt(2 rho)."""
+        return COUNTS_DISTANCE / math.sqrt(2 * self.counts_rho)
+
+    @property
     def distance(self) -> float:
         """How far neighbouring contributions are apart, in bounds of one."""
         return 1.0 if self.adjacency == "zero_out" else 2.0
@@ -328,16 +345,16 @@ class PrivacyPlan:
         )
 
     def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
-        """Return the accounted epsilon of a group after so many rounds: 0 at first.
+        """Return the accounted epsilon of a group after so many rounds: 0 at first, or that of class counts.
 
         The schedule of a plan is fixed before training, so its own accountant composes it.
         """
         require_count("rounds", rounds, at_least=0)
+        spending = self.groups[group_index].spending
         if rounds == 0:
-            return 0.0
+            return 0.0 if spending is None else spending.first_epsilon(self.delta)
         if self.accountant == "none":
             return math.inf
-        spending = self.groups[group_index].spending
         if spending is not None:
             return spending.most_epsilon(rounds, self.delta)
         accountant = accountant_for(self.noise, self.accountant, self.renyi_orders)

@@ -4,13 +4,18 @@ A client adds noise of its own to what it releases, at rho_i^t zCDP in the unit 
 is one Gaussian mechanism: epsilon(rho), rho being the sum over the rounds that it took part in. That it adds
 the noise itself, and no noise is there where it is not, leaves no amplification by sampling: whether it takes
 part shows. Who cannot know the samples has a mixture of these Gaussians before them, and no more is proved.
+
+A rule may draw the samples from what clients have released before: from class counts that each has released
+once (`fed_cbs`), or from noised gradients (`delta`). Then nobody knows the chances beforehand, and what is
+expected is taken as if all were K / n. Gaussian mechanisms whose number follows from earlier ones cost what
+one of the largest total costs (Smith and Thakurta, arXiv:2210.17520): what is promised holds for any rule.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +29,9 @@ from gdpfed.privacy.validation import require_count, require_delta
 special = late_import("scipy.special")
 
 Floats = npt.NDArray[np.float64]
+Rule = Literal["fed_cbs", "delta"]
+COUNTS_DISTANCE = math.sqrt(2)
+"""How far class counts move when one record is replaced: one class has one less, another one more."""
 TOTALS_A_ROUND = 50
 MOST_SECRET_EPSILON = 1e4
 
@@ -38,6 +46,9 @@ class Spending:
         cohort_sizes: K of every round, shape (num_rounds,).
         draws: how samples are drawn.
         most_rounds: a client takes part in no more rounds than these.
+        rule: by which samples follow from what clients have released; None where chances are known.
+        counts_rho: zCDP at which every client releases its class counts before the first round, whether it
+            is ever drawn or not; 0 where none does.
     """
 
     budgets: Floats
@@ -45,6 +56,8 @@ class Spending:
     cohort_sizes: npt.NDArray[np.int64]
     draws: Draws
     most_rounds: int
+    rule: Rule | None = None
+    counts_rho: float = 0.0
 
     def __post_init__(self) -> None:
         if self.budgets.shape != self.draw_probabilities.shape or self.budgets.ndim != 2:
@@ -58,6 +71,8 @@ class Spending:
             )
         require_count("most_rounds", self.most_rounds)
         weighted_draws(self.draws)
+        if not 0 <= self.counts_rho < math.inf:
+            raise PrivacyError(f"counts_rho is {self.counts_rho}; it must be finite and not negative")
 
     @property
     def local_steps(self) -> int:
@@ -80,7 +95,9 @@ class Spending:
         return weighted_draws(self.draws)
 
     def inclusion(self, round_index: int) -> Floats:
-        """pi_i of a round: how likely each client is in its sample, shape (n,)."""
+        """pi_i of a round: how likely each client is in its sample, shape (n,); K / n under a rule."""
+        if self.rule is not None:
+            return np.full(self.budgets.shape[1], self.cohort_sizes[round_index] / self.budgets.shape[1])
         return self.law.inclusion(self.draw_probabilities[round_index], int(self.cohort_sizes[round_index]))
 
     def inclusions(self) -> Floats:
@@ -93,7 +110,8 @@ class Spending:
         It may be asked in the dearest of them.
         """
         most = min(rounds, self.most_rounds)
-        return np.asarray(np.sort(self.budgets[:rounds], axis=0)[rounds - most :].sum(axis=0))
+        asked = np.sort(self.budgets[:rounds], axis=0)[rounds - most :].sum(axis=0)
+        return np.asarray(asked + self.counts_rho)
 
     def most_epsilons(self, delta: float) -> Floats:
         """Epsilon of each client that is asked as often as it may be, shape (n,)."""
@@ -107,14 +125,18 @@ class Spending:
     def dearest_epsilon(self, participations: int, delta: float) -> float:
         """The most that so many rounds can have cost a client, whichever they are."""
         if participations == 0:
-            return 0.0
+            return self.first_epsilon(delta)
         dearest = np.sort(self.budgets, axis=0)[-participations:]
-        return epsilon_of_total(float(dearest.sum(axis=0).max()), delta)
+        return epsilon_of_total(float(dearest.sum(axis=0).max()) + self.counts_rho, delta)
+
+    def first_epsilon(self, delta: float) -> float:
+        """Epsilon of what every client has released before the first round."""
+        return epsilon_of_total(self.counts_rho, delta)
 
     def largest_epsilon(self, taken: Mapping[int, Sequence[int]], delta: float) -> float:
         """Epsilon of the client that has spent most, by the rounds that each took part in."""
         totals = (self.total(client, rounds) for client, rounds in taken.items())
-        return epsilon_of_total(max(totals, default=0.0), delta)
+        return epsilon_of_total(max(totals, default=self.counts_rho), delta)
 
     def noise_multipliers(self, round_index: int, distance: float) -> Floats:
         """Each client's noise over the bound C of its unit, where a neighbour is `distance` C away, (n,).
@@ -124,22 +146,23 @@ class Spending:
         return np.asarray(distance / np.sqrt(2 * self.budgets[round_index]))
 
     def expected_totals(self) -> Floats:
-        """sum_t pi_i^t rho_i^t, shape (n,)."""
-        return np.asarray((self.inclusions() * self.budgets).sum(axis=0))
+        """sum_t pi_i^t rho_i^t and what was released before, shape (n,)."""
+        return np.asarray((self.inclusions() * self.budgets).sum(axis=0) + self.counts_rho)
 
     def total(self, position: int, rounds: Sequence[int]) -> float:
         """The zCDP of a client that took part in these rounds."""
-        return math.fsum(self.budgets[list(rounds), position].tolist())
+        return math.fsum([self.counts_rho, *self.budgets[list(rounds), position].tolist()])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, from which an audit computes all totals."""
-        return {
+        values = {
             "draws": self.draws,
             "most_rounds": self.most_rounds,
             "cohort_sizes": self.cohort_sizes.tolist(),
             "budgets": self.budgets.tolist(),
             "draw_probabilities": self.draw_probabilities.tolist(),
         }
+        return values if self.rule is None else values | {"rule": self.rule, "counts_rho": self.counts_rho}
 
 
 @lru_cache(maxsize=65_536)

@@ -32,6 +32,7 @@ ADDED_LATER: dict[str, Any] = {
     "method.most_announcements": 60,
     **dict.fromkeys(["method.announced", "method.paths"]),
     "method.local": "full_gradient",
+    "method.counts_rho": None,
     "privacy.unit": "client",
     "privacy.budgets_of": "clients",
     "privacy.batch_rate": 0.05,

@@ -10,6 +10,10 @@ _RECORDS_NOT_COVERED = """\
 * the client as a whole: what is typical of its records may be learnt
 * how many records every client has: it is public
 """
+_CHOSEN_BY_RELEASES = """\
+* the figure of this run, over the rounds that were taken: who is asked follows from what clients released, \
+so what is promised is the figure of a client that is asked as often as it may be
+"""
 _NOT_COVERED = """\
 * what every client spends in every round: it is public
 * whether a client takes part in a round: it adds its noise itself, so its absence may show
@@ -32,7 +36,8 @@ IN_WORDS = {
 
 def spending_not_covered(plan: PrivacyPlan) -> str:
     """The lines on what is promised to nobody."""
-    return (_RECORDS_NOT_COVERED if plan.unit == "record" else "") + _NOT_COVERED
+    whole = _RECORDS_NOT_COVERED if plan.unit == "record" else ""
+    return whole + (_CHOSEN_BY_RELEASES if plan.rule else "") + _NOT_COVERED
 
 
 def spending_promise(plan: PrivacyPlan, spending: Spending, against_server: float) -> list[str]:
@@ -48,6 +53,7 @@ def spending_promise(plan: PrivacyPlan, spending: Spending, against_server: floa
         "",
         *_totals(spending, plan.delta),
         "",
+        *_released(plan),
         f"In this run the client that spent most has epsilon {against_server:.4g}, counted over the rounds "
         "that it took part in. Every client added its noise itself, so the figures hold against everybody. "
         "`rewards.json` says what each has earned, and no money moves. `gdpfed audit` computes the totals a "
@@ -56,6 +62,21 @@ def spending_promise(plan: PrivacyPlan, spending: Spending, against_server: floa
         "Accuracy here measures spending as well: with more budget there is less noise, however clients are "
         "sampled.",
     ]
+
+
+def _released(plan: PrivacyPlan) -> list[str]:
+    """What samples follow from, where clients have released it."""
+    if plan.rule is None:
+        return []
+    if plan.rule == "delta":
+        what = "the noised gradients that clients released when they were last asked, each read alone"
+    else:
+        what = (
+            "how many records of each class clients have, which every client released once, before the "
+            f"first round, at {plan.counts_rho:g} zCDP: under noise of standard deviation "
+            f"{plan.counts_noise:.4g} in every count. That is in every total, also of who was never asked"
+        )
+    return [f"Who was asked follows from {what}.", ""]
 
 
 def _made_of(spending: Spending) -> str:

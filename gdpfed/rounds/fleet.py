@@ -5,12 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+import numpy as np
+import numpy.typing as npt
+
 from conf.schema import SecAggConfig
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.errors import PrivacyError, RunError
+from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.methods.sum_parameters import sum_parameters
-from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum, NoiseAt
+from gdpfed.privacy.ledgers.charged import ChargedCounts, ChargedSum, ExpectedSum, NoiseAt
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
 from secagg import Roster, SumParameters
@@ -22,6 +26,10 @@ NO_EDGE = (
     "method.trust has subnets that are trusted, and a flat federation has no edge to trust: use "
     "method.trust=secagg without method.trusted_share, gdpfed simulate, or the run of an edge (run.bridge "
     "with secagg=off)"
+)
+NO_COUNTS = (
+    "method.client_sampling=fed_cbs has every client release its class counts, for which there is no message "
+    "to nodes: use gdpfed simulate, or another method.client_sampling"
 )
 NO_SINGLE_UPDATES = (
     "the server reads every update alone, which nodes do not answer and secure aggregation hides: use gdpfed "
@@ -66,6 +74,16 @@ class Fleet(ABC):
     def shows_single_updates(self) -> bool:
         """Whether one client's update may be read in clear."""
         return False
+
+    @property
+    def releases_counts(self) -> bool:
+        """Whether clients can be asked for their class counts."""
+        return False
+
+    def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
+        """The class counts of every client, each under its client's own noise, shape (n, B)."""
+        del task, charged
+        raise RunError(NO_COUNTS)
 
     def present(self, round_index: int) -> frozenset[int] | None:
         """The clients that can be reached in the round that begins; None where all can at any time."""

@@ -43,6 +43,7 @@ class _Outcome:
     reachable: list[int] = field(default_factory=list)
     sums: list[ClientSum] = field(default_factory=list)
     norms: dict[str, float | None] = field(default_factory=dict)
+    noted: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -157,7 +158,8 @@ class RoundLoop:
         failures = {each.name: each.failure for each in sums if each.failure is not None}
         sizes = [len(cohort) for cohort in cohorts]
         norms["fraction_within"] = norm_factor.fraction
-        return theta, _Outcome(sizes, failures, self._reachable(present), sums, norms)
+        noted = self.method.noted(index)
+        return theta, _Outcome(sizes, failures, self._reachable(present), sums, norms, noted)
 
     def _interrupted(self, index: int) -> _Outcome:
         """Return the cohort sizes of an interrupted round: the ledger's counts less those on record."""
@@ -175,7 +177,9 @@ class RoundLoop:
         """
         ledger = self.state.ledger
         plan = ledger.plan
-        cohorts = ledger.with_steps_left(draw_cohorts(plan, index, self.state.sampling_key), index)
+        by_key = plan.rule is None
+        drawn = draw_cohorts(plan, index, self.state.sampling_key) if by_key else self.method.sample(index)
+        cohorts = ledger.with_steps_left(drawn, index)
         if present is not None and not (plan.unit == "client" and plan.law.absent_clients_count):
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
         for cohort in cohorts:
@@ -212,5 +216,6 @@ class RoundLoop:
             noise_stddevs=[each.noise_stddev for each in outcome.sums],
             groups_in_sums=[list(each.groups) for each in outcome.sums],
             seconds={name: round(value, 4) for name, value in seconds.items()},
+            noted=outcome.noted,
             **outcome.norms,
         )

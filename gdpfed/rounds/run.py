@@ -23,6 +23,7 @@ from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
 from gdpfed.rounds.average import ReleasedAverage
+from gdpfed.rounds.counts import refuse_without_counts, with_released_counts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop, Start, where_it_left
 from gdpfed.rounds.norm_factor import NormFactor
@@ -117,6 +118,7 @@ class PreparedRun:
         """
         method = self.method
         fleet.check(self.order, self._largest_requests())
+        refuse_without_counts(fleet, method, self.task)
         with ExitStack() as closing:
             observers = make_observers(self, announce)
             for observer in observers:
@@ -127,6 +129,7 @@ class PreparedRun:
                 state, theta = begin(files, method, self.task, average)
             else:
                 files, (state, theta) = self.resumed
+            with_released_counts(fleet, method, self.task, state.ledger, files)
             files.keep_rounds(state.completed_rounds)
             loop = RoundLoop(
                 method=method,

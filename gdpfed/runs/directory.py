@@ -23,6 +23,7 @@ from gdpfed.runs.paths import require_unused
 from gdpfed.runs.records import (
     ASSIGNMENT_FILE,
     CONFIG_FILE,
+    COUNTS_FILE,
     LEDGER_FILE,
     MODEL_FILE,
     PLAN_FILE,
@@ -128,6 +129,33 @@ class RunDirectory:
     def save_ledger(self, ledger: Ledger) -> None:
         """Write what has been charged, before anything is released for it."""
         save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()), mode=PRIVATE_MODE)
+
+    def save_counts(self, counts: npt.NDArray[np.float64]) -> None:
+        """Write the class counts that clients have released, shape (n, B), as they were released."""
+        save_whole(self.path / COUNTS_FILE, _json(versioned({"counts": counts.tolist()})))
+
+    def load_counts(self, num_clients: int) -> npt.NDArray[np.float64]:
+        """The class counts that clients have released, shape (n, B).
+
+        Raises:
+            RunError: they are missing, damaged, of another format, or not those of so many clients.
+        """
+        path = self.path / COUNTS_FILE
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            check_version(path, saved.get(VERSION_KEY))
+            counts = np.asarray(saved["counts"], dtype=np.float64)
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise RunError(
+                f"run.resume={self.path}: {COUNTS_FILE} cannot be read ({error}); each client releases its "
+                "class counts once: restore it from a copy or start a new run"
+            ) from None
+        if counts.ndim != 2 or len(counts) != num_clients or not np.isfinite(counts).all():
+            raise RunError(
+                f"run.resume={self.path}: {COUNTS_FILE} has shape {counts.shape}, for {num_clients} clients: "
+                "restore it from a copy"
+            )
+        return counts
 
     def completed_records(self, completed_rounds: int) -> list[RoundRecord]:
         """The record up to the last checkpoint.

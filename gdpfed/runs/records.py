@@ -14,6 +14,7 @@ PLAN_FILE = "plan.json"
 ROUNDS_FILE = "rounds.jsonl"
 LEDGER_FILE = "ledger.json"
 REWARDS_FILE = "rewards.json"
+COUNTS_FILE = "class_counts.json"
 ASSIGNMENT_FILE = "assignment.json"
 MODEL_CARD_FILE = "model_card.md"
 MODEL_FILE = "model.safetensors"
@@ -62,6 +63,7 @@ class RoundRecord:
         clipping_norm: C(t) of adaptive clipping, the mean norm of the updates; None where it is fixed.
         fraction_within: the part of the clients within their norm, with its noise, from which the next C
             follows; None where there was no sum.
+        noted: what later samples follow from, made of what single clients released; empty where none do.
     """
 
     round: int
@@ -80,6 +82,7 @@ class RoundRecord:
     metrics: dict[str, float | None] = field(default_factory=dict)
     clipping_norm: float | None = None
     fraction_within: float | None = None
+    noted: dict[str, float] = field(default_factory=dict)
 
     @property
     def shown(self) -> tuple[str, float]:
@@ -104,6 +107,8 @@ class RoundRecord:
             del values["metrics"]
         if self.clipping_norm is None:
             del values["clipping_norm"], values["fraction_within"]
+        if not self.noted:
+            del values["noted"]
         return json.dumps(versioned(values), allow_nan=False)
 
 

@@ -4,8 +4,15 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
+
 from conf.schema import SecAggConfig
+from gdpfed.clients.record_work import secret_bits
+from gdpfed.clients.released_counts import noised_counts
+from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum
+from gdpfed.privacy.ledgers.charged import ChargedCounts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.pairwise import StageRequests
 from gdpfed.rounds.plain import noise_shares, plain_sum, sum_noise_steps
@@ -48,6 +55,17 @@ class InProcessFleet(Fleet):
     def shows_single_updates(self) -> bool:
         """Whether one client's update may be read in clear: of simulated clients, without masks."""
         return self.secagg.mode == "off"
+
+    @property
+    def releases_counts(self) -> bool:
+        """Whether clients can be asked for their class counts: they are here."""
+        return True
+
+    def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
+        """What every client releases, with noise from its own secret bits."""
+        noise = charged.take().noise_stddev
+        own = enumerate(task.class_counts())
+        return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
         """Every sum by name; those at an edge in clear, the others as configured."""

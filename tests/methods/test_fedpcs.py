@@ -279,7 +279,7 @@ def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
         (["method.most_announcements=0"], "method.most_announcements=0 must be from 1 to 1000"),
         (["method.client_sampling=aocs"], "method.client_sampling=aocs cannot be charged: it reads the norm"),
         (["method.client_sampling=fed_cbs"], "it reads how many records of each class"),
-        (["method.client_sampling=delta"], "it reads how far every client's gradient is from the mean"),
+        (["method.counts_rho=0.1"], "which method.client_sampling=budgets does not read"),
         (["method.draws=with_replacement", "method.weights=paper"], "a client answers once a round"),
         (["method.reward=[1,2]"], "method.reward has 2 entries for run.num_rounds=4"),
         (["method.reward=much"], "method.reward=much is neither best nor numbers"),

@@ -114,7 +114,7 @@ def test_steps_are_the_weighed_updates(by):
     if by == "random":
         expected = shares @ updates / 0.5
     elif by == "fed_cbs":
-        sample = method.balanced(0)
+        sample = method.balanced.sample(0)
         assert len(sample) == 6
         expected = shares[sample] @ updates[sample] / shares[sample].sum()
     else:

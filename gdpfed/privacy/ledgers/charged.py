@@ -137,6 +137,37 @@ class Release:
 R = TypeVar("R", bound=Release)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountsRequest:
+    """A request for the class counts of every client, each under its client's own noise.
+
+    Attributes:
+        noise_stddev: of the noise in every count.
+    """
+
+    noise_stddev: float
+
+
+class ChargedCounts:
+    """A request for class counts that a ledger has charged; every client answers it once."""
+
+    def __init__(self, seal: object, request: CountsRequest) -> None:
+        if seal is not SEAL:
+            raise PrivacyError("only a ledger's charge makes what clients release of their class counts")
+        self._request = request
+        self._is_taken = False
+
+    def take(self) -> CountsRequest:
+        """Return the request to the fleet that has it answered.
+
+        Raises PrivacyError the second time: it was charged once.
+        """
+        if self._is_taken:
+            raise PrivacyError("the class counts have been released already; they were charged once")
+        self._is_taken = True
+        return self._request
+
+
 class ChargedSum(Generic[R]):
     """A release that a ledger has charged; it is summed once.
 

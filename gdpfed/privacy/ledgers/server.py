@@ -16,7 +16,9 @@ from gdpfed.errors import BudgetExhausted, PrivacyError
 from gdpfed.privacy.ledgers.charged import (
     ROUNDING,
     SEAL,
+    ChargedCounts,
     ChargedSum,
+    CountsRequest,
     ExpectedSum,
     NoiseAt,
     R,
@@ -33,6 +35,9 @@ from gdpfed.record_steps import record_move
 FORMAT_VERSION = 2
 TAKEN = "taken"
 """Of a ledger's file, where clients spend what each has chosen: in which rounds each took part."""
+COUNTS = "counts_rho"
+"""Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
+own, which is 0 before it has released them."""
 
 
 @dataclass
@@ -64,6 +69,7 @@ class Ledger:
         self._participations: tuple[Counter[int], ...] = tuple(Counter() for _ in plan.groups)
         self._members = tuple(_members(group.clients) for group in plan.groups)
         self._taken = RoundsTaken()
+        self._counts_charged = False
 
     @property
     def plan(self) -> PrivacyPlan:
@@ -74,6 +80,30 @@ class Ledger:
     def charged_rounds(self) -> int:
         """The number of rounds charged, which is also the index of the next one."""
         return self._charged_rounds
+
+    @property
+    def counts_charged(self) -> bool:
+        """Whether every client was charged for its class counts."""
+        return self._counts_charged
+
+    def charge_counts(self, request: CountsRequest) -> ChargedCounts:
+        """Charge every client for its class counts, before any round, and return what a fleet may ask for.
+
+        Raises PrivacyError where the plan charges no class counts, where they are charged already, and for
+        less noise than the plan's. Nothing is charged where it raises.
+        """
+        if not self._plan.counts_rho:
+            raise PrivacyError(f"{self._subject}: class counts are asked for, and the plan charges none")
+        if self._counts_charged:
+            raise PrivacyError(f"{self._subject}: class counts are charged already, once for all")
+        planned = self._plan.counts_noise
+        if not request.noise_stddev >= planned * (1 - ROUNDING):
+            raise PrivacyError(
+                f"{self._subject}: noise of standard deviation {request.noise_stddev:.6g} in class counts is "
+                f"below the plan's {planned:.6g}"
+            )
+        self._counts_charged = True
+        return ChargedCounts(SEAL, request)
 
     def open_round(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
         """Charge the round that is about to run, `cohorts` being the clients drawn per group.
@@ -89,6 +119,11 @@ class Ledger:
             state = "charged already" if round_index < self._charged_rounds else "out of order"
             raise PrivacyError(
                 f"round {round_index} is {state}; the next to charge is {self._charged_rounds}"
+            )
+        if self._plan.counts_rho and not self._counts_charged:
+            raise PrivacyError(
+                f"{self._subject}, round {round_index}: samples follow from class counts, which are not "
+                "charged yet"
             )
         self._check_budgets(round_index + 1)
         opened, drawn = self._round_of(round_index, cohorts)
@@ -221,7 +256,11 @@ class Ledger:
                 {str(client): counts[client] for client in sorted(counts)} for counts in self._participations
             ],
         }
-        return values | {TAKEN: self._taken.to_dict()} if _spends(self._plan) else values
+        if _spends(self._plan):
+            values[TAKEN] = self._taken.to_dict()
+        if self._plan.counts_rho:
+            values[COUNTS] = self._plan.counts_rho if self._counts_charged else 0.0
+        return values
 
     @classmethod
     def from_dict(cls, plan: PrivacyPlan, data: object, subject: str = "the method") -> "Ledger":
@@ -230,7 +269,8 @@ class Ledger:
         Raises PrivacyError for another plan's ledger and for data that is incomplete or wrong.
         """
         ledger = cls(plan, subject)
-        fields = _checked_fields(data, {TAKEN} if _spends(plan) else set())
+        more = ({TAKEN} if _spends(plan) else set()) | ({COUNTS} if plan.counts_rho else set())
+        fields = _checked_fields(data, more)
         if fields["plan"] != plan.fingerprint():
             raise PrivacyError(
                 f"the ledger belongs to another plan ({str(fields['plan'])[:12]}); "
@@ -257,6 +297,8 @@ class Ledger:
         if _spends(plan):
             (counts,) = ledger._participations
             ledger._taken = RoundsTaken.from_dict(fields[TAKEN], counts, ledger._charged_rounds)
+        if plan.counts_rho:
+            ledger._counts_charged = _counts_were_charged(plan, fields[COUNTS], ledger._charged_rounds)
         return ledger
 
     def _check_budgets(self, rounds: int) -> None:
@@ -358,7 +400,7 @@ class Ledger:
             return f"the plan charges {', '.join(plan.works)}, not {request.work}"
         if request.unit != plan.unit:
             return f"the plan protects a {plan.unit}, not a {request.unit}"
-        if request.alone and plan.private:
+        if request.alone and plan.private and (plan.sums_hidden or not _spends(plan)):
             return "it is one client's update, to be read in clear, and the plan promises privacy"
         return _broken_number(request) or (self._broken_noise(opened, request) if plan.private else "")
 
@@ -508,6 +550,16 @@ def _members(clients: Sequence[int]) -> range | frozenset[int]:
 def _spends(plan: PrivacyPlan) -> bool:
     """Whether what a round costs is each client's own."""
     return plan.groups[0].spending is not None
+
+
+def _counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
+    """Whether a saved ledger has charged the class counts, which comes before any round."""
+    if saved not in (0.0, plan.counts_rho) or (charged_rounds and not saved):
+        raise PrivacyError(
+            f"the ledger has class counts at {saved} zCDP, and the plan charges {plan.counts_rho:g} before "
+            "the first round; resume from an intact ledger"
+        )
+    return bool(saved)
 
 
 def _checked_fields(data: object, more: set[str]) -> Mapping[str, Any]:

@@ -408,6 +408,11 @@ def terms_of(
                 "a node with a budget of its own checks a path of full gradients, and no other local work: "
                 "use method.local=full_gradient, or start nodes without budgets of their own"
             )
+        if group.spending.rule is not None:
+            raise PrivacyError(
+                f"a node with a budget of its own checks a path, and samples of {group.spending.rule} follow "
+                "from what clients release beside it: use another method.client_sampling, or gdpfed simulate"
+            )
         position = group.clients.index(client)
         charges = _path_of(plan, group.spending, position)
         records = RecordTerms(

@@ -23,7 +23,8 @@ def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[Clien
     The same 32-byte key, round and group always give the same cohort; two rounds or groups are
     independent.
 
-    Raises PrivacyError for a round outside the plan and for a key of another length.
+    Raises PrivacyError for a round outside the plan, for a key of another length, and for samples that follow
+    from what clients have released, which no key draws.
     """
     round_index = require_count("round_index", round_index, at_least=0)
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
@@ -40,6 +41,10 @@ def _draw(plan: PrivacyPlan, group: GroupPlan, round_index: int, generator: np.r
     spending = group.spending
     if spending is None:
         return plan.law.draw(group.clients, group.stretch(round_index).sampling_rate, generator)
+    if spending.rule is not None:
+        raise PrivacyError(
+            f"samples of {spending.rule} follow from what clients have released; the method draws them"
+        )
     size = int(spending.cohort_sizes[round_index])
     drawn = spending.law.draw(spending.draw_probabilities[round_index], size, generator)
     return np.asarray(group.clients, dtype=np.int64)[drawn]

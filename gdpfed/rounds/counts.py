@@ -1,0 +1,44 @@
+"""Class counts that every client releases before the first round, once, where samples follow from them."""
+
+from gdpfed.errors import RunError
+from gdpfed.learning.task import Task
+from gdpfed.methods.base import Method
+from gdpfed.methods.client_choice import require_classes
+from gdpfed.privacy.ledgers.charged import CountsRequest
+from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.rounds.fleet import NO_COUNTS, Fleet
+from gdpfed.runs.directory import RunDirectory
+
+
+def refuse_without_counts(fleet: Fleet, method: Method, task: Task) -> None:
+    """Refuse a run whose clients have no class counts to release, or no way to.
+
+    Raises:
+        ConfigError, RunError: before anything is written or charged.
+    """
+    if not method.plan.counts_rho:
+        return
+    if not fleet.releases_counts:
+        raise RunError(NO_COUNTS)
+    require_classes(task.load().num_classes, task.source.name)
+
+
+def with_released_counts(
+    fleet: Fleet, method: Method, task: Task, ledger: Ledger, files: RunDirectory
+) -> None:
+    """Have every client release its class counts, unless it has; then give them to the method.
+
+    They are charged, and that is on the disk, before any client adds its noise. So they are never released a
+    second time: where they are charged and not there, the run is over.
+
+    Raises:
+        RunError: they are charged, and their file is missing or damaged.
+    """
+    plan = method.plan
+    if not plan.counts_rho:
+        return
+    if not ledger.counts_charged:
+        charged = ledger.charge_counts(CountsRequest(noise_stddev=plan.counts_noise))
+        files.save_ledger(ledger)
+        files.save_counts(fleet.release_counts(task, charged))
+    method.take_counts(files.load_counts(plan.num_clients))
