@@ -120,6 +120,21 @@ def test_a_step_of_delta_weighs_each_gradient_that_was_read_alone():
         again.load_state_dict({"delta.distances": np.zeros(3)})
 
 
+def test_the_noise_that_is_taken_out_is_that_of_real_gradients(tmp_path, monkeypatch):
+    """At budgets so small gradients are next to nothing: their squares are those of noise, within 4 %."""
+    squares = []
+
+    def noted(gradients, sigmas):
+        squares.extend((gradients**2).mean(axis=1) / sigmas**2)
+        return noised_distances(gradients, sigmas)
+
+    monkeypatch.setattr("gdpfed.methods.released_draws.noised_distances", noted)
+    words = (*TWELVE, *DELTA, "method.budget_scale=1e-4", "training.learning_rate_decay=0.5")
+    simulate(load([*words, f"run.directory={tmp_path / 'run'}"]))
+    low, high = stats.chi2.ppf([1e-6, 1 - 1e-6], 650 * len(squares))
+    assert low < 650 * sum(squares) < 1.04 * high
+
+
 def test_a_client_adds_noise_to_its_counts():
     counts, source = np.arange(10), np.random.default_rng(0)
     found = np.array([noised_counts(counts, 3.0, source.bytes) for _ in range(200)])
