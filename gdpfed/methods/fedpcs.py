@@ -21,7 +21,7 @@ from gdpfed.methods.local_works import LOCAL_WORKS, adjacency_of, local_work, pa
 from gdpfed.methods.node_game import answered, plays_with_nodes
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta
-from gdpfed.methods.released_draws import RULES, DistanceDraws, draws_of, refuse_unfit_rule
+from gdpfed.methods.released_draws import RULES, draws_of, refuse_unfit_rule
 from gdpfed.methods.spending_paths import Declared, played, refuse_lone_reward, spending_of
 from gdpfed.methods.spending_tables import spending_tables
 from gdpfed.privacy.events import Adjacency, Unit
@@ -352,23 +352,25 @@ class FedPCS(Method):
         sums = sum_updates(self.requests(theta, round_index, cohorts))
         arrived = [each for each in sums if each.total is not None]
         if self.draws.reads_alone and arrived:
-            arrived = [self._weighed(arrived, round_index)]
+            return (theta + self._change_alone(arrived, round_index)).astype(np.float32), sums
         for each in arrived:
             theta = (theta + self.change(each, round_index)).astype(np.float32)
         return theta, sums
 
-    def _weighed(self, arrived: Sequence[ClientSum], round_index: int) -> ClientSum:
-        """Gradients that were read alone, as the weighed sum of all; the next samples follow from them."""
+    def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
+        """What gradients that were read alone change of theta; samples of later rounds follow from them."""
         clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
         updates = np.stack([np.asarray(each.total) for each in arrived])
-        weights = self._scaled_weights(round_index)[clients]
-        if isinstance(self.draws, DistanceDraws):
-            training = self.config.training
-            rate = training.learning_rate * training.learning_rate_decay**round_index
-            noise = self.spending.noise_multipliers(round_index, self.plan.distance) * self.plan.clipping_norm
-            stddevs = (noise / self.declared.record_counts)[clients]
-            self.draws.take_gradients(round_index, clients, -updates / rate, stddevs)
-        return ClientSum("all clients", weights @ updates, len(clients), members=clients.tolist())
+        total = self._scaled_weights(round_index)[clients] @ updates
+        weighed = ClientSum("all clients", total, len(clients), members=clients.tolist())
+        change = self.change(weighed, round_index)
+        # Only now: the weights of this round are from its chances, which the distances move.
+        training = self.config.training
+        rate = training.learning_rate * training.learning_rate_decay**round_index
+        noise = self.spending.noise_multipliers(round_index, self.plan.distance) * self.plan.clipping_norm
+        stddevs = (noise / self.declared.record_counts)[clients]
+        self.draws.take_gradients(round_index, clients, -updates / rate, stddevs)
+        return change
 
     def sample(self, round_index: int) -> Cohorts:
         return (self.draws.sample(round_index),)

@@ -92,6 +92,18 @@ class PlannedDraws:
         """Draw from class counts as they were released, shape (n, B)."""
         raise PrivacyError(f"class counts of {len(counts)} clients were released for nothing")
 
+    def take_gradients(
+        self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
+    ) -> None:
+        """Note the gradients of a round, each as it was released.
+
+        Args:
+            round_index: of the round.
+            clients: whose they are, shape (k,).
+            gradients: shape (k, d).
+            noise_stddevs: of the noise in a coordinate of each, shape (k,).
+        """
+
     def noted(self, round_index: int) -> dict[str, float]:
         """What later samples follow from, of the clients that released a gradient in this round."""
         del round_index
@@ -150,14 +162,7 @@ class DistanceDraws(PlannedDraws):
     def take_gradients(
         self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
     ) -> None:
-        """Note how far the released gradients of a round are apart; a single one says nothing.
-
-        Args:
-            round_index: of the round.
-            clients: whose they are, shape (k,).
-            gradients: shape (k, d).
-            noise_stddevs: of the noise in a coordinate of each, shape (k,).
-        """
+        """Note how far they are apart; a single one says nothing."""
         if len(clients) > 1:
             self._distances[clients] = noised_distances(gradients, noise_stddevs)
             self._noted = round_index, clients

@@ -92,32 +92,39 @@ def test_delta_draws_by_the_distances_of_the_last_participation():
 
 
 def test_a_step_of_delta_weighs_each_gradient_that_was_read_alone():
-    method = method_of(*DELTA)
-    clients = np.array([1, 4, 7])
-    values = np.random.default_rng(0).normal(size=(12, 650))
+    """By the chances that it was drawn with, also where it moves those of the next round."""
+    method, clients = method_of(*DELTA), np.array([1, 4, 7])
+    values = np.random.default_rng(0).normal(size=(12, 650)) * np.arange(12)[:, None]
 
     def sum_updates(requests):
-        assert [(each.alone, each.clients.tolist(), each.client_weights) for each in requests] == [
-            (True, [client], None) for client in clients
-        ]
-        return [
-            ClientSum(each.name, values[each.clients[0]], 1, members=[*each.clients]) for each in requests
-        ]
+        asked = [(each.alone, each.clients.tolist(), each.client_weights) for each in requests]
+        assert asked == [(True, [client], None) for client in clients]
+        return [ClientSum(each.name, values[each.clients[0]], 1, members=each.clients) for each in requests]
 
-    chances = method.draws.chances(0)
-    shares = method.declared.shares
-    theta, _ = method.round(np.zeros(650, np.float32), 0, [clients], sum_updates)
-    assert theta == pytest.approx((shares / chances)[clients] @ values[clients], rel=1e-4, abs=1e-6)
-    sigmas = np.sqrt(2 / method.spending.budgets[0]) / method.declared.record_counts
-    rate = method.config.training.learning_rate
-    noted = noised_distances(values[clients] / rate, sigmas[clients])
-    assert list(method.noted(0).values()) == pytest.approx(list(noted))
-    assert method.noted(1) == {}
-    again = method_of(*DELTA)
+    shares, counts = method.declared.shares, method.declared.record_counts
+    for index in range(2):
+        chances = method.draws.chances(index)
+        theta, _ = method.round(np.zeros(650, np.float32), index, [clients], sum_updates)
+        assert theta == pytest.approx((shares / chances)[clients] @ values[clients], rel=1e-4, abs=1e-5)
+        sigmas = np.sqrt(2 / method.spending.budgets[index]) / counts
+        training = method.config.training
+        gradients = values[clients] / (training.learning_rate * training.learning_rate_decay**index)
+        assert list(method.noted(index).values()) == pytest.approx(
+            noised_distances(gradients, sigmas[clients])
+        )
+    assert chances[7] > 1.5 * chances[1]
+    assert method.noted(0) == {}
+
+
+def test_draws_of_delta_go_on_where_they_stopped():
+    method, again = method_of(*DELTA), method_of(*DELTA)
+    method.draws.take_gradients(0, np.array([0, 3]), np.eye(2, 650), np.array([0.01, 0.02]))
     again.load_state_dict(method.state_dict())
-    assert np.array_equal(again.sample(1)[0], method.sample(1)[0])
+    assert np.array_equal(again.draws.chances(1), method.draws.chances(1))
     with pytest.raises(ValueError, match="are not 12 numbers"):
         again.load_state_dict({"delta.distances": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"follow from no state, but got delta\.distances"):
+        method_of(*FED_CBS).load_state_dict(method.state_dict())
 
 
 def test_the_noise_that_is_taken_out_is_that_of_real_gradients(tmp_path, monkeypatch):
