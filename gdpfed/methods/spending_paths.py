@@ -129,10 +129,10 @@ def spending_of(config: Config, found: Outcome, declared: Declared) -> Spending:
     if method.client_sampling == "unbiased":
         return _unbiased(config, own, declared, common)
     if method.client_sampling in RULES:
-        counts_rho = method.counts_rho or 0.0
-        common |= {"rule": method.client_sampling, "counts_rho": counts_rho}
+        rule, counts_rho = method.client_sampling, method.counts_rho or 0.0
         # Fed-CBS draws K clients one after the other, DELTA each on its own.
-        common |= {"draws": "without_replacement" if counts_rho else "poisson"}
+        draws = "without_replacement" if rule == "fed_cbs" else "poisson"
+        common |= {"rule": rule, "counts_rho": counts_rho, "draws": draws}
         _refuse_dear_counts(config, own, counts_rho)
     by_first = method.client_sampling == "first_budgets"
     chances = first / first.sum(axis=1, keepdims=True) if by_first else uniform
