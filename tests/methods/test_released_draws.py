@@ -216,7 +216,7 @@ def finished(tmp_path_factory):
     """By rule, a run that was stopped and resumed; nobody takes part in all rounds."""
     directories = {rule: tmp_path_factory.mktemp(rule) / "run" for rule in RULES}
     for rule, directory in directories.items():
-        words = [*TWELVE, *RULES[rule], "method.max_participations=3", f"run.directory={directory}"]
+        words = [*TWELVE, *RULES[rule], "method.max_participations=2", f"run.directory={directory}"]
         simulate(load([*words, "run.stop_after_round=2"]))
         simulate(load_run([f"run.resume={directory}"]))
     return directories
@@ -233,7 +233,7 @@ def test_a_run_is_charged_resumed_and_audited(finished, rule):
     before = 0.05 if rule == "fed_cbs" else 0.0
     totals = [before + budgets[rounds, int(client)].sum() for client, rounds in ledger["taken"].items()]
     assert audit.groups[0].against_server == pytest.approx(epsilon_of_total(max(totals), 1e-5))
-    assert max(map(len, ledger["taken"].values())) == 3
+    assert max(map(len, ledger["taken"].values())) <= 2
     card = " ".join((directory / "model_card.md").read_text().split())
     assert "who is asked follows from what clients released" in card
     assert ("under noise of standard deviation 4.472 in every count" in card) == (rule == "fed_cbs")
