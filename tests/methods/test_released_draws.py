@@ -19,6 +19,7 @@ from gdpfed.methods.fedpcs import FedPCS
 from gdpfed.methods.released_draws import ClassDraws
 from gdpfed.privacy.ledgers.charged import CountsRequest
 from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import NO_COUNTS, NO_SINGLE_UPDATES
@@ -336,6 +337,11 @@ def test_nodes_are_not_asked(tmp_path, rule, reason):
     with pytest.raises(RunError, match=re.escape(reason)):
         run(tmp_path / "run", [*TWELVE, *RULES[rule]])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_node_with_a_budget_of_its_own_gets_no_terms():
+    with pytest.raises(PrivacyError, match="samples of fed_cbs follow from what clients release"):
+        terms_of(method_of(*FED_CBS).plan, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0, client=3)
 
 
 @pytest.mark.parametrize(
