@@ -11,7 +11,7 @@ from statistics import fmean
 
 from benchmarks.harness import PROJECT, publish, read_options
 from conf.schema import SecAggConfig
-from gdpfed.methods.subnet_noise import noise_factor
+from gdpfed.methods.hierarchy.subnet_noise import noise_factor
 from gdpfed.privacy.plan import Trust
 from gdpfed.report.style import line_style, new_figure, save, shared_legend, styled
 from gdpfed.report.table import Table

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from benchmarks.harness import publish, read_options
 from conf.load import load
 from gdpfed.game.welfare import posted_price_budgets, welfare
-from gdpfed.methods.fedpcs import FedPCS
-from gdpfed.methods.spending_paths import configured_game
+from gdpfed.methods.client_sampling.fedpcs import FedPCS
+from gdpfed.methods.client_sampling.spending_paths import configured_game
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.report.table import Table
 

@@ -15,7 +15,7 @@ from gdpfed.clients.messages import BEGIN, GAME_RECORD, OFFER, PRICE_RECORD, TER
 from gdpfed.errors import RunError
 from gdpfed.game.announcement import Announcement
 from gdpfed.game.price import PostedPrice
-from gdpfed.methods.node_game import answered_announcement
+from gdpfed.methods.client_sampling.node_game import answered_announcement
 from gdpfed.methods.prices import posted_price
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of

@@ -17,7 +17,7 @@ from gdpfed.errors import RunError
 from gdpfed.game.announcement import Announcement
 from gdpfed.game.mean_field import find_mean_field
 from gdpfed.game.rules import Floats
-from gdpfed.methods.node_game import announcement, plays_with_nodes
+from gdpfed.methods.client_sampling.node_game import announcement, plays_with_nodes
 from server_app.exchange import failure_of
 from server_app.join import Joined
 from server_app.replies import send_and_receive

@@ -151,7 +151,7 @@ def _price(config: "Config", options: argparse.Namespace) -> int:
 
 def _draw_game(method: "Method", picture: "Path") -> None:
     """Draw a game, or refuse a plan without one."""
-    from gdpfed.methods.fedpcs import FedPCS
+    from gdpfed.methods.client_sampling.fedpcs import FedPCS
     from gdpfed.report.game_pictures import draw_game
 
     if not isinstance(method, FedPCS):

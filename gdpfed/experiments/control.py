@@ -10,11 +10,11 @@ from gdpfed.errors import InputError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import METHODS
-from gdpfed.methods.control import Problem, solve
-from gdpfed.methods.controlled import problem_of, trust_of
-from gdpfed.methods.h2fdp import H2FDP
-from gdpfed.methods.mechanisms import mechanism_of
-from gdpfed.methods.subnets import sizes_of_subnets
+from gdpfed.methods.hierarchy.control import Problem, solve
+from gdpfed.methods.hierarchy.controlled import problem_of, trust_of
+from gdpfed.methods.hierarchy.h2fdp import H2FDP
+from gdpfed.methods.hierarchy.mechanisms import mechanism_of
+from gdpfed.methods.hierarchy.subnets import sizes_of_subnets
 from gdpfed.privacy.plan import Trust
 from gdpfed.report.labels import dataset_label
 from gdpfed.report.style import new_figure, new_panels, save, styled

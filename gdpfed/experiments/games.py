@@ -16,7 +16,7 @@ from gdpfed.game.mean_field import TOLERANCE, Play
 from gdpfed.game.server import ServerCost
 from gdpfed.game.welfare import round_welfare
 from gdpfed.methods import make_method
-from gdpfed.methods.fedpcs import FedPCS
+from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.report.labels import dataset_label
 from gdpfed.report.style import line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table

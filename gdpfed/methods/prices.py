@@ -11,7 +11,7 @@ from gdpfed.game.price import PostedPrice
 from gdpfed.game.rules import Floats
 from gdpfed.game.welfare import welfare
 from gdpfed.methods import make_method
-from gdpfed.methods.fedpcs import FedPCS
+from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.spending import epsilon_of_total
 

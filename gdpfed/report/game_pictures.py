@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from gdpfed.game.mean_field import TOLERANCE, Play
 from gdpfed.game.welfare import round_welfare
-from gdpfed.methods.fedpcs import FedPCS
+from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.report.style import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
 
 MOST_PATHS = 100

@@ -2,7 +2,7 @@
 
 import json
 
-from gdpfed.methods.fedpcs import FedPCS
+from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.privacy.ledgers.server import TAKEN
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun

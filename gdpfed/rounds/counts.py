@@ -3,7 +3,7 @@
 from gdpfed.errors import RunError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method
-from gdpfed.methods.client_choice import require_classes
+from gdpfed.methods.client_sampling.client_choice import require_classes
 from gdpfed.privacy.ledgers.charged import CountsRequest
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.rounds.fleet import NO_COUNTS, Fleet

@@ -13,9 +13,9 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, InputError
 from gdpfed.methods import make_method, settled
-from gdpfed.methods.control import Problem, planned_noise, printed_noise, solve
-from gdpfed.methods.h2fdp import H2FDP
-from gdpfed.methods.radio import BACKHAUL, device_link, round_cost
+from gdpfed.methods.hierarchy.control import Problem, planned_noise, printed_noise, solve
+from gdpfed.methods.hierarchy.h2fdp import H2FDP
+from gdpfed.methods.hierarchy.radio import BACKHAUL, device_link, round_cost
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.events import LocalWindows

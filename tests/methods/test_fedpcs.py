@@ -14,7 +14,7 @@ from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.errors import InputError, PrivacyError
 from gdpfed.learning.models import flatten
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.methods.fedpcs import FedPCS
+from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.privacy.spending import epsilon_of_total

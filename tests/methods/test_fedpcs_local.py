@@ -19,7 +19,7 @@ from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.errors import InputError, PrivacyError
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.methods.fedpcs import FedPCS
+from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.step_spending import StepSpending

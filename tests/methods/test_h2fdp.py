@@ -14,7 +14,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import choose_device
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
-from gdpfed.methods.subnet_tables import observers
+from gdpfed.methods.hierarchy.subnet_tables import observers
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.ledgers.server import Ledger

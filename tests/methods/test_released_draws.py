@@ -14,9 +14,9 @@ from gdpfed.clients.configured import task_of
 from gdpfed.clients.released_counts import noised_counts
 from gdpfed.errors import InputError, PrivacyError, RunError
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.methods.client_choice import noised_distances, released_delta_chances
-from gdpfed.methods.fedpcs import FedPCS
-from gdpfed.methods.released_draws import ClassDraws
+from gdpfed.methods.client_sampling.client_choice import noised_distances, released_delta_chances
+from gdpfed.methods.client_sampling.fedpcs import FedPCS
+from gdpfed.methods.client_sampling.released_draws import ClassDraws
 from gdpfed.privacy.ledgers.charged import CountsRequest
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import terms_of

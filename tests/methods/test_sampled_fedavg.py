@@ -8,8 +8,13 @@ import pytest
 from conf.load import load
 from gdpfed.errors import InputError, PrivacyError, RunError
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.methods.client_choice import aocs_chances, balanced_sample, class_imbalance, delta_chances
-from gdpfed.methods.sampled_fedavg import SampledFedAvg
+from gdpfed.methods.client_sampling.client_choice import (
+    aocs_chances,
+    balanced_sample,
+    class_imbalance,
+    delta_chances,
+)
+from gdpfed.methods.client_sampling.sampled_fedavg import SampledFedAvg
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.rounds.fleet import NO_SINGLE_UPDATES
 from gdpfed.simulation import simulate

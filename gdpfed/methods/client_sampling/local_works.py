@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
-from gdpfed.methods.node_game import plays_with_nodes
+from gdpfed.methods.client_sampling.node_game import plays_with_nodes
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.plan import Work

@@ -13,19 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods import mechanisms
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
-from gdpfed.methods.control import Problem
-from gdpfed.methods.control_options import ControlConfig
-from gdpfed.methods.control_tables import control_tables
-from gdpfed.methods.controlled import controlled, problem_of, trust_of
-from gdpfed.methods.mechanisms import WORKS, mechanism_of
+from gdpfed.methods.hierarchy import mechanisms
+from gdpfed.methods.hierarchy.control import Problem
+from gdpfed.methods.hierarchy.control_options import ControlConfig
+from gdpfed.methods.hierarchy.control_tables import control_tables
+from gdpfed.methods.hierarchy.controlled import controlled, problem_of, trust_of
+from gdpfed.methods.hierarchy.mechanisms import WORKS, mechanism_of
+from gdpfed.methods.hierarchy.subnet_noise import mean_noise, noise_factor
+from gdpfed.methods.hierarchy.subnet_tables import subnet_table
+from gdpfed.methods.hierarchy.subnets import drawing, rate_of_all, subnets_of, windows_of_round
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.records import configured_records
-from gdpfed.methods.subnet_noise import mean_noise, noise_factor
-from gdpfed.methods.subnet_tables import subnet_table
-from gdpfed.methods.subnets import drawing, rate_of_all, subnets_of, windows_of_round
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Work

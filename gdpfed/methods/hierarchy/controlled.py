@@ -8,12 +8,12 @@ from typing import Any
 
 from conf.schema import Config, require
 from gdpfed.errors import ConfigError
-from gdpfed.methods.control import Chosen, NoiseTerm, Problem, planned_noise, printed_noise, solve
-from gdpfed.methods.mechanisms import Mechanism, mechanism_of, reserved_delta, windows_of
+from gdpfed.methods.hierarchy.control import Chosen, NoiseTerm, Problem, planned_noise, printed_noise, solve
+from gdpfed.methods.hierarchy.mechanisms import Mechanism, mechanism_of, reserved_delta, windows_of
+from gdpfed.methods.hierarchy.subnet_noise import mean_noise, noise_factor
+from gdpfed.methods.hierarchy.subnets import sizes_of_subnets, subnets_of, windows_of_round
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.records import configured_records
-from gdpfed.methods.subnet_noise import mean_noise, noise_factor
-from gdpfed.methods.subnets import sizes_of_subnets, subnets_of, windows_of_round
 from gdpfed.privacy.plan import Trust
 
 SOURCE_SCALE = 30.0

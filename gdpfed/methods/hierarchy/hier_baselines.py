@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.h2fdp import H2FDP, H2FDPConfig, SubnetMethod
+from gdpfed.methods.hierarchy.h2fdp import H2FDP, H2FDPConfig, SubnetMethod
+from gdpfed.methods.hierarchy.subnets import SubnetConfig, drawing, rate_of_all, subnets_of, windows_of_round
 from gdpfed.methods.rates import refuse_given_rates
-from gdpfed.methods.subnets import SubnetConfig, drawing, rate_of_all, subnets_of, windows_of_round
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.make_plan import plain_plan
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gdpfed.methods.control import FACTORS, WEIGHTS, Chosen, Problem, over_weights, solve
+from gdpfed.methods.hierarchy.control import FACTORS, WEIGHTS, Chosen, Problem, over_weights, solve
+from gdpfed.methods.hierarchy.radio import device_link
 from gdpfed.methods.plan_tables import PlanTable
-from gdpfed.methods.radio import device_link
 
 BAR = 10
 """Characters of the longest bar."""

@@ -10,7 +10,7 @@ from gdpfed.privacy.planning.step_spending import StepSpending
 from gdpfed.privacy.spending import epsilon_of_total
 
 if TYPE_CHECKING:
-    from gdpfed.methods.fedpcs import FedPCS
+    from gdpfed.methods.client_sampling.fedpcs import FedPCS
 
 QUANTILES = {"least": 0.0, "quarter": 0.25, "median": 0.5, "3 quarters": 0.75, "most": 1.0}
 MOST_ROWS = 8

@@ -12,8 +12,8 @@ from gdpfed.game.adaptive import play_under_caps
 from gdpfed.game.mean_field import Outcome, Play, play
 from gdpfed.game.rules import Game, GameError
 from gdpfed.game.server import ServerCost, play_best_rewards
+from gdpfed.methods.client_sampling.released_draws import RULES
 from gdpfed.methods.records import configured_records
-from gdpfed.methods.released_draws import RULES
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
 from gdpfed.privacy.spending import Spending
 

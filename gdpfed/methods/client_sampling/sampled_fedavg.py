@@ -12,7 +12,7 @@ import numpy.typing as npt
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta, configured_groups
-from gdpfed.methods.client_choice import (
+from gdpfed.methods.client_sampling.client_choice import (
     BalancedSamples,
     aocs_chances,
     delta_chances,

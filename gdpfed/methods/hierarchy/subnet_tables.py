@@ -10,7 +10,7 @@ from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.planning.record_steps import step_noise
 
 if TYPE_CHECKING:
-    from gdpfed.methods.h2fdp import H2FDP
+    from gdpfed.methods.hierarchy.h2fdp import H2FDP
 
 HEADINGS = ("subnets", "trust", "devices", "z", "members", "cloud", "edge")
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
-from gdpfed.methods.client_choice import (
+from gdpfed.methods.client_sampling.client_choice import (
     BalancedSamples,
     noised_distances,
     public_draws,

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from conf.schema import require
-from gdpfed.methods.subnets import TrustConfig
+from gdpfed.methods.hierarchy.subnets import TrustConfig
 
 CONTROLS = ("none", "planned")
 NOISE_TERMS = ("planned", "printed", "corrected")

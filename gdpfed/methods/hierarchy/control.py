@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
-from gdpfed.methods.radio import BACKHAUL, BITS, Cost, device_link
+from gdpfed.methods.hierarchy.radio import BACKHAUL, BITS, Cost, device_link
 from gdpfed.privacy.plan import Trust
 
 Floats = npt.NDArray[np.float64]

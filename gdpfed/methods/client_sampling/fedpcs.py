@@ -17,13 +17,19 @@ from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.game.mean_field import Outcome, Play
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
-from gdpfed.methods.local_works import LOCAL_WORKS, adjacency_of, local_work, paid_by, totals_of
-from gdpfed.methods.node_game import answered, plays_with_nodes
+from gdpfed.methods.client_sampling.local_works import (
+    LOCAL_WORKS,
+    adjacency_of,
+    local_work,
+    paid_by,
+    totals_of,
+)
+from gdpfed.methods.client_sampling.node_game import answered, plays_with_nodes
+from gdpfed.methods.client_sampling.released_draws import RULES, draws_of, refuse_unfit_rule
+from gdpfed.methods.client_sampling.spending_paths import Declared, played, refuse_lone_reward, spending_of
+from gdpfed.methods.client_sampling.spending_tables import spending_tables
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta
-from gdpfed.methods.released_draws import RULES, draws_of, refuse_unfit_rule
-from gdpfed.methods.spending_paths import Declared, played, refuse_lone_reward, spending_of
-from gdpfed.methods.spending_tables import spending_tables
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan
