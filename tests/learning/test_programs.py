@@ -371,6 +371,11 @@ def test_what_is_not_a_number_goes_on_through_a_text():
     assert gradient.isnan().any()
 
 
+def with_other_map(layer):
+    layer.hidden_map = nn.Identity()
+    return layer
+
+
 @pytest.mark.parametrize(
     ("layers", "words"),
     [
@@ -378,6 +383,7 @@ def test_what_is_not_a_number_goes_on_through_a_text():
         ([nn.Embedding(5, 2), LastPosition(), nn.Linear(2, 5)], "does not follow an LSTM layer"),
         ([nn.Embedding(5, 2), LSTMLayer(3, 4), LastPosition()], "does not follow an embedding"),
         ([LSTMLayer(6, 4), LastPosition(), nn.Linear(4, 5)], "does not follow an embedding"),
+        ([nn.Embedding(5, 2), with_other_map(LSTMLayer(2, 4)), LastPosition()], "maps of other kinds"),
         ([nn.Embedding(5, 2, padding_idx=0), LSTMLayer(2, 4), LastPosition()], "with options"),
         ([nn.Linear(6, 6), nn.Embedding(5, 2)], "an embedding of what is no text"),
         ([nn.Embedding(5, 2), LSTMLayer(2, 4), LastPosition()], "does not end with a row of numbers"),

@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset
 
 Positions = npt.NDArray[np.int64]
@@ -34,8 +35,16 @@ def shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, sh
     The examples in the order of their labels are cut into ``num_clients`` times ``shards`` runs, and every
     client is given so many of them, drawn without replacement: about as many labels as shards, or fewer
     (McMahan, Moore, Ramage, Hampson, Aguera y Arcas, AISTATS 2017, section 3).
+
+    Raises:
+        LearningError: more runs than examples.
     """
     order, count = _by_label(data, seed), num_clients * shards
+    if count > len(order):
+        raise LearningError(
+            f"dataset.shards={shards} for each of {num_clients} clients are {count:,} of {len(order):,} "
+            f"examples: choose at most {len(order) // num_clients}, or fewer clients"
+        )
     own = _shuffled(count, num_clients, seed)[client_id * shards : (client_id + 1) * shards]
     return np.concatenate([_run(order, count, shard) for shard in own.tolist()])
 

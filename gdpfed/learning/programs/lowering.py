@@ -132,6 +132,8 @@ class _Reader:
         self._is_text, self._shape = True, (1, 1, layer.embedding_dim)
 
     def _recurrence(self, layer: LSTMLayer) -> None:
+        if {type(layer.input_map), type(layer.hidden_map)} != {nn.Linear}:
+            raise NotLoweredError("an LSTM layer with maps of other kinds")
         if self._reading is None or not self._is_text or layer.input_map.in_features != self._shape[2]:
             raise NotLoweredError("an LSTM layer that does not follow an embedding")
         added = Recurrence(
