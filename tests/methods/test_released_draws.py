@@ -136,7 +136,7 @@ def test_the_noise_that_is_taken_out_is_that_of_real_gradients(tmp_path, monkeyp
         squares.extend((gradients**2).mean(axis=1) / sigmas**2)
         return noised_distances(gradients, sigmas)
 
-    monkeypatch.setattr("gdpfed.methods.released_draws.noised_distances", noted)
+    monkeypatch.setattr("gdpfed.methods.client_sampling.released_draws.noised_distances", noted)
     words = (*TWELVE, *DELTA, "method.budget_scale=1e-4", "training.learning_rate_decay=0.5")
     simulate(load([*words, f"run.directory={tmp_path / 'run'}"]))
     low, high = stats.chi2.ppf([1e-6, 1 - 1e-6], 650 * len(squares))
