@@ -257,6 +257,27 @@ class Method(ABC):
             raise ValueError(f"{self.name} keeps no state, but got {', '.join(sorted(state))}")
 
 
+class ConfiguredMethod(Method):
+    """A method that reads its run's configuration again between rounds.
+
+    Attributes:
+        config: of the run.
+    """
+
+    def __init__(self, plan: PrivacyPlan, config: Config) -> None:
+        super().__init__(
+            plan,
+            self.make_weighting(config, plan),
+            server_learning_rate=config.method.server_learning_rate,
+        )
+        self.config = config
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Plan the configured run."""
+        return cls(cls.make_plan(config), config)
+
+
 def configured_groups(config: Config) -> tuple[Group, ...]:
     """The groups that the configuration describes, by budgets and shares or by the clients' own budgets.
 

@@ -6,13 +6,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from math import inf
-from typing import ClassVar, Self, cast, get_args
+from typing import ClassVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta, configured_groups
+from gdpfed.methods.base import (
+    ClientSum,
+    Cohorts,
+    ConfiguredMethod,
+    SumRequest,
+    SumUpdates,
+    Theta,
+    configured_groups,
+)
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
@@ -45,7 +53,7 @@ class RecordMethodConfig(MethodConfig):
         )
 
 
-class RecordMethod(Method):
+class RecordMethod(ConfiguredMethod):
     """All clients are one sum of what steps of DP-SGD on their records give.
 
     Args:
@@ -55,19 +63,6 @@ class RecordMethod(Method):
     unit: ClassVar[Unit | None] = "record"
     config_class: ClassVar[type[MethodConfig]] = RecordMethodConfig
     work: ClassVar[Work]
-
-    def __init__(self, plan: PrivacyPlan, config: Config) -> None:
-        super().__init__(
-            plan,
-            self.make_weighting(config, plan),
-            server_learning_rate=config.method.server_learning_rate,
-        )
-        self.config = config
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Plan the configured run."""
-        return cls(cls.make_plan(config), config)
 
     @classmethod
     @abstractmethod

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.game.mean_field import Outcome, Play
-from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
 from gdpfed.methods.client_sampling.local_works import (
     LOCAL_WORKS,
     adjacency_of,
@@ -164,7 +164,7 @@ class FedPCSConfig(MethodConfig):
         )
 
 
-class FedPCS(Method):
+class FedPCS(ConfiguredMethod):
     """theta + sum_{i in S} w_i Delta_i, each Delta_i under its client's own noise.
 
     Delta_i is, by `local`: `full_gradient`, - eta times the mean of the clipped gradients of all of a
@@ -187,12 +187,8 @@ class FedPCS(Method):
     config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
 
     def __init__(self, plan: PrivacyPlan, config: Config, found: Outcome, declared: Declared) -> None:
-        super().__init__(
-            plan,
-            self.make_weighting(config, plan),
-            server_learning_rate=config.method.server_learning_rate,
-        )
-        self.config, self.play, self.declared = config, found, declared
+        super().__init__(plan, config)
+        self.play, self.declared = found, declared
         self.draws = draws_of(self.spending, declared.shares, config.run.seed)
 
     @classmethod

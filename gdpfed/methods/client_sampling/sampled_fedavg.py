@@ -4,14 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import ClassVar, Self, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta, configured_groups
+from gdpfed.methods.base import (
+    ClientSum,
+    Cohorts,
+    ConfiguredMethod,
+    SumRequest,
+    SumUpdates,
+    Theta,
+    configured_groups,
+)
 from gdpfed.methods.client_sampling.client_choice import (
     BalancedSamples,
     aocs_chances,
@@ -47,7 +55,7 @@ class SampledFedAvgConfig(MethodConfig):
         )
 
 
-class SampledFedAvg(Method):
+class SampledFedAvg(ConfiguredMethod):
     """theta + sum_{i in S} w_i Delta_i, without clipping and noise.
 
     random: every client with chance q, w_i = theta_i / q. aocs, delta: all train, the server reads every
@@ -60,19 +68,6 @@ class SampledFedAvg(Method):
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = SampledFedAvgConfig
-
-    def __init__(self, plan: PrivacyPlan, config: Config) -> None:
-        super().__init__(
-            plan,
-            self.make_weighting(config, plan),
-            server_learning_rate=config.method.server_learning_rate,
-        )
-        self.config = config
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Plan the configured run."""
-        return cls(cls.make_plan(config), config)
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
 from gdpfed.methods.hierarchy import mechanisms
 from gdpfed.methods.hierarchy.control import Problem
 from gdpfed.methods.hierarchy.control_options import ControlConfig
@@ -51,7 +51,7 @@ class H2FDPConfig(ControlConfig):
         )
 
 
-class SubnetMethod(Method):
+class SubnetMethod(ConfiguredMethod):
     """Subnets start a round from one model, sum in J windows each, and their models are averaged.
 
     Args:
@@ -60,19 +60,6 @@ class SubnetMethod(Method):
 
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
-
-    def __init__(self, plan: PrivacyPlan, config: Config) -> None:
-        super().__init__(
-            plan,
-            self.make_weighting(config, plan),
-            server_learning_rate=config.method.server_learning_rate,
-        )
-        self.config = config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "SubnetMethod":
-        """Plan the configured run."""
-        return cls(cls.make_plan(config), config)
 
     @property
     def work(self) -> Work:
