@@ -10,6 +10,8 @@ k is the key of the client's step, l the number of the layer in the model, mix t
 g its increment (Steele, Lea, Flood, OOPSLA 2014), all modulo 2^64.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -24,16 +26,21 @@ KEYS = 2**63
 """A key is a whole number from 0 to below this."""
 
 
-def mixed(z: torch.Tensor) -> torch.Tensor:
-    """The finaliser of SplitMix64, int64 to int64."""
-    z = z.bitwise_xor(_shifted(z, 30)) * FIRST_FACTOR
-    z = z.bitwise_xor(_shifted(z, 27)) * SECOND_FACTOR
-    return z.bitwise_xor(_shifted(z, 31))
+def mixed(z: Any) -> Any:
+    """The finaliser of SplitMix64, of int64: tensors, and numbers of compiled loops alike."""
+    z = (z ^ (z >> 30 & 2**34 - 1)) * FIRST_FACTOR
+    z = (z ^ (z >> 27 & 2**37 - 1)) * SECOND_FACTOR
+    return z ^ (z >> 31 & 2**33 - 1)
 
 
-def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
-    """To the right, with zeros from the left."""
-    return z.bitwise_right_shift(bits).bitwise_and(2 ** (64 - bits) - 1)
+def stays(base: Any, entry: Any, threshold: int) -> Any:
+    """Whether entry number e, counted from 1, is not left out, from mix(k + l g); types are as of `mixed`."""
+    return (mixed(base + entry * INCREMENT) >> SHIFT & 2**BITS - 1) >= threshold
+
+
+def offset_of(number: int) -> int:
+    """l g of a layer, as a signed integer."""
+    return (number * INCREMENT + 2**63) % 2**64 - 2**63
 
 
 def threshold_of(rate: float) -> int:
@@ -70,10 +77,8 @@ class DrawnDropout(nn.Module):
         if not (self.training and self.by_key):
             return functional.dropout(x, self.rate, self.training)
         entries = torch.arange(1, x.numel() + 1, device=x.device).view(x.shape)
-        layer = (self.number * INCREMENT + 2**63) % 2**64 - 2**63
-        bits = _shifted(mixed(mixed(self.key + layer) + entries * INCREMENT), SHIFT)
-        stays = bits >= threshold_of(self.rate)
-        return torch.where(stays, x * scale_of(self.rate), 0.0)
+        kept = stays(mixed(self.key + offset_of(self.number)), entries, threshold_of(self.rate))
+        return torch.where(kept, x * scale_of(self.rate), 0.0)
 
 
 def with_drawn_dropout(model: nn.Module) -> nn.Module:

@@ -4,22 +4,18 @@ from functools import partial
 
 import numpy as np
 import torch
+from numba.extending import register_jitable
 from numba.types import float32, float64, int64
 
-from gdpfed.learning.drawn_dropout import (
-    BITS,
-    FIRST_FACTOR,
-    INCREMENT,
-    SECOND_FACTOR,
-    SHIFT,
-    scale_of,
-    threshold_of,
-)
+from gdpfed.learning.drawn_dropout import mixed, offset_of, scale_of, stays, threshold_of
 from gdpfed.learning.programs.compiling import Floats, Integers, compiled
 from gdpfed.learning.programs.layer import Call, Layer, flat
 from gdpfed.learning.programs.stages import Dropout
 
 _F, _I = float32[::1], int64[::1]
+
+register_jitable(mixed)
+register_jitable(stays)
 
 
 @compiled(_F, _I, _I, int64, int64, float64, _F, _F)
@@ -27,7 +23,7 @@ def leave_out(
     values: Floats,
     drawn: Integers,
     entries: Integers,
-    number: int,
+    offset: int,
     threshold: int,
     scale: float,
     factors: Floats,
@@ -39,25 +35,18 @@ def leave_out(
         values: (records, entries).
         drawn: the key, and how many records came before.
         entries: which entry each is in the model's order.
-        number: of the layer.
+        offset: of the layer, l g.
         threshold: what the bits of one that stays are not below.
         scale: of those that stay.
         factors: takes what each was multiplied by.
         out: of the shape of values.
     """
-    base = drawn[0] + number * INCREMENT
-    base = (base ^ ((base >> 30) & (2**34 - 1))) * FIRST_FACTOR
-    base = (base ^ ((base >> 27) & (2**37 - 1))) * SECOND_FACTOR
-    base = base ^ ((base >> 31) & (2**33 - 1))
-    size, stays = len(entries), np.float32(scale)
+    base = mixed(drawn[0] + offset)
+    size, kept = len(entries), np.float32(scale)
     for start in range(0, len(values), size):
         first = drawn[1] * size + start + 1
         for k in range(size):
-            z = base + (first + entries[k]) * INCREMENT
-            z = (z ^ ((z >> 30) & (2**34 - 1))) * FIRST_FACTOR
-            z = (z ^ ((z >> 27) & (2**37 - 1))) * SECOND_FACTOR
-            z = z ^ ((z >> 31) & (2**33 - 1))
-            factor = stays if (z >> SHIFT & (2**BITS - 1)) >= threshold else np.float32(0.0)
+            factor = kept if stays(base, first + entries[k], threshold) else np.float32(0.0)
             factors[start + k] = factor
             out[start + k] = factor * values[start + k]
 
@@ -80,7 +69,7 @@ class DropoutLayer(Layer):
                 flat(inputs),
                 drawn,
                 np.array(stage.entries, np.int64),
-                stage.number,
+                offset_of(stage.number),
                 threshold_of(stage.rate),
                 scale_of(stage.rate),
                 flat(self._factors),
