@@ -102,32 +102,23 @@ class DatasetConfig:
         self._validate_judgement()
 
     def _validate_partition(self) -> None:
-        alpha = self.dirichlet_alpha
-        if self.partition == "dirichlet":
-            require(
-                alpha is not None and 0 < alpha < float("inf"),
-                f"dataset.partition=dirichlet needs a positive concentration, not dataset.dirichlet_alpha="
-                f"{alpha}: set for instance dataset.dirichlet_alpha=0.5",
-            )
-        else:
-            require(
-                alpha is None,
-                f"dataset.dirichlet_alpha={alpha} has no meaning with dataset.partition={self.partition}: "
-                "choose dataset.partition=dirichlet, or leave it out",
-            )
-        shards = self.shards
-        if self.partition == "shards":
-            require(
-                shards is not None and shards > 0,
-                f"dataset.partition=shards needs a positive number a client, not dataset.shards={shards}: "
-                "set for instance dataset.shards=2",
-            )
-        else:
-            require(
-                shards is None,
-                f"dataset.shards={shards} has no meaning with dataset.partition={self.partition}: "
-                "choose dataset.partition=shards, or leave it out",
-            )
+        for partition, key, wanted, example in (
+            ("dirichlet", "dirichlet_alpha", "a positive concentration", "0.5"),
+            ("shards", "shards", "a positive number a client", "2"),
+        ):
+            value = getattr(self, key)
+            if self.partition == partition:
+                require(
+                    value is not None and 0 < value < float("inf"),
+                    f"dataset.partition={partition} needs {wanted}, not dataset.{key}={value}: set for "
+                    f"instance dataset.{key}={example}",
+                )
+            else:
+                require(
+                    value is None,
+                    f"dataset.{key}={value} has no meaning with dataset.partition={self.partition}: "
+                    f"choose dataset.partition={partition}, or leave it out",
+                )
 
     def _validate_model_options(self) -> None:
         options = self.model_options
