@@ -227,14 +227,16 @@ def with_tables(text: str, command: str, tables: Sequence[str]) -> str:
         InputError: the document has not as many places for this command as there are tables.
     """
     marker = f"<!-- measured by: {command} -->"
-    pattern = rf"(?<={re.escape(marker)}\n)(?:(?!<!-- measured by: ).)*?^<!-- end -->$"
+    # A long one may be wrapped.
+    found_marker = r"\s".join(map(re.escape, marker.split()))
+    pattern = rf"({found_marker}\n)(?:(?!<!-- measured by: ).)*?^<!-- end -->$"
     places = re.compile(pattern, re.DOTALL | re.MULTILINE)
     if (found := len(places.findall(text))) != len(tables):
         raise InputError(
             f"{found} of {len(tables)} places for tables: put `{marker}` and `<!-- end -->` where each goes"
         )
     remaining = iter(tables)
-    return places.sub(lambda _: f"\n{next(remaining)}\n\n<!-- end -->", text)
+    return places.sub(lambda found: f"{found[1]}\n{next(remaining)}\n\n<!-- end -->", text)
 
 
 def present_command() -> str:
