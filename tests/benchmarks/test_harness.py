@@ -18,6 +18,11 @@ def test_a_table_replaces_the_last_one():
     assert with_tables(text, COMMAND, ["| new |"]) == text
 
 
+def test_a_mark_may_be_wrapped_and_stays_so():
+    place = PLACE.replace(COMMAND, COMMAND.replace(" --nodes", "\n--nodes"))
+    assert with_tables(place.format(""), COMMAND, ["| new |"]) == place.format("\n| new |\n\n")
+
+
 def test_several_tables_go_to_their_places_in_order():
     text = with_tables(PLACE.format("") + OTHER + PLACE.format("| old |\n"), COMMAND, ["| 1 |", r"| \2 |"])
     assert text == PLACE.format("\n| 1 |\n\n") + OTHER + PLACE.format("\n| \\2 |\n\n")
