@@ -17,7 +17,7 @@ from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.records import RoundRecord
 from gdpfed.simulation.simulate import simulate_prepared
 
-FEATURES = {"random_prior": 400, "hog": 372, "scattering": 1328}
+FEATURES = {"random_prior": 256, "hog": 372, "scattering": 1328}
 CELLS = (("fedavg", "[2,6,12]"), ("gdpfed_star", "[2,6,12]"), ("gdpfed_star", "[0.5,1.5,3]"))
 SETTING = (
     "dataset=image_folder",
