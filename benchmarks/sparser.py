@@ -2,9 +2,9 @@
 
 * half, quarter: that part of the coordinates is trained in a round, drawn anew from the run's seed (Fed-SMP:
   Hu, Guo, Gong, arXiv:2202.07178). A client clips what it keeps of its update; the others take no step.
-* rank r: every linear map of more inputs is W0 + B A (LoRA: Hu et al., arXiv:2106.09685), W0 being its seeded
-  start and A seeded, with orthonormal rows. B alone is trained, from zero (Sun et al., arXiv:2403.12313);
-  "both": A as well.
+* rank r: every linear map and convolution of more inputs is W0 + B A (LoRA: Hu et al., arXiv:2106.09685), W0
+  being its seeded start and A seeded, with orthonormal rows. B alone is trained, from zero (Sun et al.,
+  arXiv:2403.12313); "both": A as well.
 
 * all, half step: every coordinate, and half of the server's step. A mask halves the step too, on average, and
   low rank leaves out part of it: what they bring is what they gain beyond this.
@@ -47,36 +47,46 @@ RANKS = {"rank 8": (8, False), "rank 4": (4, False), "rank 4, both": (4, True)}
 
 
 class LowRank(nn.Module):
-    """A linear map W0 + B A, with W0 frozen and B at zero.
+    """A linear map or a convolution with W0 + B A for its weight, with W0 frozen and B at zero.
 
     Args:
-        start: the map at its start; its bias is trained as before.
-        rank: rows of A, columns of B.
+        start: the map at its start, of k numbers to each output; its bias is trained as before.
+        rank: rows of A (rank, k), columns of B (outputs, rank).
         both: whether A is trained too.
     """
 
     frozen: torch.Tensor
 
-    def __init__(self, start: nn.Linear, rank: int, *, both: bool) -> None:
+    def __init__(self, start: nn.Linear | nn.Conv2d, rank: int, *, both: bool) -> None:
         super().__init__()
         self.register_buffer("frozen", start.weight.detach().clone())
-        down = torch.linalg.qr(torch.randn(start.in_features, rank)).Q.T.contiguous()
-        self.up = nn.Parameter(torch.zeros(start.out_features, rank))
+        down = torch.linalg.qr(torch.randn(inputs_of(start), rank)).Q.T.contiguous()
+        self.up = nn.Parameter(torch.zeros(len(start.weight), rank))
         self.down = nn.Parameter(down, requires_grad=both)
         if not both:
             del self.down
             self.register_buffer("down", down)
         self.bias = start.bias
+        self._placed = {}
+        if isinstance(start, nn.Conv2d):
+            self._placed = {"stride": start.stride, "padding": start.padding}
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(..., inputs) to (..., outputs)."""
-        return nn.functional.linear(inputs, self.frozen + self.up @ self.down, self.bias)
+        """(..., inputs) to (..., outputs), or pictures to pictures."""
+        weight = self.frozen + (self.up @ self.down).view_as(self.frozen)
+        apply = nn.functional.conv2d if self._placed else nn.functional.linear
+        return apply(inputs, weight, self.bias, **self._placed)
+
+
+def inputs_of(part: nn.Linear | nn.Conv2d) -> int:
+    """k, how many numbers an output of the map is computed from."""
+    return part.weight[0].numel()
 
 
 def lower(model: nn.Module, rank: int, *, both: bool) -> nn.Module:
-    """The model, each of its linear maps of more inputs than the rank being one of low rank."""
+    """The model, each of its maps of more than rank numbers to an output being one of low rank."""
     for name, part in model.named_children():
-        if isinstance(part, nn.Linear) and part.in_features > rank:
+        if isinstance(part, nn.Linear | nn.Conv2d) and inputs_of(part) > rank:
             setattr(model, name, LowRank(part, rank, both=both))
         else:
             lower(part, rank, both=both)

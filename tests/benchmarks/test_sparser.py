@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.sparser import RANKS, SETTING, LowRank, lowered, mask_of, masked
+from benchmarks.sparser import RANKS, SETTING, LowRank, lower, lowered, mask_of, masked
 from conf.load import load
 from gdpfed.learning.models import MODELS, build_model, flatten
 from gdpfed.rounds.observers import Observer, RoundEnded
@@ -41,6 +41,17 @@ def test_low_rank_starts_as_the_same_model_with_fewer_parameters(variant: str, n
     letters = torch.randint(5, (4, 6), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(low(letters), full(letters))
     assert len(flatten(low)) == noised
+
+
+def test_convolutions_of_low_rank_start_as_the_same_network_with_fewer_parameters() -> None:
+    """Strides and padding stay; a convolution of 3x3 has 9 inputs a channel, and here no bias."""
+    torch.manual_seed(0)
+    full = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1, bias=False), nn.Flatten(), nn.Linear(16, 3))
+    pictures = torch.randn(5, 2, 4, 4)
+    expected = full(pictures)
+    low = lower(full, 2, both=True)
+    torch.testing.assert_close(low(pictures), expected)
+    assert len(flatten(low)) == (4 + 2 * 9) * 2 + (3 + 16) * 2 + 3
 
 
 def test_a_step_in_one_factor_is_the_full_step_projected() -> None:
