@@ -1,0 +1,99 @@
+"""How much of a model's first step is left under noise, with fewer noised coordinates: no training.
+
+Clients train once from the seeded start, as in a run's first round. C is the median norm of their updates,
+as adaptive clipping would choose it, and g the mean of the clipped ones; ||g||^2 is estimated by the mean
+product of two different clients' updates. The noise v has d coordinates, each of the planned deviation for a
+step of C.
+
+    cosine = ||g|| / sqrt(||g||^2 + E ||v||^2)
+
+is how far the noised step points where the step without noise does. It says whether a model that is too large
+to be trained here could learn at all. The variants are those of benchmarks.sparser.
+
+    python -m benchmarks.first_step [OVERRIDE ...] [--clients 16] [--only VARIANT ...]
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.progress import track
+
+from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.sparser import MASKS, RANKS, SETTING, lowered, mask_of
+from conf.load import load
+from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.update import batch_generator
+from gdpfed.learning.local_update import local_update
+from gdpfed.learning.models import flatten
+from gdpfed.methods import make_method
+from gdpfed.report.table import Table
+
+
+def first_updates(overrides: Sequence[str], clients: int) -> npt.NDArray[np.float32]:
+    """What the first clients send in the first round before they clip it, shape (clients, d)."""
+    config = load(overrides)
+    task = task_of(config)
+    order = order_of(config, task)
+    model, updates = task.build_model(), []
+    theta = flatten(model)
+    for client in track(range(clients), "clients", console=CONSOLE, transient=True):
+        found = local_update(
+            model,
+            theta,
+            task.client_data(client),
+            order.training,
+            rng=batch_generator(order, client),
+            device=torch.device("cpu"),
+            loss=task.make_loss(),
+        )
+        updates.append(found.float().numpy())
+    return np.stack(updates)
+
+
+def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
+    """C, the median norm of updates of shape (n, d), and an estimate of ||g|| without bias in ||g||^2."""
+    norms = np.linalg.norm(updates, axis=1).astype(np.float64)
+    bound = float(np.median(norms))
+    factors = np.minimum(1.0, bound / norms)
+    whole = (factors.astype(np.float32) @ updates).astype(np.float64)
+    pairs = len(norms) * (len(norms) - 1)
+    squared = (whole @ whole - ((factors * norms) ** 2).sum()) / pairs
+    return bound, math.sqrt(max(squared, 0.0))
+
+
+def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -> tuple[str, ...]:
+    """A variant's noised coordinates, norms of step and noise over C, and the cosine."""
+    bound, step = common_norm(updates)
+    dimension = updates.shape[1]
+    noise = noise_per_step * math.sqrt(dimension)
+    cosine = step / math.hypot(step, noise * bound)
+    return variant, f"{dimension:,}", f"{step / bound:.2f}", f"{noise:.2f}", f"{cosine:.3f}"
+
+
+def main() -> None:
+    """Train clients of every variant once; a mask keeps a part of what all coordinates make of it."""
+    options = read_options(__doc__, overrides=True, clients=16, only=(*MASKS, *RANKS))
+    common = [*SETTING, *options.overrides]
+    planned = make_method(load(common))
+    noise_per_step = planned.weighting.noise_per_step(planned.plan)
+    updates = first_updates(common, options.clients)
+    rows = [row("all", updates, noise_per_step)]
+    for variant in options.only:
+        if variant in RANKS:
+            low = [*common, f"dataset.model={lowered(load(common).dataset.model, variant)}"]
+            kept = first_updates(low, options.clients)
+        else:
+            kept = updates[:, mask_of(0, 0, MASKS[variant], updates.shape[1])]
+        rows.append(row(variant, kept, noise_per_step))
+        CONSOLE.print(*rows[-1])
+    config = load(common)
+    title = f"The first step under noise ({config.dataset.name}, {config.dataset.model})"
+    headings = ("trained", "noised", "step / C", "noise / C", "cosine")
+    publish([Table(title, headings, rows)], options.write)
+
+
+if __name__ == "__main__":
+    main()
