@@ -49,7 +49,7 @@ def traffic_picture(
     panels = new_panels(figure, len(shown), columns=wide, sharey=False)
     styles = method_styles([_method(choice.overrides) for choice in experiment.rows.values()])
     for axes, (dataset, column) in zip(panels, shown, strict=True):
-        words = f", {experiment.column_heading} {columns[column]}" if column else ""
+        words = f"\n{experiment.column_heading} {columns[column]}" if column else ""
         axes.set_title(f"{dataset_label(dataset)}{words}")
         for style, (row, choice) in zip(styles, experiment.rows.items(), strict=True):
             outcome = finished.get((dataset, row, column))
