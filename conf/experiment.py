@@ -25,6 +25,10 @@ METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
 # noise of steps on records, what a game comes to, or what control chooses.
 TRAINED = ("accuracy", "convergence")
 PLANNED = ("noise", "rates", "steps", "mean_field", "welfare", "server_cost", "caps", "control")
+WITHOUT_MASKS = (
+    "Sums are computed without masks (secagg=off): nobody drops out or colludes, so no noise is added for "
+    "them."
+)
 
 
 @dataclass
@@ -80,6 +84,7 @@ class Experiment:
         methods: rows by their names in ``rows/methods.yaml``; another name is that method as it comes.
         rows, columns: more choices by name; without columns the data sets are the columns.
         overrides: settings of all of them.
+        masks: whether sums are computed under masks; without them the text says so.
         best_of_columns: whether a last column has every row's best accuracy.
         traffic: whether a second picture has the accuracies over what clients received and sent.
         published: what the paper printed.
@@ -96,6 +101,7 @@ class Experiment:
     rows: dict[str, Choice] = field(default_factory=dict)
     columns: dict[str, Choice] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
+    masks: bool = True
     best_of_columns: bool = False
     traffic: bool = False
     published: Published = field(default_factory=Published)
@@ -164,6 +170,9 @@ def load_experiment(name: str) -> Experiment:
         raise ConfigError(f"there is no experiment '{name}'{hint} (there are {', '.join(known)})")
     experiment = cast("Experiment", _read(Experiment(name=name), EXPERIMENT_DIRECTORY / f"{name}.yaml"))
     experiment.rows = {name: _method_row(name) for name in experiment.methods} | experiment.rows
+    if not experiment.masks:
+        experiment.text.append(WITHOUT_MASKS)
+        experiment.overrides.append("secagg=off")
     experiment.validate()
     return experiment
 
