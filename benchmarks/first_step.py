@@ -14,7 +14,6 @@ to be trained here could learn at all. The variants are those of benchmarks.spar
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,33 +23,22 @@ from rich.progress import track
 from benchmarks.harness import CONSOLE, publish, read_options
 from benchmarks.sparser import MASKS, RANKS, SETTING, lowered, mask_of
 from conf.load import load
+from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.update import batch_generator
-from gdpfed.learning.local_update import local_update
+from gdpfed.clients.update import trained_update
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.report.table import Table
 
 
-def first_updates(overrides: Sequence[str], clients: int) -> npt.NDArray[np.float32]:
+def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
     """What the first clients send in the first round before they clip it, shape (clients, d)."""
-    config = load(overrides)
-    task = task_of(config)
-    order = order_of(config, task)
-    model, updates = task.build_model(), []
-    theta = flatten(model)
-    for client in track(range(clients), "clients", console=CONSOLE, transient=True):
-        found = local_update(
-            model,
-            theta,
-            task.client_data(client),
-            order.training,
-            rng=batch_generator(order, client),
-            device=torch.device("cpu"),
-            loss=task.make_loss(),
-        )
-        updates.append(found.float().numpy())
-    return np.stack(updates)
+    order = order_of(config, task_of(config))
+    task, device = order.task, torch.device("cpu")
+    theta = flatten(task.build_model())
+    every = track(range(clients), "clients", console=CONSOLE, transient=True)
+    updates = (trained_update(order, theta, each, task.client_data(each), device) for each in every)
+    return np.stack([update.float().numpy() for update in updates])
 
 
 def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
@@ -77,19 +65,19 @@ def main() -> None:
     """Train clients of every variant once; a mask keeps a part of what all coordinates make of it."""
     options = read_options(__doc__, overrides=True, clients=16, only=(*MASKS, *RANKS))
     common = [*SETTING, *options.overrides]
-    planned = make_method(load(common))
+    config = load(common)
+    planned = make_method(config)
     noise_per_step = planned.weighting.noise_per_step(planned.plan)
-    updates = first_updates(common, options.clients)
+    updates = first_updates(config, options.clients)
     rows = [row("all", updates, noise_per_step)]
     for variant in options.only:
         if variant in RANKS:
-            low = [*common, f"dataset.model={lowered(load(common).dataset.model, variant)}"]
+            low = load([*common, f"dataset.model={lowered(config.dataset.model, variant)}"])
             kept = first_updates(low, options.clients)
         else:
             kept = updates[:, mask_of(0, 0, MASKS[variant], updates.shape[1])]
         rows.append(row(variant, kept, noise_per_step))
         CONSOLE.print(*rows[-1])
-    config = load(common)
     title = f"The first step under noise ({config.dataset.name}, {config.dataset.model})"
     headings = ("trained", "noised", "step / C", "noise / C", "cosine")
     publish([Table(title, headings, rows)], options.write)

@@ -81,18 +81,29 @@ def update_steps(
     if order.work in RECORD_WORKS:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
     else:
-        update = local_update(
-            _model(order.task),
-            theta,
-            data,
-            order.training,
-            rng=batch_generator(order, client_id),
-            device=device,
-            loss=order.task.make_loss(),
-        )
+        update = trained_update(order, theta, client_id, data, device)
         if order.work == NOISED_UPDATE:
             update = with_own_noise(order, update, bits(client_id))
     return contribution_steps(order, update, encoding)
+
+
+def trained_update(
+    order: TrainingOrder,
+    theta: npt.NDArray[np.float32],
+    client_id: int,
+    data: Split,
+    device: torch.device,
+) -> torch.Tensor:
+    """Delta_i, what local training changes, before it is weighed and clipped: shape (d,), float64."""
+    return local_update(
+        _model(order.task),
+        theta,
+        data,
+        order.training,
+        rng=batch_generator(order, client_id),
+        device=device,
+        loss=order.task.make_loss(),
+    )
 
 
 def _check_adaptive(order: TrainingOrder) -> None:

@@ -34,10 +34,9 @@ def test_the_cosine_is_that_of_a_noised_step() -> None:
 
 def test_updates_are_those_of_a_runs_first_round() -> None:
     """Unclipped they are what a client would send, up to the grid."""
-    overrides = ["dataset=digits", "method=fedavg"]
-    task = task_of(load(overrides))
-    order = order_of(load(overrides), task)
-    theta = flatten(task.build_model())
+    config = load(["dataset=digits", "method=fedavg"])
+    order = order_of(config, task_of(config))
+    theta = flatten(order.task.build_model())
     encoding = Encoding(
         grid=1e-6,
         num_contributors=2,
@@ -46,4 +45,4 @@ def test_updates_are_those_of_a_runs_first_round() -> None:
         integer_noise_stddev=0.0,
     )
     steps = update_steps(order, theta, encoding, 1)
-    np.testing.assert_allclose(first_updates(overrides, 2)[1], steps * encoding.grid, atol=2e-6)
+    np.testing.assert_allclose(first_updates(config, 2)[1], steps * encoding.grid, atol=2e-6)
