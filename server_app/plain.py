@@ -14,7 +14,7 @@ from flwr.common.logger import log
 
 from gdpfed.clients.messages import PLAIN
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.plain import noise_shares, plain_sum, sum_noise_steps
+from gdpfed.rounds.plain import plain_sum, sum_noise_steps
 from gdpfed.rounds.prepared import PreparedSum
 from server_app.exchange import Exchanger
 from server_app.stage_records import answered_bytes, stage_record
@@ -59,5 +59,5 @@ def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.u
 
 
 def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[int]) -> ClientSum:
-    noise = sum_noise_steps(each.order, each.parameters, noise_shares(each, len(members)))
+    noise = sum_noise_steps(each.order, each.parameters)
     return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), members)

@@ -131,10 +131,13 @@ class Fleet(ABC):
             if not isinstance(each, ChargedSum):
                 raise PrivacyError(f"a fleet sums what a ledger has charged, not a {type(each).__name__}")
         requests = [each.take() for each in charged]
+        paid = {each.request.name: each for each in charged}
         sums: dict[str, ClientSum] = {}
         waves = disjoint_waves(requests)
         for wave in waves:
             prepared = self._prepared(order, wave)
+            for each_sum in prepared:
+                paid[each_sum.name].check(each_sum.clients, each_sum.norms, each_sum.noise_stddev)
             ahead: list[PreparedSum] = []
             if self.prepares_ahead and wave is waves[-1]:
                 expected = disjoint_waves([each.request for each in upcoming()])

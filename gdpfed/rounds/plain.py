@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,6 @@ from gdpfed.clients.update import noise_steps
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.task import choose_device
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.prepared import PreparedSum
 from secagg import ImplausibleSum, SumParameters, check_sum, keystream
 
 
@@ -35,36 +33,24 @@ def plain_sum(
     return ClientSum(name, decoded, num_updates, upload_bytes=4.0, members=tuple(members))
 
 
-def noise_shares(each: PreparedSum, num_updates: int) -> int:
-    """How many clients' shares of noise the server adds to a sum in which ``num_updates`` arrived.
+def sum_noise_steps(order: TrainingOrder, parameters: SumParameters) -> npt.NDArray[np.int64]:
+    """Draw the noise of a sum by whoever sums in clear, in integer steps, shape (d,).
 
-    One for each update; of an edge that is trusted n - D, which carry C sigma, whoever has dropped out.
-    """
-    if each.at_edge:
-        return each.parameters.num_clients - each.parameters.dropout_tolerance
-    return num_updates
-
-
-def sum_noise_steps(
-    order: TrainingOrder, parameters: SumParameters, num_shares: int
-) -> npt.NDArray[np.int64]:
-    """Draw the noise that ``num_shares`` clients would add together, in integer steps, shape (d,).
-
-    Gaussian noise is drawn in one go with the variance of all shares, num_shares C^2 sigma^2 / (n - D - c),
-    and rounded once; the clients' own shares, each rounded, have 1/12 of a step squared more each, where a
-    share's variance is 481 steps squared or more. The sum of discrete Gaussians has no sampler of its own:
-    every client's share is drawn.
+    Whoever adds it knows that it is there, so it has standard deviation C sigma whoever drops out or
+    colludes: n - D - c shares of variance C^2 sigma^2 / (n - D - c). Gaussian noise is drawn in one go and
+    rounded once. The sum of discrete Gaussians has no sampler of its own: every share is drawn.
     """
     if parameters.noise_multiplier == 0:
         return np.zeros(parameters.dimension, dtype=np.int64)
     if order.noise == "discrete_gaussian":
         total = np.zeros(parameters.dimension, dtype=np.int64)
-        for _ in range(num_shares):
+        shares = parameters.num_clients - parameters.dropout_tolerance - parameters.corrupt_tolerance
+        for _ in range(shares):
             total += noise_steps(order, parameters, parameters.num_clients)
         return total
     noise = gaussian_noise(
         parameters.dimension,
-        sqrt(num_shares) * parameters.client_noise_stddev(parameters.num_clients),
+        parameters.clipping_norm * parameters.noise_multiplier,
         keystream(os.urandom(32)),
         device=choose_device(order.device),
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import SumRequest, Theta
-from gdpfed.privacy.ledgers.charged import ROUNDING, NoiseAt
+from gdpfed.privacy.ledgers.charged import ROUNDING, NoiseAt, Vector
 from secagg import SumParameters
 
 
@@ -52,6 +52,20 @@ class PreparedSum:
     def part(self, client_id: int) -> ClientPart:
         """The part of one client."""
         return self.parts.get(client_id, ClientPart())
+
+    @property
+    def norms(self) -> Vector:
+        """The bound on every client's contribution, in the order of ``clients``."""
+        largest = self.parameters.clipping_norm
+        if not self.parts:
+            return np.full(len(self.clients), largest)
+        return np.array([min(self.part(client_id).clipping_norm, largest) for client_id in self.clients])
+
+    @property
+    def noise_stddev(self) -> float:
+        """C sigma, the standard deviation of the noise in the sum; 0 without noise."""
+        sigma = self.parameters.noise_multiplier
+        return self.parameters.clipping_norm * sigma if sigma else 0.0
 
     def norms_of(self, clients: Iterable[int]) -> float:
         """The norms that these clients' contributions are clipped to, added up."""

@@ -5,15 +5,20 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from gdpfed.errors import RunError
+from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.methods.base import Method, Theta
+from gdpfed.methods.base import Method, SumRequest, Theta
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import KEY_BYTES
+from gdpfed.record_steps import RecordSteps
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
+
+REQUESTS = (SumRequest, LocalTraining, RecordSteps)
+"""What a method asks for, and what may stand in it: these classes exactly."""
 
 
 @dataclass
@@ -46,11 +51,10 @@ def begin(
     """
     public_key = sha256(f"gdpfed cohorts {task.seed}".encode()).digest()
     key = secret_sampling_key() if method.plan.private else public_key
-    ledger = Ledger(method.plan, subject_of(method))
     state = RunState(
         completed_rounds=0,
         sampling_key=key,
-        ledger=ledger,
+        ledger=new_ledger(method),
         average=average,
         norm_factor=NormFactor(method.plan),
     )
@@ -58,6 +62,11 @@ def begin(
     files.save_ledger(state.ledger)
     Checkpoint(theta, 0, key, state.norm_factor.state_dict()).save(files.path)
     return state, theta
+
+
+def new_ledger(method: Method) -> Ledger:
+    """Return a method's ledger, in which nothing is charged."""
+    return Ledger(method.plan, subject_of(method), REQUESTS)
 
 
 def subject_of(method: Method) -> str:
@@ -73,7 +82,7 @@ def secret_sampling_key() -> bytes:
 def restore(files: RunDirectory, method: Method, average: ReleasedAverage) -> tuple[RunState, Theta]:
     """The state of a run that was stopped, the method's own included; writes no file."""
     checkpoint = Checkpoint.load(files.path)
-    ledger = files.load_ledger(method.plan, subject_of(method))
+    ledger = files.load_ledger(method.plan, subject_of(method), REQUESTS)
     if not 0 <= ledger.charged_rounds - checkpoint.completed_rounds <= 1:
         raise RunError(
             f"run.resume={files.path}: the ledger has {ledger.charged_rounds} rounds and the checkpoint "

@@ -109,7 +109,7 @@ class RunDirectory:
             )
         return str(name)
 
-    def load_ledger(self, plan: PrivacyPlan, subject: str) -> Ledger:
+    def load_ledger(self, plan: PrivacyPlan, subject: str, kinds: Sequence[type]) -> Ledger:
         """The ledger as of the last charge.
 
         Raises:
@@ -124,7 +124,7 @@ class RunDirectory:
                 f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}); without it nobody "
                 "knows what has been spent: restore it from a copy or start a new run"
             ) from None
-        return Ledger.from_dict(plan, data, subject)
+        return Ledger.from_dict(plan, data, subject, kinds)
 
     def save_ledger(self, ledger: Ledger) -> None:
         """Write what has been charged, before anything is released for it."""

@@ -15,7 +15,7 @@ from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.ledgers.charged import ChargedCounts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.pairwise import StageRequests
-from gdpfed.rounds.plain import noise_shares, plain_sum, sum_noise_steps
+from gdpfed.rounds.plain import plain_sum, sum_noise_steps
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Cohort, Engine, StepSum, SumJob
 from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, masked_updates, roster_of
@@ -103,9 +103,7 @@ class InProcessFleet(Fleet):
 
     def _plain(self, each: PreparedSum, encoding: Encoding, trained: StepSum) -> ClientSum:
         started = perf_counter()
-        steps = trained.total + sum_noise_steps(
-            each.order, each.parameters, noise_shares(each, trained.num_updates)
-        )
+        steps = trained.total + sum_noise_steps(each.order, each.parameters)
         self._spend("noise", started)
         return plain_sum(each.name, each.parameters, encoding.to_residues(steps), each.clients)
 

@@ -11,6 +11,7 @@ import pytest
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.update import noise_steps
 from gdpfed.errors import ConfigError, InputError
 from gdpfed.methods import make_method, settled
 from gdpfed.methods.hierarchy.control import Problem, planned_noise, printed_noise, solve
@@ -234,9 +235,15 @@ def test_participants_that_are_not_chosen_are_refused():
         settled(load([*PLANNED, "method.control_weights=[100,100,0]", "method.participants=[5,5]"]))
 
 
-def test_the_noise_that_is_shown_is_that_of_the_sum():
-    """Sums of five devices with one colluder and one dropout allowed have noise of sqrt(5 / 3) times."""
-    overrides = ["dataset.num_clients=10", "secagg.corrupt_tolerance=0.2", "secagg.dropout_tolerance=0.2"]
+@pytest.mark.parametrize("mode", ["curious", "off"])
+def test_the_noise_that_is_shown_is_that_of_the_sum(mode):
+    """Masked sums of five with one colluder and one dropout allowed have noise of sqrt(5 / 3) times."""
+    overrides = [
+        f"secagg.mode={mode}",
+        "dataset.num_clients=10",
+        "secagg.corrupt_tolerance=0.2",
+        "secagg.dropout_tolerance=0.2",
+    ]
     config = load([*BASE, "method.mechanism=step_sum", "method.local_aggregations=null", *overrides])
     method = cast("H2FDP", make_method(config))
     group = method.plan.groups[0]
@@ -249,10 +256,15 @@ def test_the_noise_that_is_shown_is_that_of_the_sum():
         noise_multiplier=group.noise_multiplier,
     )
     order = order_of(config, task_of(config))
-    noise = sum_noise_steps(order, parameters, 5) * parameters.encoding(5).grid
+    if mode == "off":
+        steps = sum_noise_steps(order, parameters)
+    else:
+        steps = np.sum([noise_steps(order, parameters, 5) for _ in range(5)], axis=0)
+    noise = steps * parameters.encoding(5).grid
     batches = 0.2 * method.record_counts[:5].sum()
     expected = noise.std() * method.learning_rate(0) / batches
     assert method.mean_noise(0) == pytest.approx(expected, rel=0.03)
     assert group.records is not None
-    exact = group.records.noise_multiplier * group.records.clipping_norm * math.sqrt(5 / 3)
+    excess = 1 if mode == "off" else math.sqrt(5 / 3)
+    exact = group.records.noise_multiplier * group.records.clipping_norm * excess
     assert method.mean_noise(0) == pytest.approx(exact * method.learning_rate(0) / batches)

@@ -19,6 +19,7 @@ from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.report.plan_table import plan_lines
+from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
@@ -229,7 +230,7 @@ def test_files_that_were_changed_are_found(finished, tmp_path, file, change, fin
 
 def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
     method = method_of("method.max_participations=1", "privacy.sampling_rate=1")
-    ledger, (cohorts, (request,)) = Ledger(method.plan), asked(method)
+    ledger, (cohorts, (request,)) = new_ledger(method), asked(method)
     ledger.open_round(0, cohorts)
     loud = [replace(each, noise_multiplier=0.9 * each.noise_multiplier) for each in request.records]
     with pytest.raises(PrivacyError, match="noise multiplier .* of client 0 is below the plan's"):

@@ -20,13 +20,13 @@ from gdpfed.errors import InputError, PrivacyError
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.methods.client_sampling.fedpcs import FedPCS
-from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.step_spending import StepSpending
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.record_steps import NOISED_UPDATE, RecordSteps
 from gdpfed.report.plan_table import plan_lines
+from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
@@ -210,7 +210,7 @@ def test_a_node_is_not_offered_terms_that_it_cannot_check(words):
 
 def test_a_ledger_refuses_other_steps_than_planned():
     method = method_of(*STEPS, "method.max_participations=1", "privacy.sampling_rate=1")
-    ledger, (cohorts, (request,)) = Ledger(method.plan), asked(method)
+    ledger, (cohorts, (request,)) = new_ledger(method), asked(method)
     ledger.open_round(0, cohorts)
     for change, words in (
         ({"num_steps": 4}, "is asked for 4 steps, and the plan charges 3"),

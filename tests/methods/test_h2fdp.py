@@ -15,12 +15,9 @@ from gdpfed.learning.task import choose_device
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
 from gdpfed.methods.hierarchy.subnet_tables import observers
-from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.ledgers.charged import NoiseAt
-from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.record_steps import record_move
-from gdpfed.rounds.plain import noise_shares, sum_noise_steps
-from gdpfed.rounds.prepared import PreparedSum
+from gdpfed.rounds.state import new_ledger
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.fleet import InProcessFleet
 from secagg import keystream
@@ -215,7 +212,7 @@ def one_wave(method, config, requests, secagg):
     """The sums of requests, of devices whose batches are always the same."""
     task = task_of(config)
     engine = BatchedEngine(task, choose_device("cpu"), bits=seeded_bits)
-    ledger = Ledger(method.plan)
+    ledger = new_ledger(method)
     ledger.open_round(0, cohorts_of(method.plan))
     charged = ledger.charge(0, requests)
     return InProcessFleet(secagg, "test", engine).sum_updates(order_of(config, task), charged)
@@ -239,28 +236,10 @@ def test_a_sum_under_secure_aggregation_is_that_of_a_trusted_edge_up_to_noise():
     assert np.linalg.norm(here.total) < 20 * stddev * len(apart) ** 0.5
 
 
-@pytest.mark.parametrize("arrived", [4, 5])
-def test_a_trusted_edge_adds_the_planned_noise_whoever_drops_out(arrived):
-    """Less would break the promise, and more is not in the plan's figures."""
-    config = configured("method=h2fdp", "method.mechanism=step_sum", "method.trust=trusted")
-    secagg = replace(config.secagg, mode="off", dropout_tolerance=0.2)
-    task = task_of(config)
-    parameters = sum_parameters(
-        secagg, label="sum", num_clients=5, dimension=20_000, clipping_norm=2.0, noise_multiplier=3.0
-    )
-    assert parameters.dropout_tolerance == 1
-    here = PreparedSum(
-        "sum", parameters, range(5), order_of(config, task), np.zeros(20_000, np.float32), {}, at_edge=True
-    )
-    noise = sum_noise_steps(here.order, parameters, noise_shares(here, arrived))
-    assert noise.std() * parameters.encoding(5).grid == pytest.approx(6.0, rel=0.03)
-    assert noise_shares(replace(here, at_edge=False), arrived) == arrived
-
-
 @pytest.mark.parametrize("word", ["secagg", "untrusted"])
 def test_no_edge_adds_the_noise_where_none_is_trusted(word):
     method = made(*CONVEX, f"method.trust={word}")
-    ledger = Ledger(method.plan)
+    ledger = new_ledger(method)
     ledger.open_round(0, cohorts_of(method.plan))
     first = method.requests(np.zeros(650, np.float32), 0, cohorts_of(method.plan))[0]
     with pytest.raises(PrivacyError, match="noise is added edge, and the plan's is added by every client"):
@@ -269,7 +248,7 @@ def test_no_edge_adds_the_noise_where_none_is_trusted(word):
 
 def test_the_ledger_lets_pass_what_is_planned_and_nothing_cheaper():
     method = made(*CONVEX, "method.trust=untrusted")
-    ledger = Ledger(method.plan)
+    ledger = new_ledger(method)
     ledger.open_round(0, cohorts_of(method.plan))
     first = method.requests(np.zeros(650, np.float32), 0, cohorts_of(method.plan))[0]
     shared = replace(first, noise_multiplier=first.noise_multiplier / 2**0.5)

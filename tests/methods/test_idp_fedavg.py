@@ -7,8 +7,8 @@ from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import ClientSum, SumRequest, make_method
 from gdpfed.privacy.ledgers.charged import NoiseAt
-from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.rounds.state import new_ledger
 
 ALL = pytest.mark.parametrize("name", ["idp_fedavg_scale", "idp_fedavg_sample", "gdpfed_star"])
 RDP = "privacy.accountant=rdp"
@@ -59,7 +59,7 @@ def test_step_is_the_sum_over_the_mean_cohort(name):
 @ALL
 def test_the_ledger_charges_every_client_by_its_group(name):
     method = method_of(name)
-    ledger = Ledger(method.plan)
+    ledger = new_ledger(method)
     ledger.open_round(0, draw_cohorts(method.plan, 0, bytes(32)))
     for index, spent in enumerate(ledger.spent()):
         assert spent == method.plan.epsilon_after(index, 1)

@@ -23,6 +23,7 @@ from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import NO_COUNTS, NO_SINGLE_UPDATES
+from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
 from testing.small_runs import run
@@ -200,7 +201,7 @@ def test_a_ledger_charges_counts_once_with_their_noise_and_before_any_round():
 def test_an_update_is_read_alone_only_under_its_own_noise_and_without_secure_sums():
     for words, refused in ((DELTA, False), (("secagg=pairwise",), True)):
         method = method_of(*words)
-        ledger, cohort = Ledger(method.plan), np.arange(6)
+        ledger, cohort = new_ledger(method), np.arange(6)
         ledger.open_round(0, [cohort])
         honest = method_of(*DELTA).requests(np.zeros(650, np.float32), 0, [cohort])
         loud = [replace(each, noise_multiplier=0.9 * each.noise_multiplier) for each in honest[0].records]

@@ -15,8 +15,8 @@ from gdpfed.methods.client_sampling.client_choice import (
     delta_chances,
 )
 from gdpfed.methods.client_sampling.sampled_fedavg import SampledFedAvg
-from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.rounds.fleet import NO_SINGLE_UPDATES
+from gdpfed.rounds.state import new_ledger
 from gdpfed.simulation import simulate
 from testing.small_runs import run
 
@@ -148,7 +148,7 @@ def test_nobodys_update_is_read_alone_where_something_is_promised():
     private = make_method(load(["method=dp_fedavg", "dataset.num_clients=12", "privacy.sampling_rate=1"]))
     method = make_method(load([*TWELVE, "method.client_sampling=aocs"]))
     cohort = np.arange(12)
-    ledger = Ledger(private.plan)
+    ledger = new_ledger(private)
     ledger.open_round(0, [cohort])
     with pytest.raises(PrivacyError, match="one client's update, to be read in clear"):
         ledger.charge(0, method.requests(np.zeros(5, np.float32), 0, [cohort])[:1])

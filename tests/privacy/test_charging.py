@@ -9,6 +9,7 @@ import pytest
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum, NoiseAt, Release
+from gdpfed.privacy.ledgers.plain_copy import PlainCopies
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan, plain_plan
@@ -185,3 +186,75 @@ def test_what_is_expected_is_checked_and_not_charged():
         ledger.expect(1, [np.array([12]), COHORTS[1]], [request(0)])
     assert ledger.to_dict() == before
     assert names(ledger.charge(0, [request(0)])) == ["group 0"]
+
+
+class Loud(float):
+    """A number that multiplies to something else."""
+
+    def __mul__(self, other):
+        return 1e3
+
+    __rmul__ = __mul__
+
+
+class Listed(np.ndarray):
+    """Clients that are listed otherwise than they are stored."""
+
+    def tolist(self):
+        return COHORTS[0].tolist()
+
+
+def test_no_subclass_of_a_request_is_charged():
+    """Its noise could be one when it is checked and another when it is summed."""
+
+    class Claims(Release):
+        noise_stddev = property(lambda self: 1e3)
+
+    quiet = ONE.groups[0].noise_multiplier / 50
+    values = vars(request(0, noise_multiplier=quiet))
+    with pytest.raises(PrivacyError, match="a Claims is no request for a sum; make a Release, no subclass"):
+        ledger_of().charge(0, [Claims(**values)])
+
+
+def test_what_is_stored_is_checked_and_not_what_it_says():
+    quiet = Loud(ONE.groups[0].noise_multiplier / 50)
+    with pytest.raises(PrivacyError, match="noise of standard deviation .* is below the plan's"):
+        ledger_of().charge(0, [request(noise_multiplier=quiet)])
+    with pytest.raises(PrivacyError, match="was not drawn in this round"):
+        ledger_of().charge(0, [request(clients=np.arange(5, 10).view(Listed))])
+
+
+def test_what_is_summed_is_a_copy_of_exact_types_that_nobody_can_change():
+    norms = np.full(5, ONE.groups[0].clipping_norm)
+    asked = request(clients=COHORTS[0].copy(), client_clipping_norms=norms, noise_multiplier=Loud(1e3))
+    (charged,) = ledger_of().charge(0, [asked])
+    norms *= 100
+    asked.clients[:] = 9
+    paid = charged.take()
+    assert paid.contribution_norms.tolist() == [ONE.groups[0].clipping_norm] * 5
+    assert paid.clients.tolist() == COHORTS[0].tolist()
+    assert type(paid.noise_multiplier) is float
+    for array in (paid.clients, paid.client_clipping_norms):
+        assert type(array) is np.ndarray
+        assert not array.flags.writeable
+
+
+@pytest.mark.parametrize("value", [object(), np.array([object()]), {"a": 1}])
+def test_a_value_without_a_plain_form_is_refused(value):
+    with pytest.raises(PrivacyError, match=r"request 0.least_norm is a \w+: give a number"):
+        PlainCopies(Release).of(value, "request 0.least_norm")
+
+
+def test_a_fleet_compares_what_it_is_about_to_sum_with_the_charge():
+    (charged,) = ledger_of().charge(0, [request()])
+    norms, noise = charged.request.contribution_norms, charged.request.noise_stddev
+    charged.check(range(5), norms, noise)
+    for clients, bounds, stddev, said in (
+        (range(6), norms, noise, "over other clients"),
+        (range(5), 2 * norms, noise, "with norms up to"),
+        (range(5), norms * nan, noise, "with norms up to"),
+        (range(5), norms, noise / 2, "with noise of standard deviation"),
+        (range(5), norms, nan, "with noise of standard deviation"),
+    ):
+        with pytest.raises(PrivacyError, match=said):
+            charged.check(clients, bounds, stddev)

@@ -24,6 +24,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import INTERRUPTED
+from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train
@@ -254,7 +255,7 @@ class Sums(Fleet):
 def test_a_fleet_sums_what_is_charged_and_once():
     config = configured("secagg=off")
     method = DPFedAvg.from_config(config)
-    ledger, fleet = Ledger(method.plan), Sums(config.secagg)
+    ledger, fleet = new_ledger(method), Sums(config.secagg)
     order, theta = order_of(config, task_of(config)), np.zeros(4, np.float32)
     cohort = np.arange(5)
     ledger.open_round(0, [cohort])

@@ -12,9 +12,9 @@ from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import ClientPart
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import choose_device
-from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.record_steps import RecordSteps
 from gdpfed.rounds.run import PreparedRun
+from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.records import read_rounds
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
@@ -118,7 +118,7 @@ def test_masked_subnets_are_trained_in_one_call_of_the_engine(monkeypatch):
     run = PreparedRun.of(config)
     with InProcessFleet(config.secagg, "test", engine_of(task)) as fleet:
         method = run.method
-        ledger = Ledger(method.plan)
+        ledger = new_ledger(method)
         cohorts = [np.asarray(group.clients, dtype=np.int64) for group in method.plan.groups]
         ledger.open_round(0, cohorts)
         requests = method.requests(flatten(run.task.build_model()), 0, cohorts)

@@ -10,9 +10,9 @@ from gdpfed.privacy.plan import Trust, Work
 def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
     """How many times its planned noise the sum of s devices carries, if all of them answer.
 
-    1 where an edge adds it; sqrt(s) where every device adds all of it; sqrt(s / (s - D - c)) where they
-    share it, and up to D may drop out and c collude. Noise for dropouts that is taken out again once they
-    have answered (`secagg.noise_levels`) counts for nothing.
+    1 where an edge adds it, or a server that sums in clear; sqrt(s) where every device adds all of it;
+    sqrt(s / (s - D - c)) where they share it, and up to D may drop out and c collude. Noise for dropouts
+    that is taken out again once they have answered (`secagg.noise_levels`) counts for nothing.
     """
     if trust == "trusted":
         return 1.0
@@ -21,7 +21,7 @@ def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
 
 
 def _shared_factor(secagg: SecAggConfig, size: int) -> float:
-    if size < 2:
+    if size < 2 or secagg.mode == "off":
         return 1.0
     parameters = sum_parameters(
         secagg, label="", num_clients=size, dimension=1, clipping_norm=1.0, noise_multiplier=1.0

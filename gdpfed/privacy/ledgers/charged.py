@@ -182,6 +182,30 @@ class ChargedSum(Generic[R]):
         self.request = request
         self.round_index = round_index
         self._is_taken = False
+        self._charged = tuple(request.clients.tolist()), request.contribution_norms, request.noise_stddev
+
+    def check(self, clients: Sequence[int], norms: Vector, noise_stddev: float) -> None:
+        """Compare what a fleet is about to sum with what was charged.
+
+        Args:
+            clients: ids of those who are asked.
+            norms: the bound on the contribution of each, in their order.
+            noise_stddev: of the noise in the sum.
+
+        Raises:
+            PrivacyError: other clients, a larger bound or less noise.
+        """
+        charged, largest, least_noise = self._charged
+        of_sum = f"round {self.round_index}: {self.request.name} is about to be summed"
+        if tuple(clients) != charged:
+            raise PrivacyError(f"{of_sum} over other clients than were charged")
+        if np.any(~(norms <= largest * (1 + ROUNDING))):
+            raise PrivacyError(f"{of_sum} with norms up to {norms.max():.6g}, above those that were charged")
+        if not noise_stddev >= least_noise * (1 - ROUNDING):
+            raise PrivacyError(
+                f"{of_sum} with noise of standard deviation {noise_stddev:.6g}, below the {least_noise:.6g} "
+                "that were charged"
+            )
 
     def take(self) -> R:
         """Return the request to whoever sums it.

@@ -25,12 +25,13 @@ from gdpfed.privacy.ledgers.charged import (
     Release,
     planned_norm_exceeded,
 )
+from gdpfed.privacy.ledgers.plain_copy import PlainCopies
 from gdpfed.privacy.ledgers.taken import RoundsTaken
 from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_count
-from gdpfed.record_steps import record_move
+from gdpfed.record_steps import RecordSteps, record_move
 
 FORMAT_VERSION = 2
 TAKEN = "taken"
@@ -59,10 +60,14 @@ class Ledger:
     Args:
         plan: what is charged for.
         subject: names who asks, in errors, as in "method dp_fedavg".
+        kinds: the exact class of requests, and those of what stands in their fields.
     """
 
-    def __init__(self, plan: PrivacyPlan, subject: str = "the method") -> None:
+    def __init__(
+        self, plan: PrivacyPlan, subject: str = "the method", kinds: Sequence[type] = (Release, RecordSteps)
+    ) -> None:
         self._plan = plan
+        self._kinds = kinds
         self._subject = subject
         self._charged_rounds = 0
         self._open: _Round | None = None
@@ -263,12 +268,18 @@ class Ledger:
         return values
 
     @classmethod
-    def from_dict(cls, plan: PrivacyPlan, data: object, subject: str = "the method") -> "Ledger":
+    def from_dict(
+        cls,
+        plan: PrivacyPlan,
+        data: object,
+        subject: str = "the method",
+        kinds: Sequence[type] = (Release, RecordSteps),
+    ) -> "Ledger":
         """Return the ledger saved by `to_dict` for the same plan; no round is open in it.
 
         Raises PrivacyError for another plan's ledger and for data that is incomplete or wrong.
         """
-        ledger = cls(plan, subject)
+        ledger = cls(plan, subject, kinds)
         more = ({TAKEN} if _spends(plan) else set()) | ({COUNTS} if plan.counts_rho else set())
         fields = _checked_fields(data, more)
         if fields["plan"] != plan.fingerprint():
@@ -358,15 +369,16 @@ class Ledger:
         return clients
 
     def _read(self, round_index: int, requests: Iterable[R]) -> tuple[R, ...]:
-        """The requests, read once: what is checked is what is charged."""
-        read = tuple(requests)
-        for each in read:
-            if not isinstance(each, Release):
+        """Copy the requests, so that what is checked is what is charged and summed."""
+        copies, read = PlainCopies(*self._kinds), list[R]()
+        for each in requests:
+            if type(each) is not self._kinds[0]:
                 raise PrivacyError(
                     f"{self._subject}, round {round_index}: a {type(each).__name__} is no request for a sum; "
-                    "make a SumRequest"
+                    f"make a {self._kinds[0].__name__}, no subclass of it"
                 )
-        return read
+            read.append(copies.of(each, f"{self._subject}, round {round_index}, request {len(read)}"))
+        return tuple(read)
 
     def _check_requests(self, opened: _Round, requests: Sequence[Release]) -> None:
         """Check all requests, then note what they take of the round."""
