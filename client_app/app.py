@@ -118,6 +118,8 @@ def _terms(message: Message, context: Context) -> Terms:
         NodeConfigError: updates are to leave in clear, and the node was not started for that.
     """
     terms = budget.terms_in(message.content)
+    if not terms.task:
+        raise NodeConfigError("the terms do not say what is trained: the server runs another version")
     if terms.unit == "record" and not terms.sums_hidden and mode_of(context) != OFF:
         raise NodeConfigError(
             f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"

@@ -137,6 +137,11 @@ def charge(
     num_steps = 0 if steps is None else steps.num_steps
     with locked_ledger(_ledger_of(budgets)) as file:
         terms = _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=num_steps)
+        if terms.task and order.task.digest != terms.task:
+            raise BudgetRefusedError(
+                f"another model, number of classes or form of examples was ordered than in the terms of run "
+                f"{terms.run}"
+            )
         if terms.records is None:
             broken = _broken_update(terms, round_of_run.index, parameters, order)
         else:

@@ -5,16 +5,19 @@ fresh process, and loading torch takes longer than what the other messages ask f
 """
 
 from dataclasses import dataclass
+from logging import ERROR
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.common.logger import log
 
 from edge_app.bridge import Bridge
 from edge_app.spool import BridgeError, Job
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
+from gdpfed.errors import LearningError
 from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, Encoding, SumParameters
 
@@ -84,7 +87,15 @@ class Contributor:
         from gdpfed.clients.update import contribution_steps, update_steps
 
         if self.bridge is None:
-            return update_steps(order, theta, encoding, self.client_id, self.own_data)
+            try:
+                return update_steps(order, theta, encoding, self.client_id, self.own_data)
+            except LearningError as error:
+                if self.own_data is None or order.task.form is None:
+                    raise
+                blank = order.task.form.blank()
+                # It is charged as it would be, and its answer carries the noise of any other.
+                log(ERROR, "%s: this round goes without this client's examples", error)
+                return update_steps(order, theta, encoding, self.client_id, blank)
         import torch
 
         if order.work != "update":

@@ -129,6 +129,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
             dropout_tolerance=secagg.dropout_tolerance,
             corrupt_tolerance=secagg.corrupt_tolerance,
             seed=run.config.run.seed,
+            task=run.order.task.digest,
         )
         members = joined.budgets.keys() & set(group.clients)
         if group.spending is not None:

@@ -1,6 +1,7 @@
 """A client's contribution: train, weigh, clip, encode as integers, add noise."""
 
 import os
+from dataclasses import replace
 from functools import lru_cache
 from math import inf, isinf
 from pathlib import Path
@@ -47,7 +48,7 @@ def update_steps(
     theta: npt.NDArray[np.float32],
     encoding: Encoding,
     client_id: int,
-    own_data: Path | None = None,
+    own_data: Path | Split | None = None,
     *,
     bits: BitsOf = secret_bits,
 ) -> npt.NDArray[np.int64]:
@@ -64,7 +65,7 @@ def update_steps(
         theta: the model to start from, shape (d,).
         encoding: of the sum.
         client_id: whose contribution it is.
-        own_data: the file with this client's own examples; without one its part of the data set.
+        own_data: this client's own examples, or the file with them; without its part of the data set.
         bits: the source of batches and noise of works on records, and of noise of its own.
 
     Raises:
@@ -168,12 +169,18 @@ def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.i
         return np.zeros(encoding.dimension, dtype=np.int64)
 
 
-def _examples(task: Task, client_id: int, own_data: Path | None) -> Split:
+def _examples(task: Task, client_id: int, own_data: Path | Split | None) -> Split:
+    if isinstance(own_data, Split):
+        return own_data
     if own_data is None:
         return task.client_data(client_id)
     if task.form is None:
         raise OrderError("the order does not say what examples look like, so own data cannot be used")
-    return own_split(own_data, task.form)
+    own, last = own_split(own_data, task.form), max(1, len(task.record_shares)) - 1
+    if own.groups is None:
+        return own
+    # A group without a budget is none to train by, and to refuse it would tell of the data: the strictest.
+    return replace(own, groups=np.where((own.groups >= 0) & (own.groups <= last), own.groups, 0))
 
 
 def own_noise(

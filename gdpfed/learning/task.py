@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from typing import Self
 
 import numpy as np
@@ -44,6 +45,11 @@ class Task:
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the task of again."""
         return json.dumps(asdict(self))
+
+    @property
+    def digest(self) -> str:
+        """Names the task: the data set's form, the model, the loss and the partition."""
+        return sha256(self.to_json().encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str) -> Self:

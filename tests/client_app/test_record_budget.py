@@ -29,13 +29,14 @@ ONE_NOISE = RecordTraining(
     batch_rate=0.05, clipping_norm=1.0, schedule=(1, 1, 1), noise_multiplier=2.0, work="gradient_sum"
 )
 SHARED_OUT = RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(5, 5, 5))
-NO_TOLERANCE: Any = {"dropout_tolerance": 0.0, "corrupt_tolerance": 0.0}
-DP_SGD = terms_of(record_plan(groups=ONE, num_rounds=3, training=OWN_NOISE), 0, "run", **NO_TOLERANCE)
+TASK = "the digest of what is trained"
+OFFERED: Any = {"dropout_tolerance": 0.0, "corrupt_tolerance": 0.0, "task": TASK}
+DP_SGD = terms_of(record_plan(groups=ONE, num_rounds=3, training=OWN_NOISE), 0, "run", **OFFERED)
 IN_CLEAR = terms_of(
-    record_plan(groups=ONE, num_rounds=3, training=OWN_NOISE, sums_hidden=False), 0, "run", **NO_TOLERANCE
+    record_plan(groups=ONE, num_rounds=3, training=OWN_NOISE, sums_hidden=False), 0, "run", **OFFERED
 )
 DP_SUM = terms_of(
-    record_plan(groups=ONE, num_rounds=3, training=ONE_NOISE, most_records=100), 0, "run", **NO_TOLERANCE
+    record_plan(groups=ONE, num_rounds=3, training=ONE_NOISE, most_records=100), 0, "run", **OFFERED
 )
 GROUPED = terms_of(
     record_plan(
@@ -46,13 +47,13 @@ GROUPED = terms_of(
     ),
     0,
     "run",
-    **NO_TOLERANCE,
+    **OFFERED,
 )
 OF_CLIENTS = terms_of(
     make_plan(groups=ONE, num_rounds=2, sampling_rate=1.0, clipping_norm=1.0, delta=1e-5),
     0,
     "of clients",
-    **NO_TOLERANCE,
+    **OFFERED,
 )
 FIRST = RoundOfRun("run", 0)
 
@@ -89,7 +90,15 @@ def order(work="dp_sgd", noise="gaussian", weight=1.0, **steps) -> Any:
         "noise_multiplier": 2.0 if work == "dp_sgd" else 0.0,
     }
     records = RecordSteps(**values | steps)
-    return SimpleNamespace(work=work, noise=noise, weight=weight, clipping_norm=9.0, records=records)
+    task = SimpleNamespace(digest=TASK)
+    return SimpleNamespace(
+        work=work, noise=noise, weight=weight, clipping_norm=9.0, records=records, task=task
+    )
+
+
+def replaced(**changes) -> Any:
+    """An order with other fields."""
+    return SimpleNamespace(**vars(order()) | changes)
 
 
 def test_each_unit_has_its_own_budget_and_they_share_one_ledger(own):
@@ -196,10 +205,10 @@ def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
     budget.begin(budgets, GROUPED)
     assert GROUPED.records is not None
     asked = order(batch_rates=GROUPED.records.batch_rates, noise_multiplier=GROUPED.step_noise)
-    asked.task = SimpleNamespace(record_shares=shares, seed=seed)
+    asked.task = SimpleNamespace(record_shares=shares, seed=seed, digest=TASK)
     with pytest.raises(PrivacyError, match="dealt out to other groups than under the terms"):
         budget.charge(budgets, FIRST, parameters(), asked)
-    asked.task = SimpleNamespace(record_shares=(0.7, 0.2, 0.1), seed=0)
+    asked.task = SimpleNamespace(record_shares=(0.7, 0.2, 0.1), seed=0, digest=TASK)
     budget.charge(budgets, FIRST, parameters(), asked)
 
 
@@ -218,13 +227,14 @@ def test_steps_are_on_the_disk_before_anything_leaves_and_run_out(own):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
+        (replaced(task=SimpleNamespace(digest="fewer classes")), "number of classes .* than in the terms"),
         (order(num_steps=16), "round 0 of run run would take 16 steps, and 15 of the 15 of its terms"),
         (order(batch_rates=(0.06,)), "batch rates 0.06 are not within the 0.05 of the terms"),
         (order(batch_rates=(0.05, 0.01)), "batch rates 0.05, 0.01 are not within the 0.05 of the terms"),
         (order(noise_multiplier=1.9), "noise multiplier 1.9 of a step is below the 2 of the terms"),
         (order("gradient_sum"), "gradient_sum was ordered where the terms say dp_sgd"),
-        (SimpleNamespace(work="dp_sgd", records=None), "dp_sgd was ordered where the terms say dp_sgd"),
-        (SimpleNamespace(work="update", records=None), "update was ordered where the terms say dp_sgd"),
+        (replaced(work="dp_sgd", records=None), "dp_sgd was ordered where the terms say dp_sgd"),
+        (replaced(work="update", records=None), "update was ordered where the terms say dp_sgd"),
     ],
 )
 def test_an_order_beyond_the_terms_is_refused_and_costs_nothing(own, asked, words):
@@ -297,6 +307,14 @@ def test_a_sum_of_gradients_in_clear_is_never_agreed_to(own):
 
 def query(name, records, context):
     return ask(f"query.{name}", RecordDict(records), context)
+
+
+def test_terms_that_do_not_say_what_is_trained_are_not_agreed_to(tmp_path):
+    own = {"epsilon-record": 2.0, "ledger": str(tmp_path / "ledger.json")}
+    terms = {TERMS_RECORD: ConfigRecord(dict(replace(DP_SGD, task="").to_scalars()))}
+    for query_type in ("offer", "begin"):
+        (refusal,) = query(query_type, terms, make_context(0, own)).values()
+        assert "the terms do not say what is trained" in str(refusal["reason"])
 
 
 @pytest.mark.parametrize(("settings", "agrees"), [({}, False), ({"secagg-mode": "off"}, True)])

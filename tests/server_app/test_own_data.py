@@ -1,12 +1,23 @@
 """Nodes that bring their own examples, and hold no part of the data set."""
 
+from dataclasses import replace
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
+from client_app.update import Contributor
 from conf.load import load
 from gdpfed.clients.configured import task_of
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import LearningError, RunError
-from gdpfed.learning.datasets.own import ExampleForm, own_split
+from gdpfed.learning.datasets import DataSource
+from gdpfed.learning.datasets.own import READERS, ExampleForm, own_split
+from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task
+from gdpfed.record_steps import OWN_NOISE_WORKS, RecordSteps
+from secagg import Encoding
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import NUM_CLIENTS, final_model, run
 
@@ -41,12 +52,8 @@ def test_other_examples_train_another_model(tmp_path):
 
 
 def test_a_client_with_its_own_file_never_loads_the_data_set(tmp_path, monkeypatch):
-    from dataclasses import replace
-
-    from client_app.update import Contributor, update_in_clear
+    from client_app.update import update_in_clear
     from gdpfed.clients.configured import order_of
-    from gdpfed.learning.models import flatten
-    from gdpfed.learning.task import Task
     from secagg import SumParameters
 
     config = load([f"dataset.num_clients={NUM_CLIENTS}", "run.seed=9"])
@@ -89,7 +96,6 @@ X, Y = np.zeros((4, 2)), np.arange(4) % 3
         ({"x_train": X}, "lacks the arrays y_train"),
         ({"x_train": X[:, :1], "y_train": Y}, r"x_train has shape \(4, 1\) .* takes \(N, 2\)"),
         ({"x_train": X, "y_train": Y[:3]}, r"y_train \(3,\)"),
-        ({"x_train": X, "y_train": Y + 1}, "class numbers from 0 to 2"),
         ({"x_train": X, "y_train": Y / 2}, "y_train is float64; it must hold class numbers"),
         ({"x_train": X + np.nan, "y_train": Y}, "not finite"),
     ],
@@ -98,6 +104,58 @@ def test_examples_of_another_form_are_refused(tmp_path, arrays, words):
     np.savez(tmp_path / "own.npz", **arrays)
     with pytest.raises(LearningError, match=words):
         own_split(tmp_path / "own.npz", FORM)
+
+
+@pytest.mark.parametrize(
+    ("form", "x", "y", "blank"),
+    [
+        (FORM, X + 1, np.array([0, 3, 2, -1]), [False, True, False, True]),
+        (ExampleForm((2,), "float32", 1), X + 1, np.array([0.5, 1.5, -1, np.inf]), None),
+        (ExampleForm((2,), "float32", 1), X + 1, np.array([0.5, 1.5, -1, 1]), [False, True, False, False]),
+        (ExampleForm((2,), "int64", 5), np.array([[1, 4], [1, 5], [-1, 1], [0, 0]]), Y, [0, 1, 1, 0]),
+    ],
+)
+def test_no_number_of_classes_asks_a_question_about_one_label(tmp_path, form, x, y, blank, caplog):
+    """A server says how many classes there are. What none of them fits is blank, and no error."""
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y)
+    if blank is None:
+        with pytest.raises(LearningError, match="not finite"):
+            own_split(tmp_path / "own.npz", form)
+        return
+    split = own_split(tmp_path / "own.npz", form)
+    kept = ~np.array(blank, dtype=bool)
+    np.testing.assert_array_equal(split.x, x * kept[:, None])
+    np.testing.assert_array_equal(split.y, y * kept)
+    assert f"{(~kept).sum()} of 4 examples do not fit, and count as blank" in caplog.text
+
+
+RECORD_STEPS = {"num_steps": 1, "batch_rates": (0.5, 0.5), "clipping_norm": 0.5, "noise_multiplier": 0.0}
+
+
+@pytest.mark.parametrize("work", ["update", "noised_update", "gradient_sum", "dp_sgd"])
+@pytest.mark.parametrize("damage", ["labels", "groups", "no file"])
+def test_whatever_does_not_fit_is_answered_like_anything_else(tmp_path, work, damage):
+    """Whoever has such examples is not to be told apart, so each work answers with a vector of its kind."""
+    task = Task(DataSource("digits"), "linear", "iid", 40, seed=0, record_shares=(0.5, 0.5)).described()
+    assert task.form is not None
+    path, data = tmp_path / "own.csv", task.client_data(0)
+    steps = RecordSteps(**RECORD_STEPS | {"noise_multiplier": 0.8 if work in OWN_NOISE_WORKS else 0.0})
+    groups = np.where(np.arange(len(data)) % 2, 7 if damage == "groups" else 1, 0)
+    read = (data.x, data.y, groups)
+    if damage == "labels":
+        task = replace(task, form=replace(task.form, num_classes=5))
+    if damage != "no file":
+        path.touch()
+    theta = flatten(task.build_model())
+    order = TrainingOrder(task, LocalTraining(1, 4, 0.1, 0.0), 0, "cpu", work=work)
+    order = replace(order, records=None if work == "update" else steps)
+    encoding = Encoding.for_sum(
+        num_contributors=4, dimension=len(theta), clipping_norm=50.0, noise_multiplier=0.5
+    )
+    with patch.object(READERS, "get", lambda kind: lambda path: read):
+        sent = Contributor(0, "run", path).steps(order, theta, encoding)
+    assert sent.shape == theta.shape
+    assert sent.any() or (work, damage) == ("gradient_sum", "no file")
 
 
 def test_examples_are_taken_as_they_are(tmp_path):

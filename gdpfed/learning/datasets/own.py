@@ -1,5 +1,6 @@
 """Examples that a client brings itself, in the form that the model of a data set takes."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from gdpfed.learning.datasets.features import transform_of
 from gdpfed.learning.datasets.table import KINDS as TABLE_KINDS
 from gdpfed.learning.datasets.tabular import own_digest, own_table
 from gdpfed.registry import Registry
+
+logger = logging.getLogger(__name__)
 
 OWN_KEYS = ("x_train", "y_train")
 INPUT_DTYPES = ("float32", "int64")
@@ -55,6 +58,11 @@ class ExampleForm:
     def label_dtype(self) -> str:
         """int64 where labels are class numbers, float32 where they are numbers."""
         return "float32" if self.num_classes == 1 else "int64"
+
+    def blank(self) -> Split:
+        """One example of zeros."""
+        x = np.zeros((1, *self.input_shape), self.input_dtype)
+        return Split(x, np.zeros(1, self.label_dtype))
 
     @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
@@ -126,17 +134,31 @@ def own_arrays(
 def own_split(path: Path, form: ExampleForm) -> Split:
     """The client's own examples as the model takes them.
 
+    An example with a label of no class, or with a token that is not in the vocabulary, counts as a blank
+    one, all zeros. The server says how many classes there are: an error, or one example less, would tell it
+    of a single label, whatever the noise.
+
     Raises:
-        LearningError: as in `own_arrays`, and for labels that are none of the classes.
+        LearningError: as in `own_arrays`.
     """
     own = own_arrays(path, form.own_shape, form.input_dtype, form.label_dtype, form.columns)
-    low, high = (-1, 1) if form.num_classes == 1 else (0, form.num_classes - 1)
-    if len(own) and not low <= own.y.min() <= own.y.max() <= high:
-        kind = "numbers" if form.num_classes == 1 else "class numbers"
-        raise LearningError(f"data={path}: y_train must hold {kind} from {low} to {high}")
+    blank = _unusable(own, form)
+    if blank.any():
+        logger.error("data=%s: %d of %d examples do not fit, and count as blank", path, blank.sum(), len(own))
+        own.x[blank], own.y[blank] = 0, 0
     if form.features is None:
         return own
     return Split(transform_of(form.features)(own.x.astype(np.float32)), own.y, own.groups)
+
+
+def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
+    """Which examples have a label of no class or a token that is not in the vocabulary, shape (N,)."""
+    low, high = (-1, 1) if form.num_classes == 1 else (0, form.num_classes - 1)
+    unusable = ~((own.y >= low) & (own.y <= high))
+    if np.dtype(form.input_dtype).kind == "i":
+        tokens = own.x.reshape(len(own), -1)
+        unusable |= ((tokens < 0) | (tokens >= form.num_classes)).any(axis=1)
+    return unusable
 
 
 def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:

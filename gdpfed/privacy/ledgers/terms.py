@@ -106,6 +106,8 @@ class Terms:
         dropout_tolerance: largest fraction of a cohort that may vanish from a sum.
         corrupt_tolerance: fraction of a cohort whose noise is not relied on.
         records: says more where records are protected; None where clients are.
+        task: names what is trained, so that a round of another task is refused; empty in terms of runs that
+            were begun before terms said it.
     """
 
     run: str
@@ -119,8 +121,13 @@ class Terms:
     dropout_tolerance: float = 0.0
     corrupt_tolerance: float = 0.0
     records: RecordTerms | None = None
+    task: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.task, str) or len(self.task) > MOST_NAME_CHARACTERS:
+            raise PrivacyError(
+                f"the terms' task is {self.task!r}; give up to {MOST_NAME_CHARACTERS} characters"
+            )
         for name in ("run", "accountant"):
             value = getattr(self, name)
             if not isinstance(value, str) or not 0 < len(value) <= MOST_NAME_CHARACTERS:
@@ -313,6 +320,8 @@ class Terms:
         scalars = {field.name: getattr(self, field.name) for field in fields(self)}
         scalars["charges"] = json.dumps([charge.to_dict() for charge in self.charges])
         records = scalars.pop("records")
+        if not self.task:
+            del scalars["task"]
         if records is None:
             return scalars
         # Terms of one sum a round are written as they always were.
@@ -329,6 +338,7 @@ class Terms:
 
         Raises PrivacyError for entries that are missing, unknown or out of range.
         """
+        scalars = {"task": ""} | dict(scalars)
         names = {field.name for field in fields(cls)} - {"records"}
         odd = ", ".join(sorted(names ^ (set(scalars) - {"records"})))
         if odd:
@@ -395,8 +405,11 @@ def terms_of(
     corrupt_tolerance: float,
     seed: int = 0,
     client: int | None = None,
+    task: str = "",
 ) -> Terms:
     """The terms of one group of a plan from a round on; tolerances are of its sums, the seed is the run's.
+
+    ``task`` is the digest of what is trained.
 
     Where every client spends what it has chosen, they are those of one client, with its path.
     """
@@ -448,6 +461,7 @@ def terms_of(
         dropout_tolerance=dropout_tolerance,
         corrupt_tolerance=corrupt_tolerance,
         records=records,
+        task=task,
     )
 
 
