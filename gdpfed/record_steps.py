@@ -11,6 +11,9 @@ from gdpfed.errors import PrivacyError
 STEP_WORKS = ("dp_sgd", "gradient_sum")
 """What clients compute from steps of DP-SGD: a noised update, or the clipped gradients of one batch."""
 
+LEAST_NORM = 1e-25
+"""Of a record's clipping norm: float32 holds a ten-thousandth part of its square."""
+
 WINDOW_WORKS = ("convex_steps", "window_steps")
 """What they compute from a window of steps without noise, of which only the end is released: sums of the
 gradients of a convex loss, or the end of steps that are clipped each."""
@@ -61,9 +64,10 @@ class RecordSteps:
         for rate in self.batch_rates:
             if not 0.0 < rate <= 1.0:
                 raise PrivacyError(f"a batch rate is {rate}; it must lie in (0, 1]")
-        if not 0.0 < self.clipping_norm < inf:
+        if not LEAST_NORM <= self.clipping_norm < inf:
             raise PrivacyError(
-                f"a record's clipping_norm is {self.clipping_norm}; it must be finite and above 0"
+                f"a record's clipping_norm is {self.clipping_norm}; it must be finite and at least "
+                f"{LEAST_NORM:g}"
             )
         if not 0.0 <= self.noise_multiplier < inf:
             raise PrivacyError(

@@ -5,7 +5,7 @@ The code is that of one client on its node and of many clients in a simulation.
 
 import os
 from collections.abc import Callable, Sequence
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,9 @@ MOST_ROUNDING = 0.1
 # Of the sum's grid: finer than it, so that rounding one record's gradient moves it by next to nothing.
 UNITS_A_GRID_STEP = 256
 _TRIED_RECORDS = 4
-# Outweighs the rounding of float32 in the steps of a window, relative to how far a record moves its end.
+# Outweighs rounding in a window, relative to how far a record moves its end: see `check_rounding`.
 FLOAT_SLACK = 1 - 2.0**-10
+FLOAT_UNIT = 2.0**-53
 RARE_BATCH = 1e-9
 
 
@@ -166,6 +167,48 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
             )
 
 
+def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expected_batch: float) -> None:
+    """Refuse a window whose end rounding could move by more than `FLOAT_SLACK` leaves of a record's C.
+
+    The end is a sum S of steps in float64, read as (theta_i - theta) B / eta, or without B where each step
+    is clipped. Let R bound the models on the way, u = 2**-53, and D be the number of records. In either of
+    two neighbouring runs
+
+    * writing theta after a step, and the end, changes S by at most 2 u R B / eta: theta is rounded once, and
+      so is the step;
+    * a gradient of `convex_steps` is (p - y) x with ||x|| = r. Its scores are inner products of at most d
+      terms of norms r and R, which float64 has within d u r R, and p moves no further than they do. So the
+      sum of a batch's gradients is off by at most 2 D d u r^2 (R + 1). The exact steps expand no distance:
+      errors of all steps add up, and no more.
+
+    With m steps both runs together are off by E = 2 (m + 1) (2 u R B / eta + 2 D d u r^2 (R + 1)). A record
+    that is met is accounted with C at least, so FLOAT_SLACK (C + E) <= C is enough; without it both runs are
+    the same to the bit. Steps that are clipped each are bounded whatever their gradients are: for them the
+    second term falls away.
+
+    Raises:
+        OrderError: E is larger; with a larger step, or a smaller model, it is not.
+    """
+    steps, eta, convex = checked_steps(order), order.training.learning_rate, order.work == "convex_steps"
+    if not 0.0 < eta < inf:
+        raise OrderError(f"the order's learning rate is {eta}: it must be positive and finite")
+    most = steps.num_steps + 1
+    largest_step = steps.clipping_norm / (min(steps.batch_rates) if convex else 1.0)
+    norm = float(np.linalg.norm(theta.astype(np.float64), axis=-1).max())
+    reach = norm + most * eta * largest_step
+    error = 2 * FLOAT_UNIT * reach * (expected_batch if convex else 1.0) / eta
+    if convex:
+        num_records = expected_batch / min(steps.batch_rates)
+        # C = sqrt(2) r.
+        error += FLOAT_UNIT * num_records * theta.shape[-1] * steps.clipping_norm**2 * (reach + 1)
+    slack = (1 / FLOAT_SLACK - 1) * record_move(order.work, steps)
+    if not 2 * most * error <= slack:
+        raise OrderError(
+            f"steps of {eta:g} from a model of norm {reach:.3g} lie below rounding, and could tell more of a "
+            "record than is accounted: use a larger learning rate or smaller parameters"
+        )
+
+
 def record_updates(
     orders: Sequence[TrainingOrder],
     theta: npt.NDArray[np.float32],
@@ -215,11 +258,13 @@ def _ends_of_windows(
 ) -> torch.Tensor:
     """The ends of windows, in the unit that `record_move` counts in, and a hair shorter for rounding."""
     training, convex = orders[0].training, orders[0].work == "convex_steps"
+    for order, holder in zip(orders, holders, strict=True):
+        check_rounding(order, theta, holder.batches.expected_size)
     if convex:
         known = convex_bounds(gradients.model)
         for order, holder in zip(orders, holders, strict=True):
             check_convex_steps(order, len(holder.records), known)
-    bound: StepBound = "record" if convex else "step"
+    bound: StepBound = "convex" if convex else "step"
     ends = noised_updates(gradients, theta, training, holders, take, bound=bound)
     factors = [
         FLOAT_SLACK

@@ -31,7 +31,10 @@ Positions = npt.NDArray[np.int64]
 Take = Callable[[Positions], tuple[torch.Tensor, torch.Tensor]]
 """Inputs and targets at some positions, on the device: (clients, width) to (clients, width, ...)."""
 
-StepBound = Literal["record", "step"]
+StepBound = Literal["record", "convex", "step"]
+"""What is held to the clipping norm: each record's gradient, by clipping (record) or by its loss (convex), or
+the sum of a step's batch over B (step). Of the last two the end alone is released, so rounding counts: theta
+is in float64, and so are the gradients of a convex loss."""
 
 Pass = tuple[list[int], Positions, npt.NDArray[np.bool_]]
 T = TypeVar("T")
@@ -82,13 +85,14 @@ def noised_updates(
         training: the learning rate eta and the momentum.
         holders: the clients.
         take: gives the records at some positions.
-        bound: what is held to the clipping norm of a holder: the gradient of each record, or that of a step,
-            the sum of a batch over B.
+        bound: what is held to the clipping norm of a holder.
 
     Returns:
         Shape (clients, d), float64, on the device of the gradients; it may hold NaN where training diverged.
     """
     start = torch.from_numpy(theta.copy()).to(gradients.device)
+    if bound != "record":
+        start = start.double()
     ours = start.expand(len(holders), -1).clone()
     velocity = torch.zeros_like(ours) if training.momentum else None
     at_once = gradients.records_at_once()
@@ -114,15 +118,20 @@ def _noised(
     at_once: int,
     bound: StepBound,
 ) -> torch.Tensor:
-    """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), float32."""
+    """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), as thetas."""
+    # The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
     norms = [holder.steps.clipping_norm if bound == "record" else inf for holder in holders]
     total = torch.zeros_like(thetas)
+    models = thetas.float() if bound == "step" else thetas
 
     def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
         clients, places, present = one
-        bounds = thetas.new_tensor([norms[k] for k in clients])
+        bounds = models.new_tensor([norms[k] for k in clients])
         among = slice(None) if len(clients) == len(holders) else clients
-        return among, gradients.clipped_sums(thetas[among], *take(places), _on(present, thetas), bounds)
+        x, y = take(places)
+        if bound == "convex":
+            x = x.double()
+        return among, gradients.clipped_sums(models[among], x, y, _on(present, models), bounds)
 
     passes = list(_passes([holder.draw() for holder in holders], at_once, gradients.most_clients))
     for among, sums in _side_by_side(sums_of, passes, gradients.device):

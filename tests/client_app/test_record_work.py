@@ -10,14 +10,17 @@ import torch
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_work import gradients_of, holder_of, record_bound, record_updates, secret_bits
 from gdpfed.clients.update import contribution_steps, update_steps
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, PrivacyError
 from gdpfed.learning.datasets import DataSource
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import MODELS, flatten
+from gdpfed.learning.models.softmax import convex_bounds
+from gdpfed.learning.record_batches import PoissonBatches
 from gdpfed.learning.record_gradients import RecordGradients
+from gdpfed.learning.record_training import RecordHolder
 from gdpfed.learning.task import Task
-from gdpfed.record_steps import RecordSteps
+from gdpfed.record_steps import RecordSteps, record_move
 from gdpfed.simulation.batched_encoding import clipped_steps
 from secagg import Encoding
 
@@ -230,6 +233,49 @@ def test_a_record_without_a_finite_gradient_is_left_out_of_the_sum():
     assert one.any()
     # In units of the integers, since each record is cut to them by itself; a GEMM may round otherwise.
     assert (whole - rest - one).abs().max() <= 1e-5
+
+
+SOFTMAX = replace(TASK, model="softmax")
+CONVEX = convex_bounds(SOFTMAX.build_model())
+
+
+@pytest.mark.parametrize("work", ["convex_steps", "window_steps"])
+@pytest.mark.parametrize("eta", [0.05, 1e-3, 1e-6])
+@pytest.mark.parametrize("scale", [0.0, 0.3, 1e3, 1e6, 1e9])
+def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_accounted(work, eta, scale):
+    """The server names both, and rounding by either is no noise: a record moved an end by 27 C in float32."""
+    assert CONVEX is not None
+    norm, tau = CONVEX.gradient_norm * (1 + 1e-6), 3
+    steps = RecordSteps(num_steps=tau, batch_rates=(1.0,), clipping_norm=norm, noise_multiplier=0.0)
+    order = order_for(work, steps)
+    order = replace(order, task=SOFTMAX, training=LocalTraining(1, 1, eta, 0.0))
+    theta = flatten(SOFTMAX.build_model())
+    theta = np.random.default_rng(3).choice([-scale, scale], len(theta)).astype(np.float32)
+    gradients, data = gradients_of(SOFTMAX, torch.device("cpu")), TASK.load().train.take(np.arange(100))
+
+    def take(places):
+        flat = places.reshape(-1)
+        x, y = torch.from_numpy(data.x[flat]), torch.from_numpy(data.y[flat])
+        return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape)
+
+    def end(num_records):
+        draws = PoissonBatches((1.0,), np.zeros(num_records, np.int64))
+        # B is public: of both it is that of the larger.
+        draws.expected_size = 100.0
+        holder = RecordHolder(np.arange(num_records), steps, draws, bits_of(0))
+        return record_updates([order], theta, gradients, [holder], take, 1e-9)[0]
+
+    if scale / eta >= (1e9 if work == "convex_steps" else 1e12) or (scale >= 1e6 and work == "convex_steps"):
+        with pytest.raises(OrderError, match="lie below rounding"):
+            end(100)
+        return
+    moved = float(torch.linalg.vector_norm(end(100) - end(99)))
+    assert moved <= record_move(work, steps) * (tau if work == "convex_steps" else 1)
+
+
+def test_a_clipping_norm_that_float32_cannot_hold_is_refused():
+    with pytest.raises(PrivacyError, match="clipping_norm is 1e-42; it must be finite and at least 1e-25"):
+        replace(SUM, clipping_norm=1e-42)
 
 
 def test_models_that_couple_records_are_refused_before_they_train(monkeypatch):

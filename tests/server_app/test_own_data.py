@@ -1,6 +1,7 @@
 """Nodes that bring their own examples, and hold no part of the data set."""
 
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -129,7 +130,7 @@ def test_no_number_of_classes_asks_a_question_about_one_label(tmp_path, form, x,
     assert f"{(~kept).sum()} of 4 examples do not fit, and count as blank" in caplog.text
 
 
-RECORD_STEPS = {"num_steps": 1, "batch_rates": (0.5, 0.5), "clipping_norm": 0.5, "noise_multiplier": 0.0}
+RECORD_STEPS: dict[str, Any] = {"num_steps": 1, "batch_rates": (0.5, 0.5), "clipping_norm": 0.5}
 
 
 @pytest.mark.parametrize("work", ["update", "noised_update", "gradient_sum", "dp_sgd"])
@@ -139,7 +140,7 @@ def test_whatever_does_not_fit_is_answered_like_anything_else(tmp_path, work, da
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0, record_shares=(0.5, 0.5)).described()
     assert task.form is not None
     path, data = tmp_path / "own.csv", task.client_data(0)
-    steps = RecordSteps(**RECORD_STEPS | {"noise_multiplier": 0.8 if work in OWN_NOISE_WORKS else 0.0})
+    steps = RecordSteps(**RECORD_STEPS, noise_multiplier=0.8 if work in OWN_NOISE_WORKS else 0.0)
     groups = np.where(np.arange(len(data)) % 2, 7 if damage == "groups" else 1, 0)
     read = (data.x, data.y, groups)
     if damage == "labels":
