@@ -57,6 +57,11 @@ def order_and_model(
     for name, (value, most) in asked.items():
         if type(value) is not int or not 1 <= value <= most:
             raise OrderError(f"the order's {name} is {value!r}: it must be from 1 to {most}")
+    ordered.check_work(dimension)
+    if ordered.task.form is not None and ordered.task.dimension != dimension:
+        raise OrderError(
+            f"the order's model {ordered.task.model} has {ordered.task.dimension} parameters, not {dimension}"
+        )
     return ordered, theta
 
 

@@ -33,6 +33,8 @@ LARGEST_RATIO = 10.0
 
 A server that lets the others count for next to nothing would learn one member's update from the sum.
 """
+MOST_WORK = 1e13
+"""Examples that a client trains on in a round, times parameters: some hours of one core."""
 # Between a product of norm and weight on the server and the same on the client there is rounding.
 ROUNDING = 1e-9
 
@@ -127,6 +129,19 @@ class TrainingOrder:
         """
         scalars = json.dumps(self.for_part(ClientPart()).to_scalars(), sort_keys=True)
         return sha256(scalars.encode() + fingerprint(theta)).digest()
+
+    def check_work(self, dimension: int) -> None:
+        """Refuse local training that would keep a node busy for hours, whatever its data.
+
+        Raises:
+            OrderError: tau times the batch size times d is more than `MOST_WORK`.
+        """
+        steps, batch = self.training.local_steps, self.training.batch_size
+        if self.records is None and steps * batch * dimension > MOST_WORK:
+            raise OrderError(
+                f"{steps} local steps of {batch} examples with {dimension} parameters are more work than "
+                f"{MOST_WORK:g}: use fewer steps or smaller batches"
+            )
 
     def check_part(self, parameters: SumParameters) -> None:
         """Refuse a sum in which this client's contribution could stand out from the others'.

@@ -14,7 +14,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import Dataset, DataSource, Split, load_dataset
 from gdpfed.learning.datasets.own import ExampleForm
 from gdpfed.learning.losses import Loss, make_loss
-from gdpfed.learning.models import Options, build_model
+from gdpfed.learning.models import Options, build_model, count_parameters
 from gdpfed.learning.partition import Partition
 
 
@@ -84,6 +84,16 @@ class Task:
     def load(self) -> Dataset:
         """The data set, loaded once a process."""
         return load_dataset(self.source)
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of parameters; nothing of the model is built for it.
+
+        Raises:
+            LearningError: a model that cannot be built.
+        """
+        form = self.form or ExampleForm.of(self.load())
+        return count_parameters(self.model, form.input_shape, form.num_classes, self.model_options)
 
     def build_model(self) -> nn.Module:
         """The model at its initial parameters."""

@@ -172,6 +172,7 @@ class Fleet(ABC):
                 parameters = self._parameters(order.round_index, request)
                 encoding = parameters.encoding(parameters.num_clients)
                 own_order = order_of_sum(request, order)
+                own_order.check_work(request.dimension)
                 for part in client_parts(request).values():
                     if part.clipping_norm < inf:
                         encoding.clipped_to(part.clipping_norm)

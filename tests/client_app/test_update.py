@@ -14,6 +14,7 @@ from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import noise_steps, update_steps
 from gdpfed.learning.datasets import DataSource
+from gdpfed.learning.datasets.own import ExampleForm
 from gdpfed.learning.local_update import LocalTraining, clip, local_update
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
@@ -22,6 +23,8 @@ from secagg import EncodingError, SumParameters
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
 ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")
 THETA = flatten(TASK.build_model())
+FORMED = TASK.described()
+FORM = ExampleForm.of(TASK.load())
 
 
 def parameters(**changes):
@@ -150,6 +153,32 @@ def test_an_order_to_train_without_end_is_refused(field, value):
     order = ConfigRecord({**ORDER.to_scalars(), field: value})
     content = RecordDict({ORDER_RECORD: order, THETA_RECORD: ArrayRecord({THETA_RECORD: Array(THETA)})})
     with pytest.raises(OrderError, match=f"the order's {field} is {value!r}: it must be from 1 to"):
+        order_and_model(content, parameters())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"task": replace(FORMED, model="mlp", model_options=(("hidden_units", 10**9),))},
+            "model mlp has 75000000",
+        ),
+        (
+            {"task": replace(FORMED, form=replace(FORM, num_classes=10**12))},
+            "has 65000000000000 parameters, not",
+        ),
+        (
+            {"task": replace(FORMED, form=replace(FORM, input_shape=(10**9,)))},
+            "has 10000000010 parameters, not",
+        ),
+        ({"training": LocalTraining(100_000, 1_000_000, 0.5, 0.0), "task": FORMED}, r"more work than 1e\+13"),
+    ],
+)
+def test_what_an_order_costs_is_known_before_anything_of_it_is_built(monkeypatch, changes, words):
+    monkeypatch.setattr(Task, "build_model", lambda self: pytest.fail("the model was built"))
+    order = ConfigRecord(dict(replace(ORDER, **changes).to_scalars()))
+    content = RecordDict({ORDER_RECORD: order, THETA_RECORD: ArrayRecord({THETA_RECORD: Array(THETA)})})
+    with pytest.raises(OrderError, match=words):
         order_and_model(content, parameters())
 
 

@@ -6,6 +6,7 @@ import torch
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.datasets import DATASETS, Dataset, DataSource, Split, load_dataset, register
+from gdpfed.learning.datasets.arrays import read_npz
 from gdpfed.learning.evaluate import evaluate
 from gdpfed.learning.models import build_model, state_dict_of
 from gdpfed.learning.task import Task, choose_device
@@ -67,6 +68,16 @@ def test_npz_that_cannot_be_used_is_named(tmp_path, changes, words):
     np.savez(tmp_path / "mine.npz", **arrays(**changes))
     with pytest.raises(LearningError, match=words):
         load_dataset(DataSource("npz", str(tmp_path / "mine.npz")))
+
+
+def test_an_archive_is_measured_before_it_is_unpacked(tmp_path, monkeypatch):
+    """Zeros pack to a thousandth of their size."""
+    monkeypatch.setattr("gdpfed.learning.datasets.arrays.MOST_MEMORY", 0.0)
+    np.savez_compressed(tmp_path / "own.npz", x_train=np.zeros((1000, 1000)))
+    with pytest.raises(
+        LearningError, match=r"holds 0.00745 GiB once it is unpacked, and 0 GiB of memory may"
+    ):
+        read_npz(tmp_path / "own.npz", ["x_train"], "own.npz")
 
 
 def test_npz_that_is_no_npz(tmp_path):

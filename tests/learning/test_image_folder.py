@@ -94,6 +94,20 @@ def cut_short(root):
     path.write_bytes(path.read_bytes()[:100])
 
 
+def a_program(root):
+    """PostScript, which Pillow would have another program carry out."""
+    folder(root)
+    (root / "cat" / "99.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n"
+    )
+
+
+def far_too_large(root):
+    """A few kilobytes, of which the header alone is read."""
+    folder(root)
+    Image.new("1", (9000, 9000)).save(root / "cat" / "99.png")
+
+
 def deep_grey(root):
     folder(root)
     Image.fromarray(np.full((6, 8), 40_000, dtype=np.uint16)).save(root / "dog" / "03.png")
@@ -123,6 +137,8 @@ def one_of_a_class(root):
         (two_sizes, {}, r"8x6 pixels and .*99.png 9x9: make them one size with dataset.image_size=6"),
         (no_picture, {}, r"cat/99.png cannot be read as a picture"),
         (cut_short, {}, r"dog/03.png cannot be read as a picture"),
+        (a_program, {}, r"cat/99.png cannot be read as a picture"),
+        (far_too_large, {}, r"cat/99.png has 9000 x 9000 pixels, more than 67108864: scale it down"),
         (deep_grey, {}, r"^[^ ]*dog/03.png has more than 8 bits a pixel \(mode I;16\): scale it to 8 bits$"),
         (other_classes, {}, "train and test have different classes, cow is in one of them only"),
         (no_test, {}, "test must hold one folder of pictures for each class"),

@@ -3,15 +3,18 @@
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile, is_zipfile
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
 import numpy.typing as npt
+from psutil import virtual_memory
 
 from gdpfed.errors import LearningError
 
 Array = npt.NDArray[np.generic]
 # Of what numpy raises for a file that is damaged, encrypted or larger than memory.
+MOST_MEMORY = 0.5
+"""Of the memory that is free, for the arrays of one file."""
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, MemoryError, BadZipFile, zlib.error)
 
 
@@ -29,6 +32,13 @@ def read_npz(path: Path, keys: Sequence[str], name: str) -> dict[str, Array]:
             if not is_zipfile(file):
                 raise LearningError(
                     f"{name} cannot be read as .npz: it is no archive of arrays; write one with np.savez"
+                )
+            with ZipFile(file) as archive_of:
+                size = sum(each.file_size for each in archive_of.infolist())
+            if size > (most := virtual_memory().available * MOST_MEMORY):
+                raise LearningError(
+                    f"{name} holds {size / 2**30:.3g} GiB once it is unpacked, and {most / 2**30:.3g} GiB of "
+                    "memory may go into it: write less into one file"
                 )
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:

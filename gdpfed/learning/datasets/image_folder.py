@@ -15,6 +15,10 @@ from gdpfed.learning.datasets.source import DataSource
 DEFAULT_CHANNELS = 3
 DEFAULT_TEST_FRACTION = 0.2
 MODES = {1: "L", 3: "RGB"}
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Pillow reads no others here, whatever a file is named: some of them are programs."""
+MOST_PIXELS = 2**26
+"""Of one picture; its header says how many it has."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,11 @@ def _decode(paths: Sequence[str], source: DataSource) -> npt.NDArray[np.uint8]:
 
 def _decode_one(path: str, mode: str, image_size: int | None) -> npt.NDArray[np.uint8]:
     try:
-        with Image.open(path) as file:
+        with Image.open(path, formats=FORMATS) as file:
+            if file.width * file.height > MOST_PIXELS:
+                raise LearningError(
+                    f"{path} has {file.width} x {file.height} pixels, more than {MOST_PIXELS}: scale it down"
+                )
             stored_mode, picture = file.mode, file.convert(mode)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise LearningError(f"{path} cannot be read as a picture: {' '.join(str(error).split())}") from None

@@ -11,6 +11,7 @@ from gdpfed.learning.models.build import (
     Options,
     build_model,
     check_model,
+    count_parameters,
     refuse_changing_buffers,
 )
 from gdpfed.learning.models.cnn2 import cnn2
@@ -41,6 +42,7 @@ __all__ = [
     "assign",
     "build_model",
     "check_model",
+    "count_parameters",
     "fingerprint",
     "flatten",
     "refuse_changing_buffers",

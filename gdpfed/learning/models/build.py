@@ -52,6 +52,24 @@ def build_model(
     return model
 
 
+def count_parameters(name: str, input_shape: tuple[int, ...], num_classes: int, options: Options = ()) -> int:
+    """Return d of a model, without its numbers: it takes no memory however large the model is.
+
+    Raises:
+        LearningError: no model of that name, an option that it does not have, or one that cannot be built.
+    """
+    builder = check_model(name, options)
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            model = builder(input_shape, num_classes, **dict(options))
+    except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        raise LearningError(
+            f"dataset.model={name} cannot be built for examples of shape {input_shape}{_in_words(options)}: "
+            f"{' '.join(str(error).split())}"
+        ) from None
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def check_model(name: str, options: Options) -> Builder:
     """Return the builder of a model.
 
