@@ -38,6 +38,8 @@ VISIBLE_UPDATES = (
 )
 # Between the server's product of sigma and C and the client's there is rounding.
 ROUNDING = 1e-9
+# An honest server's round is refused more seldom than that.
+LEAST_CHANCE = 1e-6
 
 
 class BudgetRefusedError(PrivacyError):
@@ -312,6 +314,8 @@ def _check_sum(
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
     _check_participations(budget, ledger, round_of_run)
+    if terms.unit == "client":
+        _check_chance(ledger, round_of_run)
     if terms.has_path:
         _check_spent(budget, ledger, round_of_run)
     if isinf(budget.max_epsilon_against_server):
@@ -331,6 +335,17 @@ def _check_sum(
         )
         raise BudgetRefusedError("one more update does not fit this client's own limit against the server")
     return terms
+
+
+def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
+    """Refuse a round if draws at the rates of the terms would hardly ever ask this client so often."""
+    chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
+    if chance < LEAST_CHANCE:
+        log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
+        raise BudgetRefusedError(
+            f"round {round_of_run.index} of run {round_of_run.run}: draws at the terms' sampling rates ask "
+            f"a client so often in less than one of {1 / LEAST_CHANCE:,.0f} cases"
+        )
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:

@@ -42,8 +42,8 @@ class Containers:
     def folder(self, service: str, name: str) -> str:
         return f"/{name}"
 
-    def own(self, node: Node, setting: str, value: float) -> str:
-        return f"${{{variable(node.name, setting)}:-{value!r}}}"
+    def own(self, node: Node, setting: str, value: str) -> str:
+        return f"${{{variable(node.name, setting)}:-{value}}}"
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Loopback:
     def folder(self, service: str, name: str) -> str:
         return str(self.root / service / name)
 
-    def own(self, node: Node, setting: str, value: float) -> str:
-        return repr(value)
+    def own(self, node: Node, setting: str, value: str) -> str:
+        return value
 
 
 def variable(party: str, setting: str) -> str:

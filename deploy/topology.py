@@ -22,7 +22,7 @@ from itertools import cycle
 from math import inf
 from typing import Protocol
 
-from client_app.node_config import AVERSION_KEY, FIRST_BUDGET_KEY, MOST_ROUNDS_KEY, SETTING_OF
+from client_app.node_config import AVERSION_KEY, CAP_KEY, FIRST_BUDGET_KEY, MOST_ROUNDS_KEY, SETTING_OF
 from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
@@ -43,6 +43,7 @@ IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "co
 STATE, RUNS, DATA, LEDGER, BRIDGE = "state", "runs", "data", "ledger", "bridge"
 EXAMPLES_FILE, LEDGER_FILE = "examples.npz", "ledger.json"
 DATABASE = "superlink.db"
+CAP_SETTING = CAP_KEY.replace("-", "_").upper()
 
 DEFAULT_BUDGETS = (1.0, 3.0, 6.0)
 DEFAULT_NODES = 6
@@ -200,8 +201,8 @@ class Placement(Protocol):
     def folder(self, service: str, name: str) -> str:
         """Path of one of a service's own folders."""
 
-    def own(self, node: Node, setting: str, value: float) -> str:
-        """What a node is started with: a number of its own, such as its EPSILON."""
+    def own(self, node: Node, setting: str, value: str) -> str:
+        """What a node is started with: a number of its own, such as its EPSILON; by default this value."""
 
 
 @dataclass(frozen=True)
@@ -334,6 +335,9 @@ def node_superexec(federation: Federation, node: Node, place: Placement) -> Serv
 def node_config(federation: Federation, node: Node, place: Placement) -> str:
     """Return what the operator of the node decides: number, budget, ledger, data, and the sums it is in.
 
+    The budget is also its limit against the server, for which it need not believe that it is drawn at the
+    rate that it is told. It falls short where a rate is below 1, and the operator may raise it.
+
     The paths are those of the node's SuperExec, which runs the app that reads them. A node that lets updates
     leave in clear says so by a word of its own: to the edge that it trusts, or, of a bridge, to the cloud.
     """
@@ -349,9 +353,12 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
     mode = "edge-trusted=true" if federation.trusts_edge else f'secagg-mode="{federation.secagg_mode}"'
     ledger = f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}"
     data = f"{place.folder(node.superexec, DATA)}/{federation.examples}"
-    epsilon = place.own(node, "EPSILON", node.epsilon)
+    epsilon = place.own(node, "EPSILON", repr(node.epsilon))
+    # Records are drawn on the node, and an edge that is trusted sees everything: neither draws on belief.
+    believes = federation.unit == "client" and not federation.trusts_edge
+    most = f"{CAP_KEY}={place.own(node, CAP_SETTING, epsilon)} " if believes else ""
     return (
-        f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} "
+        f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} {most}"
         f'ledger="{ledger}" data="{data}" minimum-cohort={federation.minimum_cohort} {mode} '
         f"{_types(federation, node, place)}{identity}"
     )
@@ -363,8 +370,8 @@ def _types(federation: Federation, node: Node, place: Placement) -> str:
     if node.aversion is None or node.first_budget is None:
         return most
     return (
-        f"{AVERSION_KEY}={place.own(node, 'AVERSION', node.aversion)} "
-        f"{FIRST_BUDGET_KEY}={place.own(node, 'FIRST_BUDGET', node.first_budget)} {most}"
+        f"{AVERSION_KEY}={place.own(node, 'AVERSION', repr(node.aversion))} "
+        f"{FIRST_BUDGET_KEY}={place.own(node, 'FIRST_BUDGET', repr(node.first_budget))} {most}"
     )
 
 

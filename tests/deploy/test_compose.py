@@ -126,10 +126,19 @@ def of(folder):
     return {"type": "bind", "source": f"./federation/{folder}", "target": "/extra", "read_only": True}
 
 
+def test_what_a_node_sends_costs_no_more_than_its_budget_whatever_the_server_says_of_its_draws():
+    config = compose_file(Federation.of())["services"]["supernode-1"]["command"][-1]
+    own = "${NODE_1_EPSILON:-3.0}"
+    assert f" epsilon={own} " in config
+    assert f"max-epsilon-against-server=${{NODE_1_MAX_EPSILON_AGAINST_SERVER:-{own}}} " in config
+    assert " epsilon=3.0 max-epsilon-against-server=3.0 " in check.at_defaults(config)
+
+
 def test_nodes_have_budgets_for_their_records_and_tables():
     tree = compose_file(Federation.of(6, (1.0, 3.0, 6.0), unit="record", examples="examples.csv"))
     config = tree["services"]["supernode-4"]["command"][-1]
     assert "epsilon-record=${NODE_4_EPSILON:-3.0} " in config
+    assert "max-epsilon-against-server" not in config
     assert " epsilon=" not in config
     assert 'data="/data/examples.csv"' in config
     assert list(check.broken_promises(json.loads(check.at_defaults(json.dumps(tree))))) == []

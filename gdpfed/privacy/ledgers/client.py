@@ -7,6 +7,9 @@ records, all the steps that they may pay for are charged when it begins, and tho
 written down round by round. A client that has a path in a run, under noise of its own, pays for the rounds
 alone that it takes part in: no sampling hides it, so the others cost nothing. A client and its records have
 figures of their own, which never add up.
+
+What sampling hides is only so if a client is drawn at the rates of its terms, which it cannot see. What it
+sees is how often it was asked, and `ClientLedger.chance_of_round` compares that with the rates.
 """
 
 from collections import Counter
@@ -16,10 +19,13 @@ from math import inf
 from typing import Any
 
 from gdpfed.errors import PrivacyError
+from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
-from gdpfed.privacy.events import Charge, Gaussian, Unit
+from gdpfed.privacy.events import Charge, Gaussian, SampledGaussian, Unit
 from gdpfed.privacy.ledgers.terms import RecordTerms, Terms, upgraded_scalars
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
+
+special = late_import("scipy.special")
 
 FORMAT_VERSION = 5
 """Of a ledger with a run at a trusted edge; without one it is written as version 4 if it has a path, as
@@ -168,6 +174,39 @@ class ClientLedger:
             for charge in run.sent(more_in=more_round if run.terms.run == more_run else None)
         ]
         return compose_against_server(sent, delta)
+
+    def chance_of_round(self, run: str, round_index: int) -> float:
+        """How likely draws at the rates of all terms are to ask a client so often, with one more round.
+
+        P(K >= k), k being in how many rounds it was asked: of those with at most a certain noise, and the
+        least for all noises from this round's on. Rounds of all runs count, of this run those up to now, of
+        others all; so what many short runs ask adds up, and cheap rounds of much noise make no room for dear
+        ones. K is taken as binomial at the mean rate, whose tail is not below that of different rates
+        (Hoeffding, "On the Distribution of the Number of Successes in Independent Trials", 1956, Theorem 4).
+        """
+        drawn: dict[float, tuple[int, float, int]] = {}
+        for each in self._of("client"):
+            asked, end = set(each.rounds), each.terms.num_rounds
+            if each.terms.run == run:
+                asked.add(round_index)
+                end = max(asked) + 1
+            first = 0
+            for charge in each.terms.charges:
+                event, last = charge.event, first + charge.count
+                span, first = range(max(first, each.terms.first_round), min(last, end)), last
+                if isinstance(event, SampledGaussian):
+                    times = sum(index in span for index in asked)
+                    rounds, expected, so_far = drawn.get(event.noise_multiplier, (0, 0.0, 0))
+                    expected += len(span) * event.sampling_rate
+                    drawn[event.noise_multiplier] = rounds + len(span), expected, so_far + times
+        chance, rounds, expected, so_far = 1.0, 0, 0.0, 0
+        noise_now = self.terms(run).event(round_index).noise_multiplier
+        for noise in sorted(drawn):
+            more, expected_more, times = drawn[noise]
+            rounds, expected, so_far = rounds + more, expected + expected_more, so_far + times
+            if times and noise >= noise_now and so_far > expected:
+                chance = min(chance, float(special.bdtrc(so_far - 1, rounds, expected / rounds)))
+        return chance
 
     def begin(
         self, terms: Terms, *, epsilons: Sequence[float], delta: float, edge_trusted: bool = False
