@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from client_app.node_config import NodeConfigError
-from gdpfed.runs.write_whole import PRIVATE_MODE, write_whole
+from gdpfed.runs.write_whole import write_whole
 
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -41,7 +41,7 @@ class NodeFile:
             NodeConfigError: the file system refused; the old file is untouched.
         """
         try:
-            write_whole(self.path, data, mode=PRIVATE_MODE)
+            write_whole(self.path, data)
         except OSError as error:
             raise self.error(f"{self.name} cannot be written: {error.strerror}") from None
 

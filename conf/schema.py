@@ -464,6 +464,7 @@ class RunConfig:
     minimum_nodes: int | None = None
     device: str = "auto"
     mlflow: str | None = None
+    show_cohorts: bool = False
     bridge: str | None = None
 
     def validate(self) -> None:

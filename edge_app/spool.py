@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import InputError
-from gdpfed.runs.write_whole import PRIVATE_MODE, write_whole
+from gdpfed.runs.write_whole import write_whole
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
@@ -161,7 +161,7 @@ class Spool:
 
     def _save(self, path: Path, data: bytes) -> None:
         try:
-            write_whole(path, data, mode=PRIVATE_MODE)
+            write_whole(path, data)
         except OSError as error:
             raise BridgeError(f"the bridge's folder cannot be used: {error.strerror}") from None
 

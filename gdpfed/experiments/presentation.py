@@ -14,7 +14,7 @@ from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.runs import Outcome
 from gdpfed.report.table import Table
 from gdpfed.runs.records import CONFIG_FILE
-from gdpfed.runs.write_whole import save_whole
+from gdpfed.runs.write_whole import PUBLIC_MODE, save_whole
 
 TABLE_FILE = "table.md"
 FIGURES_FILE = "figures.csv"
@@ -91,7 +91,7 @@ def write_experiment(
             TABLE_FILE: _markdown(experiment, presentation, changes, command),
         }
         for name, text in texts.items():
-            save_whole(directory / name, text.encode())
+            save_whole(directory / name, text.encode(), mode=PUBLIC_MODE)
     except OSError as error:
         raise ExperimentError(f"{directory} cannot be written: {error.strerror}") from None
 

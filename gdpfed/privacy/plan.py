@@ -344,6 +344,22 @@ class PrivacyPlan:
             num_sums=self.sums_per_round,
         )
 
+    @property
+    def sample_is_secret(self) -> bool:
+        """Whether epsilon holds only for those who are told nothing of the cohorts, their sizes included.
+
+        Not where records are protected, or clients add their own noise: there no sample of clients hides
+        anything, and not where everybody takes part in every round.
+        """
+        return (
+            self.private
+            and self.unit == "client"
+            and any(
+                group.spending is None and any(stretch.sampling_rate < 1 for stretch in group.stretches)
+                for group in self.groups
+            )
+        )
+
     def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
         """Return the accounted epsilon of a group after so many rounds: 0 at first, or that of class counts.
 

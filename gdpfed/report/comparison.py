@@ -104,8 +104,8 @@ def budgets_table(lines: Sequence[Line]) -> Table:
         rows=[row for line in lines for row in _budget_rows(line)],
         note=(
             "Spent: accounted against everybody who is told nothing of who was sampled. Vs server: for the "
-            "coordinating server and members of the same sums, of the client that took part most often in "
-            "any of the runs; none: no bound holds against the server."
+            "coordinating server and members of the same sums, as planned: of a client that takes part as "
+            "often as 99 of 100 do at most; none: no bound holds against the server."
         ),
     )
 
@@ -120,7 +120,7 @@ def _budget_rows(line: Line) -> list[list[str]]:
             f"{group['noise_variance_multiplier']:.3f}",
             _epsilon([group["epsilon"]]),
             _epsilon([run.records[-1].spent_epsilon[index] for run in line.runs]),
-            _epsilon([run.records[-1].epsilon_against_server[index] for run in line.runs]),
+            _epsilon([group["epsilon_against_server"]]),
         ]
         for index, group in enumerate(line.runs[0].plan["groups"])
     ]

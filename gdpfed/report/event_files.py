@@ -19,9 +19,14 @@ class EventFiles(Observer):
     They lie in the run directory, where ``tensorboard --logdir`` of it or of a folder of runs finds them.
     The library's SummaryWriter hands events to a thread, so that a killed process loses the last of
     them; its EventsWriter, used here, writes them at once.
+
+    Args:
+        cohorts: whether they show what depends on who was drawn. Without it rounds are a second apart,
+            however long they took.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, cohorts: bool) -> None:
+        self._cohorts = cohorts
         self._closing = ExitStack()
 
     def opened(self, run: RunOpened) -> None:
@@ -31,8 +36,9 @@ class EventFiles(Observer):
         # Two processes that start in one second are told apart by where they begin.
         self._writer = EventsWriter(str(folder / "events"), f".{run.completed_rounds}")
         self._closing.callback(self._writer.close)
+        self._opened = time.time()
         begins = Event(
-            wall_time=time.time(),
+            wall_time=self._opened,
             step=run.completed_rounds + 1,
             session_log=SessionLog(status=SessionLog.START),
         )
@@ -41,8 +47,10 @@ class EventFiles(Observer):
     def round_ended(self, ended: RoundEnded) -> None:
         """Add the round's numbers, on the disk when this returns."""
         record = ended.record
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics_of(record).items()]
-        event = Event(wall_time=time.time(), step=record.round, summary=Summary(value=values))
+        found = metrics_of(record, cohorts=self._cohorts)
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in found.items()]
+        wall_time = time.time() if self._cohorts else self._opened + record.round
+        event = Event(wall_time=wall_time, step=record.round, summary=Summary(value=values))
         self._writer.write_event(event)
         self._writer.flush()
 

@@ -1,6 +1,6 @@
 """What an attacker's best guess is, in words: in a plan and in a model card."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gdpfed.privacy.accountants.guesses import BestGuess
 from gdpfed.privacy.plan import PrivacyPlan
@@ -25,23 +25,20 @@ def guess_line(plan: PrivacyPlan) -> str:
     )
 
 
-def guess_lines(
-    plan: PrivacyPlan, charged_rounds: int, most_participations: Sequence[int] | None = None
-) -> list[str]:
+def guess_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
     """A table of the best guesses after so many rounds, as Markdown.
 
-    Args:
-        most_participations: of every group, how often the client took part that did so most; None where
-            records are protected, which everybody knows as much of.
+    Where clients are protected it has those of members of a client's sums, too, for as many rounds as 99 % of
+    clients take part in at most. Of records everybody knows as much.
     """
-    rows, proofs = [], set()
+    rows, proofs, of_members = [], set(), plan.unit == "client"
     for index, number, name in _protected(plan):
         seen = [plan.best_guess(index, charged_rounds, number)]
-        if most_participations is not None:
-            seen.append(plan.best_guess_of_members(index, most_participations[index]))
+        if of_members:
+            seen.append(plan.best_guess_of_members(index, plan.groups[index].participations_p99))
         proofs.add(seen[0].proof)
         rows.append(f"| {name} | {' | '.join(_cells(each) for each in seen)} |")
-    others = "" if most_participations is None else f" {_others(plan)}: true alarms | right at even odds |"
+    others = f" {_others(plan)}: true alarms | right at even odds |" if of_members else ""
     return [
         "",
         "As a guess: somebody who knows everything else tries to tell from the models whether a "
@@ -51,7 +48,7 @@ def guess_lines(
         f"of a coin). Computed {' and '.join(sorted(PROOFS[each] for each in proofs))}.",
         "",
         f"| group | true alarms at 1 % false ones | right at even odds |{others}",
-        "|---|---:|---:|" + ("" if most_participations is None else "---:|---:|"),
+        "|---|---:|---:|" + ("---:|---:|" if of_members else ""),
         *rows,
     ]
 

@@ -19,6 +19,7 @@ ADDED_LATER: dict[str, Any] = {
     **dict.fromkeys(["dataset.columns", "dataset.test_path", "dataset.complete_rows", "dataset.features"]),
     **dict.fromkeys(["dataset.class_weights", "dataset.metrics", "privacy.client_records"]),
     "run.bridge": None,
+    "run.show_cohorts": False,
     "dataset.loss": "cross_entropy",
     "method.average": "none",
     "method.control": "none",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from time import time
 from typing import TYPE_CHECKING
 
 from gdpfed.errors import RunError
@@ -34,13 +35,20 @@ class MlflowRun(Observer):
         name: of the run.
         settings: parameters of the run, by name.
         announce: is told in one line when the tracker fails.
+        cohorts: whether it is told what depends on who was drawn. Without it rounds are a second apart.
 
     Raises:
         TrackingError: MLflow is not installed, or the tracker cannot be reached.
     """
 
     def __init__(
-        self, uri: str, name: str, settings: Mapping[str, str], announce: Callable[[str], None]
+        self,
+        uri: str,
+        name: str,
+        settings: Mapping[str, str],
+        announce: Callable[[str], None],
+        *,
+        cohorts: bool,
     ) -> None:
         try:
             from mlflow import MlflowClient
@@ -52,6 +60,7 @@ class MlflowRun(Observer):
         for variable, value in PATIENCE.items():
             os.environ.setdefault(variable, value)
         self._uri, self._announce, self._failure = uri, announce, MlflowException
+        self._cohorts, self._opened = cohorts, time()
         try:
             self._client: MlflowClient | None = MlflowClient(tracking_uri=uri)
             self._run_id = self._open(self._client, name, settings)
@@ -64,8 +73,10 @@ class MlflowRun(Observer):
         if client is None:
             return
         try:
-            for name, value in metrics_of(ended.record).items():
-                client.log_metric(self._run_id, name, value, step=ended.record.round)
+            number = ended.record.round
+            at = round(1000 * (time() if self._cohorts else self._opened + number))
+            for name, value in metrics_of(ended.record, cohorts=self._cohorts).items():
+                client.log_metric(self._run_id, name, value, timestamp=at, step=number)
         except self._failure as error:
             self._client = None
             self._announce(f"run.mlflow={self._uri} failed, going on without: {_one_line(error)}")

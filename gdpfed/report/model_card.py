@@ -56,10 +56,9 @@ class CardSubject:
     Attributes:
         records: of the rounds so far.
         spent: epsilon of every group.
-        against_server: epsilon against the server of every group, of the client that took part most often.
-        against_members: the same against members of its sums.
+        against_server: epsilon against the server of every group, of the client that took part most often. It
+            follows from the cohorts, and is shown where these are no secret.
         charged_rounds: how many rounds the ledger was charged.
-        most_participations: of every group, how often the client took part that did so most.
         parts: results by party and by budget; None where test examples have no owners.
     """
 
@@ -68,9 +67,7 @@ class CardSubject:
     records: Sequence[RoundRecord]
     spent: Sequence[float]
     against_server: Sequence[float]
-    against_members: Sequence[float]
     charged_rounds: int
-    most_participations: Sequence[int]
     parts: Parts | None = None
 
 
@@ -172,16 +169,16 @@ def _promise(subject: CardSubject) -> list[str]:
         f"delta = {plan.delta:.3g}. That is client-level ({plan.adjacency}) differential privacy.",
         "",
         *(f"**Weak: {line}.**\n" for line in large_delta_lines(plan)),
-        "| group | clients | budget epsilon | spent so far | against the server, at most "
-        "| against members of its sums, at most |",
-        "|---|---|---|---|---|---|",
+        "| group | clients | budget epsilon | spent so far | rounds K | against the server after K "
+        "| against members of its sums after K |",
+        "|---|---|---|---|---|---|---|",
     ]
-    against = zip(subject.against_server, subject.against_members, strict=True)
-    figures = zip(plan.groups, subject.spent, against, strict=True)
-    for index, (group, spent, (server, members)) in enumerate(figures):
+    for index, (group, spent) in enumerate(zip(plan.groups, subject.spent, strict=True)):
+        most = group.participations_p99
+        members = plan.epsilon_against_members(index, most)
         lines.append(
-            f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {_figure(server)} "
-            f"| {_figure(members)} |"
+            f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {most} "
+            f"| {_figure(group.epsilon_against_server)} | {_figure(members)} |"
         )
     factors = [f"{_factor(group.epsilon)} (group {index})" for index, group in enumerate(plan.groups)]
     return [
@@ -190,9 +187,11 @@ def _promise(subject: CardSubject) -> list[str]:
         "In plain words: that a client takes part multiplies the probability of anything by at most "
         f"{', '.join(factors)}. The server knows whom it asked, and every member of a sum is told "
         f"{TOLD_TO_MEMBERS[subject.config.secagg.mode]}. So against them the larger figures hold, of "
-        f"the client that took part most often. Accounted with {plan.accountant} for {plan.sampling} "
-        f"sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second time.",
-        *guess_lines(plan, subject.charged_rounds, subject.most_participations),
+        "a client that takes part in K rounds: 99 of 100 take part in no more. (How often anybody did is a "
+        f"secret of the server, which the epsilon rests on.) Accounted with {plan.accountant} for "
+        f"{plan.sampling} sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second "
+        "time.",
+        *guess_lines(plan, subject.charged_rounds),
         "",
         *trust_lines(plan, at_an_edge=at_an_edge),
     ]

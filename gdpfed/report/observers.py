@@ -18,6 +18,11 @@ from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.records import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
 from gdpfed.runs.write_whole import save_whole
 
+SHOWN_COHORTS = (
+    "run.show_cohorts=true: for whoever reads trackers or these lines no smaller epsilon is proved than that "
+    "against the server, {}"
+)
+
 
 def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
     """Status lines, event files, MLflow where it is configured, pictures, results by party, model card.
@@ -30,13 +35,18 @@ def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
     trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
     return [
         StatusLines(run, announce),
-        EventFiles(),
+        EventFiles(cohorts=shows_cohorts(run)),
         *trackers,
         *rewards,
         Pictures(run),
         PartsFile(run),
         ModelCard(run),
     ]
+
+
+def shows_cohorts(run: PreparedRun) -> bool:
+    """Whether trackers and status lines may show what depends on who was drawn."""
+    return run.config.run.show_cohorts or not run.method.plan.sample_is_secret
 
 
 class StatusLines(Observer):
@@ -51,6 +61,10 @@ class StatusLines(Observer):
         weak = plan_warnings(method.plan, self._run.config.secagg.minimum_cohort)
         for line in (*plan_lines(method), *weak, *map(WEAK_DATA.format, data_warnings(self._run.task))):
             self._announce(line)
+        plan = method.plan
+        if self._run.config.run.show_cohorts and plan.sample_is_secret:
+            known = ", ".join(f"{group.epsilon_against_server:.3g}" for group in plan.groups)
+            self._announce(SHOWN_COHORTS.format(known))
 
     def round_ended(self, ended: RoundEnded) -> None:
         record, num_rounds = ended.record, self._run.config.run.num_rounds
@@ -58,7 +72,8 @@ class StatusLines(Observer):
         self._seconds.append(record.seconds["total"])
         seconds_a_round = sum(self._seconds) / len(self._seconds)
         seconds_left = seconds_a_round * (num_rounds - record.round)
-        self._announce(status_line(record, budgets, num_rounds, seconds_left))
+        cohorts = shows_cohorts(self._run)
+        self._announce(status_line(record, budgets, num_rounds, seconds_left, cohorts=cohorts))
 
 
 class Pictures(Observer):
@@ -89,9 +104,7 @@ class ModelCard(Observer):
             records=run.records,
             spent=run.spent,
             against_server=run.against_server,
-            against_members=run.against_members,
             charged_rounds=run.charged_rounds,
-            most_participations=run.most_participations,
             parts=Parts.read(self._run.path),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
@@ -104,4 +117,4 @@ def _mlflow_run(run: PreparedRun, uri: str, announce: Announce) -> MlflowRun:
         "delta": f"{run.method.plan.delta:.6g}",
         "budgets": ", ".join(f"{group.epsilon:g}" for group in run.method.plan.groups),
     }
-    return MlflowRun(uri, run.path.name, settings, announce)
+    return MlflowRun(uri, run.path.name, settings, announce, cohorts=shows_cohorts(run))

@@ -17,7 +17,7 @@ from rich.table import Table
 from gdpfed.learning.datasets import Windows
 from gdpfed.learning.task import Task
 from gdpfed.report.labels import dataset_label
-from gdpfed.runs.write_whole import save_whole
+from gdpfed.runs.write_whole import PUBLIC_MODE, save_whole
 
 CLIENTS_DRAWN = 50
 # One hue from light to dark: readable by the colour-blind and in grey.
@@ -109,7 +109,7 @@ def draw_partition(held: Holdings, path: Path) -> None:
     drawn = BytesIO()
     figure.savefig(drawn, dpi=150, format="png")
     plt.close(figure)
-    save_whole(path, drawn.getvalue())
+    save_whole(path, drawn.getvalue(), mode=PUBLIC_MODE)
 
 
 def _draw_sizes(axes: Axes, held: Holdings) -> None:

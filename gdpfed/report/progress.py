@@ -15,6 +15,7 @@ from rich.progress import (
 from rich.table import Column
 
 from gdpfed.report.shown import shown_in
+from gdpfed.report.status import WITHOUT_A_SUM
 from gdpfed.runs.records import RoundRecord
 
 
@@ -58,8 +59,8 @@ class RunProgress:
         for record in records[self.shown :]:
             if not self.console.is_terminal:
                 self.console.print(f"round {record.round}/{self.num_rounds}  {self.describe(record)}")
-            for name, reason in record.failures.items():
-                self.console.print(f"round {record.round}, {name}: {reason}")
+            for name in record.failures:
+                self.console.print(f"round {record.round}, {name}: {WITHOUT_A_SUM}")
         self.shown = len(records)
         if records:
             self._progress.update(

@@ -8,7 +8,7 @@ from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.formats import versioned
 from gdpfed.runs.records import LEDGER_FILE, REWARDS_FILE
-from gdpfed.runs.write_whole import PRIVATE_MODE, save_whole
+from gdpfed.runs.write_whole import save_whole
 
 
 class RewardsFile(Observer):
@@ -26,4 +26,4 @@ class RewardsFile(Observer):
         taken = {int(client): rounds for client, rounds in ledger[TAKEN].items()}
         earned = {str(client): value for client, value in self._method.rewards_of(taken).items()}
         values = versioned({"rewards": self._method.play.rewards.tolist(), "clients": earned})
-        save_whole(self._path / REWARDS_FILE, json.dumps(values, indent=2).encode(), mode=PRIVATE_MODE)
+        save_whole(self._path / REWARDS_FILE, json.dumps(values, indent=2).encode())

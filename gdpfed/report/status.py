@@ -6,16 +6,25 @@ from math import isinf
 from gdpfed.report.shown import shown_in
 from gdpfed.runs.records import RoundRecord
 
+WITHOUT_A_SUM = "no sum, rounds.jsonl says why"
 
-def status_line(record: RoundRecord, budgets: Sequence[float], num_rounds: int, seconds_left: float) -> str:
-    """Round, metric, cohort, survivors, epsilon spent and left of every group, time, failures."""
-    failed = "".join(f"; {name}: {reason}" for name, reason in record.failures.items())
-    return (
-        f"round {record.round}/{num_rounds}: {shown_in(record)}, "
-        f"asked {_each(record.cohort_sizes)}, in the sums {_each(record.survivors)}, "
-        f"{_budgets(record.spent_epsilon, budgets)}, "
-        f"{record.seconds['total']:.1f} s, {_duration(seconds_left)} left{failed}"
-    )
+
+def status_line(
+    record: RoundRecord, budgets: Sequence[float], num_rounds: int, seconds_left: float, *, cohorts: bool
+) -> str:
+    """Round, metric, cohort, survivors, epsilon spent and left of every group, time, failures.
+
+    Without ``cohorts`` cohort, survivors, time and reasons of failures are left out: they tell of the draw.
+    """
+    failures = record.failures if cohorts else dict.fromkeys(record.failures, WITHOUT_A_SUM)
+    failed = "".join(f"; {name}: {reason}" for name, reason in failures.items())
+    shown = f"round {record.round}/{num_rounds}: {shown_in(record)}"
+    spent = _budgets(record.spent_epsilon, budgets)
+    left = f"{_duration(seconds_left)} left{failed}"
+    if not cohorts:
+        return f"{shown}, {spent}, {left}"
+    drawn = f"asked {_each(record.cohort_sizes)}, in the sums {_each(record.survivors)}"
+    return f"{shown}, {drawn}, {spent}, {record.seconds['total']:.1f} s, {left}"
 
 
 def _each(sizes: Sequence[int]) -> str:

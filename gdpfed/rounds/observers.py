@@ -58,18 +58,14 @@ class RunConcluded:
         records: of all rounds, those of earlier processes too.
         spent: epsilon that every group has spent.
         against_server: epsilon against the server of every group, of the client that took part most often.
-        against_members: the same against members of its sums.
         charged_rounds: how many rounds the ledger was charged.
-        most_participations: of every group, how often the client took part that did so most.
     """
 
     released: Theta
     records: Sequence[RoundRecord]
     spent: Sequence[float]
     against_server: Sequence[float]
-    against_members: Sequence[float]
     charged_rounds: int
-    most_participations: Sequence[int]
 
 
 class Observer:

@@ -218,9 +218,7 @@ class OpenRun:
             records,
             ledger.spent(),
             ledger.against_server(),
-            ledger.against_members(),
             ledger.charged_rounds,
-            ledger.most_participations(),
         )
         for observer in self.loop.observers:
             observer.concluded(concluded)

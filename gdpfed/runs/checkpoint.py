@@ -14,7 +14,7 @@ from safetensors.numpy import save as save_tensors
 
 from gdpfed.errors import RunError
 from gdpfed.runs.formats import FORMAT_VERSION, UNVERSIONED, VERSION_KEY, check_version
-from gdpfed.runs.write_whole import PRIVATE_MODE, save_whole
+from gdpfed.runs.write_whole import save_whole
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 STATE_PREFIX = "method."
@@ -46,7 +46,7 @@ class Checkpoint:
         }
         state = {f"{STATE_PREFIX}{name}": array for name, array in self.method_state.items()}
         data = save_tensors({"theta": self.theta, **state}, metadata)
-        save_whole(directory / CHECKPOINT_FILE, data, mode=PRIVATE_MODE)
+        save_whole(directory / CHECKPOINT_FILE, data)
 
     @classmethod
     def load(cls, directory: Path) -> "Checkpoint":

@@ -32,8 +32,9 @@ from gdpfed.runs.records import (
     read_rounds,
 )
 from gdpfed.runs.resume import refuse_another_run
-from gdpfed.runs.write_whole import PRIVATE_MODE, PUBLIC_MODE, save_whole
+from gdpfed.runs.write_whole import save_whole
 
+OWNERS_ALONE = 0o700
 IDENTITIES = "identities"
 """Of the assignment, where a roster says whose key is whose: the public key of every client."""
 
@@ -53,7 +54,7 @@ class RunDirectory:
         name: str,
         identities: Mapping[int, str] | None = None,
     ) -> "RunDirectory":
-        """Make a directory for a new run of that name; clients' own budgets are its owner's to read only.
+        """Make a directory for a new run of that name, which its owner alone can read: it says who was drawn.
 
         Raises:
             RunError: it exists and is not empty, or cannot be made.
@@ -61,15 +62,13 @@ class RunDirectory:
         require_unused(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            path.chmod(OWNERS_ALONE)
         except OSError as error:
             raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
         files = cls(path)
-        said = config.privacy.client_budgets is not None
-        save_whole(path / CONFIG_FILE, to_yaml(config).encode(), mode=PRIVATE_MODE if said else PUBLIC_MODE)
+        save_whole(path / CONFIG_FILE, to_yaml(config).encode())
         save_whole(path / PLAN_FILE, _json(versioned(method.describe())))
-        save_whole(
-            path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, identities)), mode=PRIVATE_MODE
-        )
+        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, identities)))
         save_whole(path / ROUNDS_FILE, b"")
         return files
 
@@ -128,7 +127,7 @@ class RunDirectory:
 
     def save_ledger(self, ledger: Ledger) -> None:
         """Write what has been charged, before anything is released for it."""
-        save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()), mode=PRIVATE_MODE)
+        save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
 
     def save_counts(self, counts: npt.NDArray[np.float64]) -> None:
         """Write the class counts that clients have released, shape (n, B), as they were released."""

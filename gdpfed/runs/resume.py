@@ -15,7 +15,8 @@ from gdpfed.runs.records import CONFIG_FILE, PLAN_FILE, run_path, user_path
 
 CARRYING_OUT = {
     "run": frozenset(
-        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device", "mlflow"}
+        {"directory", "resume", "stop_after_round", "timeout_seconds", "minimum_nodes", "device"}
+        | {"mlflow", "show_cohorts"}
     ),
     "secagg": frozenset({"keys_ahead", "roster_file", "consortium_key"}),
     "simulation": frozenset({"engine", "workers", "clients_at_once"}),

@@ -9,7 +9,7 @@ PRIVATE_MODE = 0o600
 PUBLIC_MODE = 0o644
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
+def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     """Write a file so that a crash at any time leaves the old one or the new one, never a part.
 
     When this returns the new one is on the disk, its name included.
@@ -31,7 +31,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
         raise
 
 
-def save_whole(path: Path, data: bytes, *, mode: int = PUBLIC_MODE) -> None:
+def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     """Write a file of a run so that it is whole at any time.
 
     Raises:

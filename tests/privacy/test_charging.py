@@ -24,6 +24,19 @@ OPEN = plain_plan(**SETTINGS)
 COHORTS = [np.arange(5), np.arange(GROUPS[1].clients[0], GROUPS[1].clients[0] + 5)]
 
 
+def test_a_sample_is_a_secret_where_epsilon_rests_on_it():
+    assert ONE.sample_is_secret
+    assert not OPEN.sample_is_secret
+    everybody = make_plan(
+        **SETTINGS | {"sampling_rate": 1.0},
+        clipping_norm=1.0,
+        accountant="rdp",
+        delta=1e-2,
+        renyi_orders="whole",
+    )
+    assert not everybody.sample_is_secret
+
+
 def ledger_of(plan=ONE):
     ledger = Ledger(plan, "method mine")
     ledger.open_round(0, COHORTS)

@@ -44,17 +44,17 @@ def ended(number, **changes):
 
 
 def test_the_status_line_says_who_took_part_and_what_is_left():
-    line = status_line(record(failures={"group 1": "too few"}), [1.0, 3.0], 30, 3725.0)
+    line = status_line(record(failures={"group 1": "too few"}), [1.0, 3.0], 30, 3725.0, cohorts=True)
     assert line == (
         "round 1/30: accuracy 50.0 %, asked 3+4, in the sums 3+0, epsilon spent+left 0.25+0.75, 2.0 s, "
         "1 h 2 min left; group 1: too few"
     )
-    assert "no privacy" in status_line(record(), [inf, inf], 30, 65.0)
-    assert "1 min 5 s left" in status_line(record(), [inf, inf], 30, 65.0)
+    assert "no privacy" in status_line(record(), [inf, inf], 30, 65.0, cohorts=True)
+    assert "1 min 5 s left" in status_line(record(), [inf, inf], 30, 65.0, cohorts=True)
 
 
 def test_metrics_leave_out_what_is_not_promised():
-    assert metrics_of(record()) == {
+    assert metrics_of(record(), cohorts=True) == {
         "test/accuracy": 0.5,
         "test/loss": 1.25,
         "cohort/group_0": 3.0,
@@ -65,6 +65,46 @@ def test_metrics_leave_out_what_is_not_promised():
         "epsilon_against_server/group_0": 1.5,
         "seconds/total": 2.0,
     }
+
+
+def drawn(sizes, seconds):
+    """The record of a round as it differs by who was drawn, and by nothing else."""
+    against = [None if size < 3 else size / 2 for size in sizes]
+    failures = {f"group {k}": f"cohort of {size} is small" for k, size in enumerate(sizes) if size < 3}
+    return {
+        "cohort_sizes": sizes,
+        "survivors": sizes,
+        "failures": dict.fromkeys(["group 1"], "") | failures,
+        "epsilon_against_server": against,
+        "seconds": {"total": seconds, "train": seconds / 2},
+    }
+
+
+def test_nothing_that_is_shown_depends_on_who_was_drawn(tmp_path):
+    """Sizes and times would tell whoever reads them what epsilon is stated for not knowing."""
+    few, many = drawn([3, 2], 0.5), drawn([90, 70], 60.0)
+    shown = [
+        (
+            status_line(record(**each), [1.0, 3.0], 30, 65.0, cohorts=False),
+            metrics_of(record(**each), cohorts=False),
+        )
+        for each in (few, many)
+    ]
+    assert shown[0] == shown[1]
+    assert shown[0][1] == {"test/accuracy": 0.5, "test/loss": 1.25, "epsilon/group_0": 0.25}
+    times = []
+    for name, each in (("few", few), ("many", many)):
+        sink = EventFiles(cohorts=False)
+        (tmp_path / name).mkdir()
+        sink.opened(RunOpened(tmp_path / name, 0))
+        for number in (1, 2):
+            sink.round_ended(ended(number, **each))
+        sink.closed()
+        (file,) = (tmp_path / name / EVENTS_FOLDER).iterdir()
+        events = [event for event in events_in(file) if event.summary.value]
+        times.append([event.wall_time - events[0].wall_time for event in events])
+    assert times == [[0, 1], [0, 1]]
+    assert scalars_in(tmp_path / "few" / EVENTS_FOLDER) == scalars_in(tmp_path / "many" / EVENTS_FOLDER)
 
 
 def events_in(path):
@@ -86,19 +126,23 @@ def scalars_in(folder):
 
 
 def test_event_files_hold_every_figure_of_every_round(tmp_path):
-    sink = EventFiles()
+    sink = EventFiles(cohorts=True)
     sink.opened(RunOpened(tmp_path, 0))
     sink.round_ended(ended(1))
     sink.round_ended(ended(2, accuracy=0.75))
     assert scalars_in(tmp_path / EVENTS_FOLDER)["test/accuracy", 2] == 0.75
     sink.closed()
-    expected = {(name, number): value for number in (1, 2) for name, value in metrics_of(record()).items()}
+    expected = {
+        (name, number): value
+        for number in (1, 2)
+        for name, value in metrics_of(record(), cohorts=True).items()
+    }
     assert scalars_in(tmp_path / EVENTS_FOLDER) == expected | {("test/accuracy", 2): 0.75}
 
 
 def test_a_process_that_resumes_in_the_same_second_keeps_the_first_ones_events(tmp_path):
     for number in (1, 2):
-        sink = EventFiles()
+        sink = EventFiles(cohorts=True)
         sink.opened(RunOpened(tmp_path, number - 1))
         sink.round_ended(ended(number))
         sink.closed()
@@ -163,13 +207,13 @@ def tracker():
 
 def test_mlflow_is_sent_every_figure_and_the_end():
     with tracker() as (server, uri):
-        sink = MlflowRun(uri, "name", {"method": "gdpfed"}, print)
+        sink = MlflowRun(uri, "name", {"method": "gdpfed"}, print, cohorts=True)
         sink.round_ended(ended(3))
         sink.closed()
     metrics = {
         body["key"]: (body["value"], body["step"]) for call, body in server.calls if call == "runs/log-metric"
     }
-    assert metrics == {name: (value, 3) for name, value in metrics_of(record()).items()}
+    assert metrics == {name: (value, 3) for name, value in metrics_of(record(), cohorts=True).items()}
     assert [body["key"] for call, body in server.calls if call == "runs/log-parameter"] == ["method"]
     assert [body["status"] for call, body in server.calls if call == "runs/update"] == ["FINISHED"]
 
@@ -177,7 +221,7 @@ def test_mlflow_is_sent_every_figure_and_the_end():
 def test_a_tracker_that_fails_later_is_left_behind():
     said: list[str] = []
     with tracker() as (server, uri):
-        sink = MlflowRun(uri, "name", {}, said.append)
+        sink = MlflowRun(uri, "name", {}, said.append, cohorts=True)
         server.refused.add("runs/log-metric")
         sink.round_ended(ended(1))
         sink.round_ended(ended(2))
@@ -197,7 +241,7 @@ def test_a_tracker_that_cannot_be_reached_is_one_line_before_anything_is_written
 def test_without_the_extra_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(TrackingError, match=r"MLflow is not installed: pip install 'gdpfed\[mlflow\]'"):
-        MlflowRun("http://127.0.0.1:9", "name", {}, print)
+        MlflowRun("http://127.0.0.1:9", "name", {}, print, cohorts=True)
 
 
 @pytest.mark.parametrize(

@@ -51,5 +51,5 @@ def test_progress_off_a_terminal_is_one_line_a_round(capsys):
         progress.update([RECORD])
         progress.update([RECORD])
     assert capsys.readouterr().out == (
-        "round 1/2  accuracy 50.0 %  epsilon 0.25/1\nround 1, group 1: too few\n"
+        "round 1/2  accuracy 50.0 %  epsilon 0.25/1\nround 1, group 1: no sum, rounds.jsonl says why\n"
     )

@@ -76,6 +76,14 @@ def test_flower_is_asked_nothing_for_a_run_of_the_first_format(tmp_path):
     assert files_in(tmp_path) == before
 
 
+def test_a_run_is_its_owners_alone_to_read(paused):
+    """It says who was drawn, and epsilon is for those who are not told."""
+    assert paused.stat().st_mode & 0o777 == 0o700
+    written = {path.name: path.stat().st_mode & 0o777 for path in paused.iterdir() if path.is_file()}
+    assert {"rounds.jsonl", "ledger.json", "config.yaml"} <= written.keys()
+    assert set(written.values()) == {0o600}
+
+
 def test_every_file_names_the_format(paused):
     for name in ("plan.json", "assignment.json"):
         assert json.loads((paused / name).read_text())["version"] == FORMAT_VERSION
