@@ -81,7 +81,7 @@ def test_a_run_is_its_owners_alone_to_read(paused):
     assert paused.stat().st_mode & 0o777 == 0o700
     written = {path.name: path.stat().st_mode & 0o777 for path in paused.iterdir() if path.is_file()}
     assert {"rounds.jsonl", "ledger.json", "config.yaml"} <= written.keys()
-    assert set(written.values()) == {0o600}
+    assert written == dict.fromkeys(written, 0o600)
 
 
 def test_every_file_names_the_format(paused):
