@@ -1,6 +1,7 @@
 """A file on a node's own disk: never half written, its owner's only, used by one process at a time."""
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from client_app.node_config import NodeConfigError
-from gdpfed.runs.write_whole import write_whole
+from gdpfed.files import NoRegularFileError, open_regular, read_regular, write_whole
 
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -34,6 +35,21 @@ class NodeFile:
         """The file, as an error says it."""
         return f"{self.setting}={self.path}"
 
+    def read(self) -> bytes | None:
+        """The file's bytes; None where there is none.
+
+        Raises:
+            NodeConfigError: it is no regular file with one name, or the file system refused.
+        """
+        try:
+            return read_regular(self.path)
+        except FileNotFoundError:
+            return None
+        except NoRegularFileError as error:
+            raise self.error(f"{self.name} cannot be used: {error.strerror}; name the file itself") from None
+        except OSError as error:
+            raise self.error(f"{self.name} cannot be read: {error.strerror}") from None
+
     def write(self, data: bytes) -> None:
         """Write the file, and wait until it is on the disk.
 
@@ -52,8 +68,11 @@ class NodeFile:
         Raises:
             NodeConfigError: another process has it, or its directory does not exist.
         """
+        beside = self.path.with_name(f"{self.path.name}.lock")
         try:
-            lock = self.path.with_name(f"{self.path.name}.lock").open("a+b")
+            lock = os.fdopen(open_regular(beside, os.O_RDWR | os.O_CREAT), "r+b")
+        except NoRegularFileError as error:
+            raise self.error(f"{beside} cannot be used: {error.strerror}; remove it") from None
         except OSError as error:
             raise self.error(
                 f"{self.name} cannot be opened ({error.strerror}): name a file in an existing directory"

@@ -121,14 +121,11 @@ class SessionFile:
     def _load(self) -> dict[str, OpenSession]:
         """The sessions that are not too old; none where the file is gone or damaged: keys may always go."""
         try:
-            entries = json.loads(self.path.read_text(encoding="utf-8"))["sessions"]
+            data = self._file.read()
+            entries = {} if data is None else json.loads(data)["sessions"]
             found = {handle: OpenSession(**entry) for handle, entry in entries.items()}
             now = time.time()
             return {handle: each for handle, each in found.items() if now - each.opened <= self.seconds}
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise SessionFileError(f"{self._file.name} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log(ERROR, "%s is damaged, and begun anew: %s", self._file.name, type(error).__name__)
             return {}

@@ -42,8 +42,8 @@ from deploy.topology import (
     TLS_KEY_FILE,
     Service,
 )
-from gdpfed.identities import create_file, new_identity, public_key_of, read_identity, signed_roster
-from gdpfed.runs.write_whole import write_whole
+from gdpfed.files import create_file, write_whole
+from gdpfed.identities import new_identity, public_key_of, read_identity, signed_roster
 
 AUTHORITY, CONSORTIUM, PUBLIC = "authority", "consortium", "public"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edge_app.spool import Job, Spool
+from edge_app.spool import BridgeError, Job, Spool
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import Theta
 from gdpfed.rounds.observers import Observer, RoundEnded
@@ -26,11 +26,13 @@ class Edge(Observer):
     Args:
         spool: shared with the bridge.
         announce: is told in one line for what it waits.
+        num_rounds: of the edge's run.
     """
 
-    def __init__(self, spool: Spool, announce: Callable[[str], None]) -> None:
+    def __init__(self, spool: Spool, announce: Callable[[str], None], num_rounds: int) -> None:
         self._spool = spool
         self._announce = announce
+        self._num_rounds = num_rounds
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta | None:
         """The model that a round starts from, shape (d,); None where the cloud is past that round.
@@ -40,14 +42,12 @@ class Edge(Observer):
         index, waited = order.round_index, 0.0
         while True:
             for each in self._spool.open_rounds():
-                job = self._spool.job(each)
+                job = self._job(each)
                 if job is None:
                     continue
-                if each > index:
-                    return None
-                reason = TOO_LATE if each < index else _unfit(job, order, theta)
+                reason = TOO_LATE if each < index else self._unfit(job, order, theta)
                 if not reason:
-                    return job.start
+                    return job.start if each == index else None
                 self._announce(f"the cloud's job of round {each + 1} is refused: {reason}")
                 self._spool.answer(job, None, reason)
             if waited >= PATIENCE_SECONDS:
@@ -60,7 +60,7 @@ class Edge(Observer):
         """Answer the round's job, once everything of the round is on the disk."""
         if ended.round_index not in self._spool.open_rounds():
             return
-        job = self._spool.job(ended.round_index)
+        job = self._job(ended.round_index)
         if job is None:
             return
         if any(each.total is not None for each in ended.sums):
@@ -69,16 +69,26 @@ class Edge(Observer):
             reasons = sorted(set(ended.record.failures.values()))
             self._spool.answer(job, None, "; ".join(reasons) or "no sum")
 
+    def _job(self, round_index: int) -> Job | None:
+        """A job; None where there is none any more, or a damaged one, which is removed and not answered."""
+        try:
+            return self._spool.job(round_index)
+        except BridgeError as error:
+            self._announce(f"a damaged job of round {round_index + 1} is removed: {error}")
+            self._spool.discard(round_index)
+            return None
 
-def _unfit(job: Job, order: TrainingOrder, theta: Theta) -> str:
-    """Why a job is none of this run; an empty string if it is one."""
-    if job.start.shape != theta.shape:
-        return f"its model has {len(job.start)} parameters, and this edge's {len(theta)}"
-    if not np.isfinite(job.start).all():
-        return "its model is not finite"
-    own = Job.of(job.run, order, theta).training
-    differing = [key for key in own if job.training.get(key) != own[key]]
-    if differing:
-        key = differing[0]
-        return f"it orders training.{key}={job.training.get(key)}, and this edge has {own[key]}"
-    return ""
+    def _unfit(self, job: Job, order: TrainingOrder, theta: Theta) -> str:
+        """Why a job is none of this run; an empty string if it is one."""
+        if job.round_index >= self._num_rounds:
+            return f"it is of round {job.round_index + 1}, and this edge's run has {self._num_rounds}"
+        if job.start.shape != theta.shape:
+            return f"its model has {len(job.start)} parameters, and this edge's {len(theta)}"
+        if not np.isfinite(job.start).all():
+            return "its model is not finite"
+        own = Job.of(job.run, order, theta).training
+        differing = [key for key in own if job.training.get(key) != own[key]]
+        if differing:
+            key = differing[0]
+            return f"it orders training.{key}={job.training.get(key)}, and this edge has {own[key]}"
+        return ""

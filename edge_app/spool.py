@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import InputError
-from gdpfed.runs.write_whole import write_whole
+from gdpfed.files import read_regular, write_whole
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
@@ -99,18 +99,29 @@ class Spool:
         path, own = self.folder / BOUND, json.dumps(run).encode()
         if not path.exists():
             self._save(path, own)
-        elif path.read_bytes() != own:
+        elif self._bound(path) != own:
             raise BridgeError(
                 "this edge serves another run of the cloud: begin a new run of the edge, with a new folder"
             )
 
+    def _bound(self, path: Path) -> bytes:
+        try:
+            return read_regular(path)
+        except OSError as error:
+            raise BridgeError(f"the bridge's folder cannot be used: {path.name}: {error.strerror}") from None
+
     def withdraw(self, job: Job) -> None:
         """Take back a job that nobody waits for any longer."""
-        self._path(JOB, job.round_index).unlink(missing_ok=True)
+        self.discard(job.round_index)
+
+    def discard(self, round_index: int) -> None:
+        """Remove the job of a round, whatever is in it."""
+        self._path(JOB, round_index).unlink(missing_ok=True)
 
     def rounds(self, kind: str) -> list[int]:
         """The rounds of which there is a job, or an answer, in order."""
-        names = (path.name.removeprefix(f"{kind}-") for path in self.folder.glob(f"{kind}-*"))
+        found = (path for path in self.folder.glob(f"{kind}-*") if not path.is_dir())
+        names = (path.name.removeprefix(f"{kind}-") for path in found)
         return sorted(int(name) for name in names if name.isdecimal())
 
     def open_rounds(self) -> list[int]:
@@ -127,7 +138,10 @@ class Spool:
         if read is None:
             return None
         header, start = read
-        return Job(header["run"], round_index, header["training"], start)
+        job = Job(header["run"], round_index, header["training"], start)
+        if not isinstance(job.training, dict) or header != job.names:
+            raise BridgeError(f"{JOB}-{round_index} is damaged: what it says of its model is not so")
+        return job
 
     def answer(self, job: Job, change: Vector | None, reason: str = "") -> None:
         """Answer a job with w_c - w, shape (d,), or with the reason why there is none."""
@@ -167,12 +181,12 @@ class Spool:
 
     def _read(self, kind: str, round_index: int) -> tuple[dict[str, Any], Vector] | None:
         try:
-            line, _, body = self._path(kind, round_index).read_bytes().partition(b"\n")
+            line, _, body = read_regular(self._path(kind, round_index)).partition(b"\n")
             header = json.loads(line)
             vector = np.frombuffer(body, dtype="<f4").astype(np.float32)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise BridgeError(f"{kind}-{round_index} cannot be read: {type(error).__name__}") from None
         if not isinstance(header, dict) or not {"run", "round", "model", "training"} <= header.keys():
             raise BridgeError(f"{kind}-{round_index} lacks run, round, model or training")

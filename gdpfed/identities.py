@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gdpfed.errors import InputError
+from gdpfed.files import PRIVATE_MODE, create_file
 from secagg import Identity, Roster, RosterError
 
-PRIVATE_MODE = 0o600
 OTHERS = 0o077
 _PUBLIC_KEY = re.compile("[0-9a-f]{64}")
 
@@ -115,14 +115,3 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
         raise IdentityError(f"{path} exists and is kept: name a new file, or move it away first") from None
     except OSError as error:
         raise IdentityError(f"{path} cannot be written: {error.strerror}; name another file") from None
-
-
-def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
-    """Write a file that does not exist yet; it has its mode from the first byte on.
-
-    Raises:
-        OSError: it exists, or the file system refuses.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)

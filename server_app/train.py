@@ -99,7 +99,7 @@ def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:
     announce, folder = partial(log, INFO, "%s"), prepared.config.run.bridge
     if folder is None:
         return prepared.open(fleet, default_observers, announce)
-    edge = Edge(Spool(Path(folder).expanduser()), announce)
+    edge = Edge(Spool(Path(folder).expanduser()), announce, prepared.config.run.num_rounds)
 
     def observers(run: PreparedRun, announce: Announce) -> list[Observer]:
         return [edge, *default_observers(run, announce)]

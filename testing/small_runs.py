@@ -88,7 +88,7 @@ def _loaded(overrides: tuple[str, ...]) -> Config:
 @contextmanager
 def nothing_drawn() -> Iterator[None]:
     """Leave the files of pictures empty."""
-    with patch.object(Figure, "savefig", lambda figure, path, **options: path.touch()):
+    with patch.object(Figure, "savefig", lambda figure, file, **options: None):
         yield
 
 

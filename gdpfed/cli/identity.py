@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gdpfed.cli.command import Command, add_parser, user_path
 from gdpfed.errors import InputError
+from gdpfed.files import PUBLIC_MODE
 
-READABLE = 0o644
 _ENTRY = re.compile(r"(?P<client>0|[1-9][0-9]{0,19})=(?P<key>\S+)")
 
 DESCRIPTION = """\
@@ -124,7 +124,7 @@ def _roster(options: argparse.Namespace) -> None:
         keys[client_id] = public_key_of(entry["key"])
     if not keys:
         raise InputError("nobody is named: write ID=KEY for each client, or name a list by --from FILE")
-    write_new(options.file, signed_roster(keys, consortium), READABLE)
+    write_new(options.file, signed_roster(keys, consortium), PUBLIC_MODE)
     print(f"{options.file} has {len(keys)} clients, signed by consortium {consortium.public_bytes().hex()}")
 
 

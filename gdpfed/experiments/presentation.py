@@ -12,9 +12,9 @@ from conf.experiment import Experiment
 from gdpfed.errors import ExperimentError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.runs import Outcome
+from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.report.table import Table
 from gdpfed.runs.records import CONFIG_FILE
-from gdpfed.runs.write_whole import PUBLIC_MODE, save_whole
 
 TABLE_FILE = "table.md"
 FIGURES_FILE = "figures.csv"

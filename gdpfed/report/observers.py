@@ -1,5 +1,6 @@
 """The default observers of a run: they announce, draw, track and describe it."""
 
+from gdpfed.files import save_whole
 from gdpfed.learning.weak_data import data_warnings
 from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.report.event_files import EventFiles
@@ -16,7 +17,6 @@ from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.records import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
-from gdpfed.runs.write_whole import save_whole
 
 SHOWN_COHORTS = (
     "run.show_cohorts=true: for whoever reads trackers or these lines no smaller epsilon is proved than that "

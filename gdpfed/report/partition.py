@@ -14,10 +14,10 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from rich.table import Table
 
+from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.learning.datasets import Windows
 from gdpfed.learning.task import Task
 from gdpfed.report.labels import dataset_label
-from gdpfed.runs.write_whole import PUBLIC_MODE, save_whole
 
 CLIENTS_DRAWN = 50
 # One hue from light to dark: readable by the colour-blind and in grey.

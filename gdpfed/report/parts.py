@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import ReportError
+from gdpfed.files import save_whole
 from gdpfed.learning.datasets import Split
 from gdpfed.learning.evaluate import central_evaluation
 from gdpfed.learning.partition.natural import client_of_owner
@@ -20,7 +21,6 @@ from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.formats import VERSION_KEY, check_version, versioned
 from gdpfed.runs.records import PARTS_FILE
-from gdpfed.runs.write_whole import save_whole
 
 HEADINGS = ("run", "test examples of", "number")
 NOTE = (

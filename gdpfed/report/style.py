@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ParamSpec
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from gdpfed.files import save_whole
 
 P = ParamSpec("P")
 
@@ -131,5 +134,11 @@ def shared_legend(figure: Figure, panels: Sequence[Axes]) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG."""
-    figure.savefig(path, dpi=DOTS_PER_INCH)
+    """Write a figure as PNG, for its owner alone to read.
+
+    Raises:
+        RunError: the file system refuses; the old picture is untouched.
+    """
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
+    save_whole(path, drawn.getvalue())

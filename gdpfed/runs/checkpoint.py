@@ -13,8 +13,8 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from gdpfed.errors import RunError
+from gdpfed.files import save_whole
 from gdpfed.runs.formats import FORMAT_VERSION, UNVERSIONED, VERSION_KEY, check_version
-from gdpfed.runs.write_whole import save_whole
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 STATE_PREFIX = "method."

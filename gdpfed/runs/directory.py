@@ -12,6 +12,7 @@ from safetensors.torch import save as save_tensors
 from conf.load import to_yaml
 from conf.schema import Config
 from gdpfed.errors import RunError
+from gdpfed.files import save_whole
 from gdpfed.learning.models import state_dict_of
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method
@@ -32,7 +33,6 @@ from gdpfed.runs.records import (
     read_rounds,
 )
 from gdpfed.runs.resume import refuse_another_run
-from gdpfed.runs.write_whole import save_whole
 
 OWNERS_ALONE = 0o700
 IDENTITIES = "identities"

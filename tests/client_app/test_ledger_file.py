@@ -104,7 +104,7 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_is(tmp_path, damage):
     begin(path)
     path.write_text(damage(path.read_text()))
     before = path.read_text()
-    with pytest.raises(LedgerError, match="is damaged .*: restore it from a copy"):
+    with pytest.raises(LedgerError, match="is damaged .*: put the last one back"):
         begin(path)
     assert path.read_text() == before
 
@@ -116,6 +116,90 @@ def test_a_lost_ledger_is_not_begun_anew(tmp_path):
     with pytest.raises(LedgerError, match="is gone, and with it what was spent"):
         begin(path)
     assert not path.exists()
+
+
+def test_a_ledger_that_is_lost_without_its_lock_was_marked_when_it_was_there_last(tmp_path, caplog):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    (tmp_path / "ledger.json.lock").unlink()
+    charge(path, [0])
+    path.unlink()
+    with pytest.raises(LedgerError, match="is gone"):
+        begin(path)
+    (tmp_path / "ledger.json.lock").unlink()
+    caplog.clear()
+    begin(path)
+    assert "is new: this client has spent nothing yet" in caplog.text
+
+
+def test_a_copy_that_is_put_back_forgets_and_is_refused(tmp_path):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    copy = path.read_bytes()
+    charge(path, [0])
+    last = path.read_bytes()
+    path.write_bytes(copy)
+    with pytest.raises(LedgerError, match="is not the one that was written last: .* lower the budget"):
+        charge(path, [1])
+    assert path.read_bytes() == copy
+    path.write_bytes(last)
+    charge(path, [1])
+    with locked_ledger(path) as file:
+        assert file.ledger.runs[0].rounds == [0, 1]
+
+
+def test_a_process_that_ends_between_mark_and_ledger_loses_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    before = path.read_bytes()
+    with monkeypatch.context() as broken:
+        broken.setattr(type(path), "replace", lambda *_: (_ for _ in ()).throw(OSError(5, "killed")))
+        with pytest.raises(LedgerError, match="killed"):
+            charge(path, [0])
+    assert path.read_bytes() == before
+    charge(path, [0])
+    copy = path.read_bytes()
+    charge(path, [1])
+    path.write_bytes(copy)
+    with pytest.raises(LedgerError, match="is not the one"):
+        charge(path, [2])
+
+
+def test_a_damaged_lock_is_no_clean_slate(tmp_path):
+    path = tmp_path / "ledger.json"
+    begin(path)
+    (tmp_path / "ledger.json.lock").write_text("[]")
+    with pytest.raises(LedgerError, match="has a damaged lock"):
+        begin(path)
+
+
+@pytest.mark.parametrize("name", ["ledger.json", "ledger.json.lock"])
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder"])
+def test_a_ledger_is_one_file_with_one_name(tmp_path, name, kind):
+    """By a second name it would be a second ledger, and a pipe would never answer."""
+    real = tmp_path / "real.json"
+    begin(real)
+    before = real.read_bytes()
+    there = tmp_path / name
+    {
+        "link": lambda: there.symlink_to(real),
+        "hard link": lambda: os.link(real, there),
+        "pipe": lambda: os.mkfifo(there),
+        "folder": there.mkdir,
+    }[kind]()
+    with pytest.raises(LedgerError, match="no regular file|Is a directory|existing directory"):
+        begin(tmp_path / "ledger.json")
+    assert real.read_bytes() == before
+
+
+def test_a_draft_is_not_written_through_a_link(tmp_path):
+    path, other = tmp_path / "ledger.json", tmp_path / "other"
+    begin(path)
+    other.write_text("precious")
+    (tmp_path / ".ledger.json.tmp").symlink_to(other)
+    charge(path, [0])
+    assert other.read_text() == "precious"
+    assert not path.is_symlink()
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path):

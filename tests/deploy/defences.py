@@ -77,7 +77,7 @@ DEFENCES = (
     Defence(
         "full-disk",
         "test_faults.py::test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later",
-        (("gdpfed/runs/write_whole.py", "        draft.unlink(missing_ok=True)\n", "        pass\n"),),
+        (("gdpfed/files.py", "        draft.unlink(missing_ok=True)\n", "        pass\n"),),
     ),
     Defence(
         "rules-broken",

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+from dataclasses import replace
 from math import inf
 from threading import Timer
 
@@ -10,11 +12,11 @@ import pytest
 
 from conf.load import load
 from edge_app.bridge import Bridge
-from edge_app.edge import TOO_LATE
+from edge_app.edge import TOO_LATE, Edge
 from edge_app.spool import JOB, BridgeError, Job, Spool
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.clients.configured import task_of
+from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation.simulate import simulate
@@ -303,6 +305,31 @@ def test_a_job_that_is_none_of_the_edge_is_refused_before_anything_is_charged(
         edge.join(60)
     (entry,) = ledger_of(ledgers, 0).runs
     assert entry.rounds == [1] * 4
+
+
+@pytest.mark.parametrize("damage", ["text", "flipped", "pipe", "late"])
+def test_a_damaged_job_neither_ends_nor_hangs_nor_skips_a_round(tmp_path, damage):
+    order = order_of(load(["dataset=digits", *TRAINING]), task_of(load(["dataset=digits", *TRAINING])))
+    spool, said = Spool(tmp_path), list[str]()
+    job, path = Job.of("cloud", order, START), tmp_path / "job-0"
+    spool.offer(job)
+    good = path.read_bytes()
+    if damage == "late":
+        path = tmp_path / "job-4000000000"
+        late = replace(job, round_index=4_000_000_000)
+        spool.offer(late)
+    else:
+        path.unlink()
+        if damage == "pipe":
+            os.mkfifo(path)
+        else:
+            path.write_bytes(b'{"run": 1}' if damage == "text" else good[:-1] + b"?")
+    mend = Timer(0.5, (tmp_path / "job-0").write_bytes, [good])
+    mend.start()
+    np.testing.assert_array_equal(Edge(spool, said.append, num_rounds=2).start(order, START), START)
+    mend.join()
+    assert len(said) == 1
+    assert ("this edge's run has 2" if damage == "late" else "a damaged job of round 1") in said[0]
 
 
 def test_a_folder_serves_one_run_and_one_job_a_round(tmp_path):

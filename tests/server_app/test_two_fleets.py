@@ -8,7 +8,7 @@ import pytest
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods import METHODS
-from gdpfed.privacy.ledgers.plain_copy import PlainCopies
+from gdpfed.privacy.ledgers.charged import ChargedSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.runs.records import read_rounds

@@ -1,0 +1,104 @@
+"""Files that are whole or absent, whatever happens while they are written, and that are what they seem.
+
+Some lie in folders that another process writes too. So no link is followed there, and a pipe, which would
+keep its reader waiting, is not read.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from gdpfed.errors import RunError
+
+PRIVATE_MODE = 0o600
+PUBLIC_MODE = 0o644
+
+
+class NoRegularFileError(OSError):
+    """A link, a pipe, a folder or a device where a file is to be."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(None, "it is no regular file of its own, but a link, a pipe, a folder or a device")
+        self.filename = str(path)
+
+
+def open_regular(path: Path, flags: int, mode: int = PRIVATE_MODE) -> int:
+    """Open a regular file that has one name; its descriptor.
+
+    Raises:
+        NoRegularFileError: it is something else, or has a second name.
+        OSError: the file system refuses.
+    """
+    if path.is_symlink():
+        raise NoRegularFileError(path)
+    # Opening a pipe would wait for its other end.
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        return descriptor
+    os.close(descriptor)
+    raise NoRegularFileError(path)
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a regular file that has one name.
+
+    Raises:
+        NoRegularFileError: it is something else, or has a second name.
+        OSError: the file system refuses.
+    """
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
+    """Write a file that does not exist yet, to the disk; it has its mode from the first byte on.
+
+    Raises:
+        OSError: it exists, or the file system refuses.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
+    """Write a file so that a crash at any time leaves the old one or the new one, never a part.
+
+    When this returns the new one is on the disk, its name included.
+
+    Raises:
+        OSError: the file system refused, as when it is full; the old file is untouched.
+    """
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.unlink(missing_ok=True)
+    try:
+        create_file(draft, data, mode)
+        draft.replace(path)
+        _sync_directory(path.parent)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
+    """Write a file of a run so that it is whole at any time.
+
+    Raises:
+        RunError: the file system refused, as when it is full; the old file is untouched.
+    """
+    try:
+        write_whole(path, data, mode=mode)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _sync_directory(directory: Path) -> None:
+    """A rename is durable once its directory is."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
