@@ -144,6 +144,10 @@ def charge(
                 f"another model, number of classes or form of examples was ordered than in the terms of run "
                 f"{terms.run}"
             )
+        if order.announced != terms.announced:
+            raise BudgetRefusedError(
+                f"another announcement was ordered by than the terms of run {terms.run} answer"
+            )
         if terms.records is None:
             broken = _broken_update(terms, round_of_run.index, parameters, order)
         else:

@@ -51,6 +51,8 @@ def check_path(content: RecordDict, context: Context, terms: Terms) -> None:
     if player is None or not terms.has_path:
         return
     announced = _announcement(content)
+    if announced.digest != terms.announced:
+        raise BudgetRefusedError("the terms go by another announcement than this client was told")
     own = announced.scale * _answer(announced, player)
     if len(own) != len(terms.path) or not np.allclose(terms.path, own, rtol=ROUNDING, atol=0.0):
         raise BudgetRefusedError("the terms' path is not this client's best response to what is announced")

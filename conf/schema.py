@@ -209,6 +209,8 @@ class PrivacyConfig:
     budgets_of: str = "clients"
     group_shares: list[float] | None = None
     client_budgets: list[float] | None = None
+    budget_floor: float = 0.1
+    most_records: int = 1_000_000
     num_groups: int = 3
     group_edges: list[float] | None = None
     delta: float | None = None
@@ -278,6 +280,11 @@ class PrivacyConfig:
             f"privacy.price_bounds={bounds} must be the least and the highest zCDP of a whole run, as in "
             "privacy.price_bounds=[0.001,1]",
         )
+        require(
+            1e-3 <= self.budget_floor <= 1e6,
+            f"privacy.budget_floor={self.budget_floor} must be from 0.001 to 1e+06",
+        )
+        require(self.most_records >= 1, f"privacy.most_records={self.most_records} must be at least 1")
         require(
             aversions is None or all(0 < each < 1 for each in aversions),
             f"privacy.client_aversions={aversions} must lie in (0, 1), one a client",

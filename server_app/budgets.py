@@ -12,7 +12,6 @@ from flwr.serverapp import Grid
 from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.messages import BEGIN, GAME_RECORD, OFFER, PRICE_RECORD, TERMS_RECORD
-from gdpfed.errors import RunError
 from gdpfed.game.announcement import Announcement
 from gdpfed.game.price import PostedPrice
 from gdpfed.methods.client_sampling.node_game import answered_announcement
@@ -59,30 +58,37 @@ def with_said_records(config: Config, joined: Joined) -> Config:
     return replace(config, privacy=replace(config.privacy, client_records=counts))
 
 
-def with_said_budgets(config: Config, joined: Joined) -> Config:
+def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
     """The configuration with the budgets that the clients say, and a delta that all of them allow.
 
     A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for
     each client to say when it is offered the terms. Without a configured delta the plan takes the
     smallest that a client says, or the default of :func:`configured_delta` if that is smaller.
     If no node of a resumed run says a budget, it is one whose budgets were configured.
+    A node without a budget is left out. A client that has not joined is planned with the smallest that
+    another one says: should it come late with a smaller one, it refuses the terms.
 
     Raises:
-        RunError: clients that have no budget of their own.
+        RunError: fewer than ``enough`` nodes have a budget of their own.
     """
     privacy, num_clients = config.privacy, config.dataset.num_clients
     if privacy.client_budgets is not None and not joined.budgets:
         return config
-    silent = [client for client in range(num_clients) if client not in joined.budgets]
-    if silent:
-        raise RunError(
-            f"privacy.budgets={CLIENTS}, but client {silent[0]} ({len(silent)} of {num_clients}) says "
-            f"no budget of its own: start its node with {NODE_CONFIG[privacy.unit]}, or set "
-            "privacy.budgets=[...] for all"
-        )
+    silent = sorted(joined.nodes.keys() - joined.budgets.keys())
+    reason = (
+        f"says no budget of its own: start its node with {NODE_CONFIG[privacy.unit]}, or set "
+        "privacy.budgets=[...] for all"
+    )
+    all_silent = f" ({len(silent)} of {num_clients})"
+    joined.leave_out(
+        {client: f"privacy.budgets={CLIENTS}, but client {client}{all_silent} {reason}" for client in silent},
+        max(enough, 1),
+    )
     if privacy.client_budgets is not None:
         return config
-    budgets = [joined.budgets[client].epsilon for client in range(num_clients)]
+    least = min(own.epsilon for own in joined.budgets.values())
+    own = joined.budgets
+    budgets = [own[client].epsilon if client in own else least for client in range(num_clients)]
     said = min(own.delta for own in joined.budgets.values())
     delta = min(said, configured_delta(config)) if privacy.delta is None else privacy.delta
     return replace(config, privacy=replace(privacy, client_budgets=budgets, delta=delta))
@@ -130,6 +136,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
             corrupt_tolerance=secagg.corrupt_tolerance,
             seed=run.config.run.seed,
             task=run.order.task.digest,
+            announced=run.order.announced,
         )
         members = joined.budgets.keys() & set(group.clients)
         if group.spending is not None:
@@ -181,12 +188,10 @@ def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
 
 
 def _leave_out(joined: Joined, refusals: Mapping[int, str], enough: int) -> None:
-    for client, refusal in refusals.items():
-        reason = f"client {client} does not take part in this run: {refusal}"
-        joined.remove(client, reason)
-        if len(joined.nodes) < enough:
-            raise RunError(reason)
-        log(WARNING, "%s", reason)
+    said = {
+        client: f"client {client} does not take part in this run: {why}" for client, why in refusals.items()
+    }
+    joined.leave_out(said, enough)
 
 
 def begin_with_terms(grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float) -> None:

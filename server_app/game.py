@@ -1,6 +1,5 @@
 """The server's part in a game with nodes: it announces, they answer, and what comes of it is the plan's."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from logging import INFO
 from math import isfinite
@@ -13,13 +12,13 @@ from flwr.serverapp import Grid
 
 from conf.schema import Config
 from gdpfed.clients.messages import GAME_RECORD, PATH, PLAY, one_line
-from gdpfed.errors import RunError
 from gdpfed.game.announcement import Announcement
 from gdpfed.game.mean_field import find_mean_field
 from gdpfed.game.rules import Floats
 from gdpfed.methods.client_sampling.node_game import announcement, plays_with_nodes
 from server_app.exchange import failure_of
 from server_app.join import Joined
+from server_app.questions import NodeRefusedError
 from server_app.replies import send_and_receive
 
 
@@ -35,27 +34,30 @@ def game_waits_for_clients(config: Config) -> bool:
     return plays_with_nodes(config) and config.method.paths is None
 
 
-def with_played_game(grid: Grid, joined: Joined, config: Config) -> Config:
-    """The configuration with what the nodes answered, once the mean field stays or the last one is announced.
+def with_played_game(grid: Grid, joined: Joined, config: Config, enough: int) -> Config:
+    """The configuration with what nodes answered, once the mean field stays or the last one is announced.
 
-    Every client has to answer every time: the plan has a path for each.
+    A node that does not answer, or with what is no path, is left out. The plan has a path for each client;
+    that of one who is missing is the least in every round.
 
     Raises:
-        RunError: a client that is missing, does not answer, or answers with what is no path.
+        RunError: fewer than ``enough`` nodes play.
         ConfigError, GameError: a game that cannot be announced.
     """
     method, num_clients = config.method, config.dataset.num_clients
-    missing = [client for client in range(num_clients) if client not in joined.nodes]
-    if missing:
-        raise RunError(
-            f"method.types=clients, and client {missing[0]} ({len(missing)} of {num_clients}) has not "
-            "joined: the plan has a path for every client, so all must answer before a run begins"
-        )
     first = np.full(config.run.num_rounds, (method.least_budget + method.highest_budget) / 2)
 
     def respond(mean: Floats) -> Paths:
         announced = announcement(config, mean)
-        return Paths(_answers(grid, joined, announced, config.run.timeout_seconds))
+        paths = np.full((config.run.num_rounds, num_clients), announced.least)
+        refusals: dict[int, str] = {}
+        for client, reply in _answers(grid, joined, announced, config.run.timeout_seconds).items():
+            try:
+                paths[:, client] = _path(client, reply, announced)
+            except NodeRefusedError as error:
+                refusals[client] = str(error)
+        joined.leave_out(refusals, enough)
+        return Paths(paths)
 
     found = find_mean_field(respond, first, most=method.most_announcements)
     log(
@@ -72,39 +74,41 @@ def with_played_game(grid: Grid, joined: Joined, config: Config) -> Config:
     return replace(config, method=played)
 
 
-def _answers(grid: Grid, joined: Joined, announced: Announcement, timeout_seconds: float) -> Floats:
-    """One answer of every client, shape (num_rounds, n)."""
+def _answers(
+    grid: Grid, joined: Joined, announced: Announcement, timeout_seconds: float
+) -> dict[int, Message | None]:
+    """What every client answers; None where it does not."""
     record = ConfigRecord(dict(announced.to_scalars()))
     messages = {
         client: Message(RecordDict({GAME_RECORD: record}), joined.nodes[client], f"query.{PLAY}")
         for client in sorted(joined.nodes)
     }
     replies = send_and_receive(grid, messages.values(), timeout_seconds)
-    clients = {message.metadata.message_id: client for client, message in messages.items()}
-    answered = {clients[reply.metadata.reply_to_message_id]: reply for reply in replies}
-    return np.stack([_path(client, answered, announced) for client in messages], axis=1)
+    by_message = {reply.metadata.reply_to_message_id: reply for reply in replies}
+    return {client: by_message.get(message.metadata.message_id) for client, message in messages.items()}
 
 
-def _path(client: int, answered: Mapping[int, Message], announced: Announcement) -> Floats:
-    """The path in a client's answer.
+def _path(client: int, reply: Message | None, announced: Announcement) -> Floats:
+    """The path in a client's answer, shape (num_rounds,).
 
     Raises:
-        RunError: there is none.
+        NodeRefusedError: there is none.
     """
-    if client not in answered:
-        raise RunError(f"client {client} does not answer what is announced: see whether its node is up")
-    reply = answered[client]
+    if reply is None:
+        raise NodeRefusedError(
+            f"client {client} does not answer what is announced: see whether its node is up"
+        )
     refusal = failure_of(reply)
     if refusal is not None:
-        raise RunError(f"client {client} does not play: {refusal}")
+        raise NodeRefusedError(f"client {client} does not play: {refusal}")
     record = reply.content.get(GAME_RECORD)
     path: Any = record.get(PATH) if isinstance(record, ConfigRecord) else None
     low, high = announced.least, announced.highest
     if not isinstance(path, list) or len(path) != len(announced.rewards):
-        raise RunError(f"client {client} answers with {one_line(path)}: one budget a round is due")
+        raise NodeRefusedError(f"client {client} answers with {one_line(path)}: one budget a round is due")
     for budget in path:
         if type(budget) is not float or not isfinite(budget) or not low <= budget <= high:
-            raise RunError(
+            raise NodeRefusedError(
                 f"client {client} answers with a budget of {one_line(budget)}: it must lie from {low:g} to "
                 f"{high:g}"
             )

@@ -21,9 +21,8 @@ from server_app.replies import PATIENCE_SECONDS, send_and_receive
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
 # Beyond these no plan can be made, and one such budget would keep everybody's run from beginning.
-LEAST_EPSILON, MOST_EPSILON = 1e-3, 1e6
+MOST_EPSILON = 1e6
 LEAST_DELTA = 1e-12
-MOST_RECORDS = 2**40
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,10 @@ class NodeAnswer:
                 f"0 to {num_clients - 1}"
             )
         identity = questions.proven_key(node_id, client_id, record)
-        records = _records(client_id, record) if questions.unit == "record" else None
-        return cls(node_id, client_id, identity, _budget(client_id, record), records)
+        bounds = questions.bounds
+        records = _records(client_id, record, bounds.most_records) if questions.unit == "record" else None
+        budget = _budget(client_id, record, bounds.least_epsilon)
+        return cls(node_id, client_id, identity, budget, records)
 
 
 @dataclass
@@ -119,8 +120,19 @@ class Joined:
         if answer.records is not None:
             self.records[client_id] = answer.records
 
-    def remove(self, client_id: int, reason: str) -> None:
-        """Go on without a node that had joined."""
+    def leave_out(self, refusals: Mapping[int, str], enough: int) -> None:
+        """Go on without nodes that had joined, by client, as long as ``enough`` stay.
+
+        Raises:
+            RunError: too few stay; it says why the last one does not.
+        """
+        for client_id, reason in refusals.items():
+            self._remove(client_id, reason)
+            if len(self.nodes) < enough:
+                raise RunError(reason)
+            log(WARNING, "%s", reason)
+
+    def _remove(self, client_id: int, reason: str) -> None:
         self.refused[self.nodes.pop(client_id)] = reason
         self.roster.pop(client_id, None)
         self.budgets.pop(client_id, None)
@@ -198,14 +210,14 @@ def ask_which_clients(
     return {nodes[reply.metadata.reply_to_message_id]: reply for reply in replies if not reply.has_error()}
 
 
-def _budget(client_id: int, record: ConfigRecord) -> OwnBudget | None:
+def _budget(client_id: int, record: ConfigRecord, least: float) -> OwnBudget | None:
     epsilon, delta = record.get("epsilon"), record.get("delta")
     if epsilon is None and delta is None:
         return None
-    if type(epsilon) is not float or not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+    if type(epsilon) is not float or not least <= epsilon <= MOST_EPSILON:
         raise NodeRefusedError(
-            f"client {client_id} says a budget of epsilon {one_line(epsilon)}: it must be from "
-            f"{LEAST_EPSILON:g} to {MOST_EPSILON:g}"
+            f"client {client_id} says a budget of epsilon {one_line(epsilon)}, and is left out: it must be "
+            f"from privacy.budget_floor={least:g} to {MOST_EPSILON:g}"
         )
     if type(delta) is not float or not LEAST_DELTA <= delta < 1:
         raise NodeRefusedError(
@@ -215,14 +227,14 @@ def _budget(client_id: int, record: ConfigRecord) -> OwnBudget | None:
     return OwnBudget(epsilon, delta)
 
 
-def _records(client_id: int, record: ConfigRecord) -> int | None:
+def _records(client_id: int, record: ConfigRecord, most: int) -> int | None:
     records = record.get(RECORDS)
     if records is None:
         return None
-    if type(records) is not int or not 1 <= records <= MOST_RECORDS:
+    if type(records) is not int or not 1 <= records <= most:
         raise NodeRefusedError(
-            f"client {client_id} says that it has {one_line(records)} records: it must have at least one to "
-            "take part in a run that protects records"
+            f"client {client_id} says that it has {one_line(records)} records, and is left out: it must be "
+            f"from 1 to privacy.most_records={most}"
         )
     return records
 

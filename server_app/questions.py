@@ -1,6 +1,7 @@
 """What nodes are asked when they join, and whether their answers prove the keys of the clients they name."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import ConfigRecord, RecordDict
@@ -35,6 +36,23 @@ class NodeRefusedError(RunError):
     """A node that does not take part, and why; the run goes on without it."""
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """On what a node may say of itself, since everybody's noise follows from it.
+
+    Attributes:
+        least_epsilon: of its budget.
+        most_records: that it brings.
+    """
+
+    least_epsilon: float
+    most_records: int
+
+
+# Beyond these no plan can be made.
+WIDEST = Bounds(1e-3, 2**40)
+
+
 class Questions:
     """Asks every node with a challenge of its own.
 
@@ -47,6 +65,7 @@ class Questions:
         task: of the run, by which nodes see whether they fit; None leaves them to find out when they train.
         unit: whose presence the run protects; where it is a record, nodes say how many they bring.
         price: that is posted; None where nodes say their budgets as they are.
+        bounds: on what a node may say of itself; one that says more is left out.
     """
 
     def __init__(
@@ -57,9 +76,12 @@ class Questions:
         task: Task | None = None,
         unit: Unit = "client",
         price: PostedPrice | None = None,
+        *,
+        bounds: Bounds = WIDEST,
     ) -> None:
         self.roster = roster
         self._price = price
+        self.bounds = bounds
         self.unit = unit
         self._task = task
         self._mode = mode

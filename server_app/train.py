@@ -35,7 +35,7 @@ from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 from server_app.game import game_waits_for_clients, with_played_game
 from server_app.join import join_clients
-from server_app.questions import Questions, consortium_roster, keys_of_clients
+from server_app.questions import Bounds, Questions, consortium_roster, keys_of_clients
 
 
 def train(grid: Grid, config: Config, run_label: str) -> None:
@@ -52,20 +52,28 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     roster = consortium_roster(config)
     identities = keys_of_clients(roster, num_clients)
     unit: Unit = "record" if config.privacy.unit == "record" else "client"
-    questions = Questions(config.secagg.mode, run_label, roster, task_of(config), unit, posted_price(config))
+    questions = Questions(
+        config.secagg.mode,
+        run_label,
+        roster,
+        task_of(config),
+        unit,
+        posted_price(config),
+        bounds=Bounds(config.privacy.budget_floor, config.privacy.most_records),
+    )
+    enough = min(num_clients, config.run.minimum_nodes or num_clients)
     join = partial(join_clients, grid, num_clients, questions, waits, config.run.minimum_nodes)
     if plan_waits_for_clients(config) or game_waits_for_clients(config):
         joined = join()
         config = with_said_records(config, joined)
         if game_waits_for_clients(config):
-            config = with_played_game(grid, joined, config)
+            config = with_played_game(grid, joined, config, enough)
         if config.privacy.budgets == CLIENTS:
-            config = with_said_budgets(config, joined)
+            config = with_said_budgets(config, joined, enough)
         prepared = PreparedRun.of(config, identities)
     else:
         prepared = PreparedRun.of(config, identities)
         joined = join()
-    enough = min(num_clients, config.run.minimum_nodes or num_clients)
     keep_groups(prepared, joined, enough)
     terms = terms_of_clients(prepared, joined, prepared.next_round)
     agree_to_terms(grid, joined, terms, waits, enough)

@@ -22,7 +22,7 @@ PART_FIELDS = ("clipping_norm", "weight")
 RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
 ADAPTIVE_FIELDS = ("norm_factor", "indicator_share")
 ROUND_FIELDS = (
-    *("round_index", "window", "device", "noise", "work"),
+    *("round_index", "window", "device", "noise", "work", "announced"),
     *(*PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS),
 )
 RECORD_FIELDS = {f"record_{field.name}": field.name for field in fields(RecordSteps)}
@@ -78,6 +78,7 @@ class TrainingOrder:
         records: this client's steps on its records, where a record is the unit, or what it noises its whole
             update with.
         window: of the round, from 0, where clients train several times in it.
+        announced: digest of what clients were told before the plan was made; empty where nothing was.
     """
 
     task: Task
@@ -95,6 +96,7 @@ class TrainingOrder:
     indicator_share: float = 0.0
     records: RecordSteps | None = None
     window: int = 0
+    announced: str = ""
 
     @property
     def more_coordinates(self) -> int:

@@ -1,7 +1,9 @@
 """What a server announces of a game to nodes that keep their aversions to themselves, and the answer."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
 from typing import Any, Self
 
 import numpy as np
@@ -81,6 +83,11 @@ class Announcement:
         )
         found = best_responses(game, np.asarray(self.mean_budgets), np.asarray(self.rewards))
         return np.asarray(found.budgets[:, 0])
+
+    @property
+    def digest(self) -> str:
+        """Tells it from every other announcement: clients of one run go by the same one."""
+        return sha256(json.dumps(self.to_scalars(), sort_keys=True).encode()).hexdigest()
 
     def to_scalars(self) -> dict[str, Scalar]:
         """Flat values for a message."""

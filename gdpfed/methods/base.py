@@ -95,6 +95,7 @@ class Method(ABC):
         compared: whether its plans have one sum of a client a round, and so stand beside those of others.
         adapts_clipping: whether a round is one sum of updates under one noise, whose norms one factor can
             move.
+        announced: digest of what clients were told before the plan was made; empty where nothing was.
     """
 
     name: ClassVar[str]
@@ -102,6 +103,7 @@ class Method(ABC):
     adapts_clipping: ClassVar[bool] = False
     compared: ClassVar[bool] = True
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
+    announced: str = ""
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:
         self.plan = plan

@@ -4,7 +4,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Self
@@ -82,7 +82,7 @@ class PreparedRun:
             config=config,
             method=method,
             task=task,
-            order=order_of(config, task),
+            order=replace(order_of(config, task), announced=method.announced),
             path=path,
             name=secrets.token_hex(16) if files is None else files.load_name(method.plan, identities),
             evaluate_model=evaluate_model,

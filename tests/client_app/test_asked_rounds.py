@@ -69,7 +69,9 @@ def asked_in_turn(node, terms, indices):
         clipping_norm=1.0,
         noise_multiplier=noise,
     )
-    order: Any = SimpleNamespace(records=None, clipping_norm=inf, noise="gaussian", work="update")
+    order: Any = SimpleNamespace(
+        records=None, clipping_norm=inf, noise="gaussian", work="update", announced=""
+    )
     budget.begin(node, terms)
     for index in indices:
         with suppress(PrivacyError):

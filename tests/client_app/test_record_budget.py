@@ -92,7 +92,7 @@ def order(work="dp_sgd", noise="gaussian", weight=1.0, **steps) -> Any:
     records = RecordSteps(**values | steps)
     task = SimpleNamespace(digest=TASK)
     return SimpleNamespace(
-        work=work, noise=noise, weight=weight, clipping_norm=9.0, records=records, task=task
+        work=work, noise=noise, weight=weight, clipping_norm=9.0, records=records, task=task, announced=""
     )
 
 
@@ -228,6 +228,7 @@ def test_steps_are_on_the_disk_before_anything_leaves_and_run_out(own):
     ("asked", "words"),
     [
         (replaced(task=SimpleNamespace(digest="fewer classes")), "number of classes .* than in the terms"),
+        (replaced(announced="other rewards"), "another announcement was ordered by than the terms"),
         (order(num_steps=16), "round 0 of run run would take 16 steps, and 15 of the 15 of its terms"),
         (order(batch_rates=(0.06,)), "batch rates 0.06 are not within the 0.05 of the terms"),
         (order(batch_rates=(0.05, 0.01)), "batch rates 0.05, 0.01 are not within the 0.05 of the terms"),

@@ -91,6 +91,33 @@ def test_nodes_that_say_no_budget_are_named_before_anything_is_written(tmp_path,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("epsilon", [0.05, float("nan"), -1.0, 1e9, 5e-324, None])
+def test_one_node_does_not_decide_for_all(tmp_path, epsilon, caplog):
+    """Its budget would raise everybody's noise, or keep the run from beginning: it alone is left out."""
+
+    def spoil(kind, client, content):
+        if (kind, client) == ("join", 3):
+            own = dict(content["client"]) | {"epsilon": epsilon}
+            content["client"] = ConfigRecord({key: value for key, value in own.items() if value is not None})
+        return content
+
+    grid = grid_of_owners(tmp_path / "ledgers", [2.0] * 15, spoil=spoil)
+    words = [
+        *THEIRS,
+        "privacy.num_groups=1",
+        "method=dp_fedavg",
+        "run.num_rounds=1",
+        "privacy.sampling_rate=1",
+    ]
+    (record,) = run(tmp_path / "run", [*words, "run.minimum_nodes=14"], grid=grid)
+    assert record.survivors == [14]
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["groups"][0]["epsilon"] == 2.0
+    (line,) = (each for each in caplog.messages if "client 3 says a budget of" in each)
+    assert "is left out: it must be" in line
+    with pytest.raises(RunError, match="client 3"):
+        run(tmp_path / "other", words, grid=grid_of_owners(tmp_path / "more", [2.0] * 15, spoil=spoil))
+
+
 def test_more_groups_than_budgets_is_one_line(tmp_path):
     from gdpfed.errors import PrivacyError
 

@@ -1,10 +1,13 @@
 """Nodes that play: their paths are the plan, ledgers charge round by round, rogue servers get nothing."""
 
 import json
+import re
+from contextlib import suppress
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
+import yaml
+from flwr.app import ConfigRecord, RecordDict
 
 from conf.load import load
 from gdpfed.audit.node_audit import audit_node_ledger
@@ -186,10 +189,50 @@ def spoilt(answer):
         ("all", "client 2 answers with all: one budget a round is due"),
     ],
 )
-def test_an_answer_that_is_no_path_ends_the_run_before_it_begins(tmp_path, answer, words):
+def test_an_answer_that_is_no_path_costs_that_node_its_part(tmp_path, answer, words, caplog):
     with pytest.raises(RunError, match=words):
         run(tmp_path / "run", GAME, grid=players(tmp_path / "nodes", spoil=spoilt(answer)))
     assert not (tmp_path / "run").exists()
+    grid = players(tmp_path / "more", spoil=spoilt(answer))
+    fewer = [*GAME, f"run.minimum_nodes={NODES - 1}", "run.stop_after_round=1"]
+    run(tmp_path / "other", fewer, grid=grid)
+    assert any(re.search(words, line) for line in caplog.messages)
+    assert ledger_of(tmp_path / "more", 2).runs == ()
+
+
+def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
+    """Told of five times the reward it would spend more, and none of the others would know."""
+
+    def other_rewards(kind, client, content):
+        if client == 2 and GAME_RECORD in content:
+            told = dict(content[GAME_RECORD])
+            told["rewards"] = [5 * each for each in told["rewards"]]
+            content = RecordDict({**content, GAME_RECORD: ConfigRecord(told)})
+        return content
+
+    grid = players(tmp_path / "nodes", meddle=other_rewards)
+    run(tmp_path / "run", [*GAME, f"run.minimum_nodes={NODES - 1}", "run.stop_after_round=1"], grid=grid)
+    assert any("the terms go by another announcement" in each for each in refusals(grid))
+    assert ledger_of(tmp_path / "nodes", 2).runs == ()
+
+
+def test_terms_and_orders_go_by_the_same_announcement(tmp_path):
+    """Members hash the order with their masks, so those who were told other things have no sum."""
+    told = []
+
+    def other(kind, client, content):
+        for record in content.config_records.values():
+            if client == 2 and record.get("announced"):
+                told.append(kind)
+                record["announced"] = "0" * 64
+        return content
+
+    grid = players(tmp_path / "nodes", meddle=other)
+    with suppress(RunError):
+        run(tmp_path / "run", [*GAME, "run.minimum_nodes=2", "run.stop_after_round=1"], grid=grid)
+    assert told
+    assert any("announcement" in each for each in refusals(grid))
+    assert all(entry.rounds == [] for entry in ledger_of(tmp_path / "nodes", 2).runs)
 
 
 def test_announcing_ends_at_its_limit_and_the_last_answers_are_the_plan(tmp_path):
@@ -294,11 +337,14 @@ def test_a_node_that_comes_back_takes_part_if_its_path_is_still_its_answer(tmp_p
     assert audit_run(tmp_path / "run").passed
 
 
-def test_a_game_waits_for_everybody_even_where_fewer_are_enough_to_train(tmp_path):
+def test_a_game_is_played_by_those_who_are_there_if_they_are_enough(tmp_path):
     grid = players(tmp_path / "nodes")
     del grid.contexts[FIRST_NODE_ID + 2]
-    with pytest.raises(RunError, match=r"client 2 \(1 of 5\) has not joined: the plan has a path for every"):
-        run(tmp_path / "run", [*GAME, "run.minimum_nodes=4", "run.timeout_seconds=1"], grid=grid)
+    few = ["run.minimum_nodes=4", "run.timeout_seconds=1", "run.stop_after_round=1"]
+    run(tmp_path / "few", [*GAME, *few], grid=grid)
+    paths = yaml.safe_load((tmp_path / "few" / "config.yaml").read_text())["method"]["paths"]
+    assert paths[2] == [0.01] * ROUNDS
+    assert min(paths[3]) > 0.01
     grid = players(tmp_path / "silent", vanishes=lambda kind, client: (kind, client) == ("play", 3))
     with pytest.raises(RunError, match="client 3 does not answer what is announced"):
         run(tmp_path / "run", GAME, grid=grid)

@@ -87,7 +87,7 @@ def test_a_node_that_says_what_no_number_of_records_can_be_is_lost_alone(records
 
     joined = joined_on(LocalGrid(PARTIES, spoil=spoil))
     (reason,) = joined.refused.values()
-    assert "it must have at least one to take part in a run that protects records" in reason
+    assert "and is left out: it must be from 1 to" in reason
     assert sorted(joined.nodes) == [0, 1, 2, 4, 5]
 
 
@@ -95,7 +95,7 @@ def test_budgets_are_those_of_the_unit_that_is_asked(tmp_path):
     grid = grid_of_owners(tmp_path, [9.0] * PARTIES, {"epsilon-record": 2.0, "delta-record": 1e-6})
     joined = joined_on(grid)
     assert set(joined.budgets.values()) == {OwnBudget(2.0, 1e-6)}
-    config = with_said_budgets(load([*RECORDS, "privacy.budgets=clients"]), joined)
+    config = with_said_budgets(load([*RECORDS, "privacy.budgets=clients"]), joined, PARTIES - 1)
     assert config.privacy.client_budgets == [2.0] * PARTIES
     assert config.privacy.delta == 1e-6
 
@@ -103,7 +103,7 @@ def test_budgets_are_those_of_the_unit_that_is_asked(tmp_path):
 def test_nodes_that_say_no_budget_for_their_records_are_told_which_setting_is_missing():
     config = load([*RECORDS, "privacy.budgets=clients"])
     with pytest.raises(RunError, match=r"start its node with --node-config \"epsilon-record=\.\.\. ledger="):
-        with_said_budgets(config, Joined(nodes={0: 1}))
+        with_said_budgets(config, Joined(nodes={0: 1}), 1)
 
 
 def test_nodes_with_a_budget_for_the_client_alone_are_left_out(tmp_path):

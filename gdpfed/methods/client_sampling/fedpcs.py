@@ -24,7 +24,7 @@ from gdpfed.methods.client_sampling.local_works import (
     paid_by,
     totals_of,
 )
-from gdpfed.methods.client_sampling.node_game import answered, plays_with_nodes
+from gdpfed.methods.client_sampling.node_game import answered, answered_announcement, plays_with_nodes
 from gdpfed.methods.client_sampling.released_draws import RULES, draws_of, refuse_unfit_rule
 from gdpfed.methods.client_sampling.spending_paths import Declared, played, refuse_lone_reward, spending_of
 from gdpfed.methods.client_sampling.spending_tables import spending_tables
@@ -189,6 +189,8 @@ class FedPCS(ConfiguredMethod):
     def __init__(self, plan: PrivacyPlan, config: Config, found: Outcome, declared: Declared) -> None:
         super().__init__(plan, config)
         self.play, self.declared = found, declared
+        told = answered_announcement(config)
+        self.announced = "" if told is None else told.digest
         self.draws = draws_of(self.spending, declared.shares, config.run.seed)
 
     @classmethod

@@ -35,6 +35,8 @@ from gdpfed.record_steps import RECORD_WORKS
 
 Scalar = str | int | float
 
+UNSAID = ("task", "announced")
+"""Entries of terms that are left out where they are empty."""
 MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
 MOST_RECORD_GROUPS = 100
@@ -108,6 +110,7 @@ class Terms:
         records: says more where records are protected; None where clients are.
         task: names what is trained, so that a round of another task is refused; empty in terms of runs that
             were begun before terms said it.
+        announced: names what clients were told before the plan was made; empty where nothing was.
     """
 
     run: str
@@ -122,15 +125,12 @@ class Terms:
     corrupt_tolerance: float = 0.0
     records: RecordTerms | None = None
     task: str = ""
+    announced: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.task, str) or len(self.task) > MOST_NAME_CHARACTERS:
-            raise PrivacyError(
-                f"the terms' task is {self.task!r}; give up to {MOST_NAME_CHARACTERS} characters"
-            )
-        for name in ("run", "accountant"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not 0 < len(value) <= MOST_NAME_CHARACTERS:
+        for name in ("run", "accountant", *UNSAID):
+            value, least = getattr(self, name), int(name not in UNSAID)
+            if not isinstance(value, str) or not least <= len(value) <= MOST_NAME_CHARACTERS:
                 raise PrivacyError(
                     f"the terms' {name} is {value!r}; give a name of up to {MOST_NAME_CHARACTERS} characters"
                 )
@@ -320,8 +320,9 @@ class Terms:
         scalars = {field.name: getattr(self, field.name) for field in fields(self)}
         scalars["charges"] = json.dumps([charge.to_dict() for charge in self.charges])
         records = scalars.pop("records")
-        if not self.task:
-            del scalars["task"]
+        for name in UNSAID:
+            if not scalars[name]:
+                del scalars[name]
         if records is None:
             return scalars
         # Terms of one sum a round are written as they always were.
@@ -338,7 +339,7 @@ class Terms:
 
         Raises PrivacyError for entries that are missing, unknown or out of range.
         """
-        scalars = {"task": ""} | dict(scalars)
+        scalars = dict.fromkeys(UNSAID, "") | dict(scalars)
         names = {field.name for field in fields(cls)} - {"records"}
         odd = ", ".join(sorted(names ^ (set(scalars) - {"records"})))
         if odd:
@@ -406,10 +407,11 @@ def terms_of(
     seed: int = 0,
     client: int | None = None,
     task: str = "",
+    announced: str = "",
 ) -> Terms:
     """The terms of one group of a plan from a round on; tolerances are of its sums, the seed is the run's.
 
-    ``task`` is the digest of what is trained.
+    ``task`` and ``announced`` are the digests of what is trained, and of what clients were told before.
 
     Where every client spends what it has chosen, they are those of one client, with its path.
     """
@@ -462,6 +464,7 @@ def terms_of(
         corrupt_tolerance=corrupt_tolerance,
         records=records,
         task=task,
+        announced=announced,
     )
 
 
