@@ -19,7 +19,7 @@ ACCOUNTANTS = ("pld", "rdp", "theorem1")
 def show_plan(console: Console, config: Config, method: Method) -> None:
     """Print the table, and below it a line for everything that is weak in the plan."""
     console.print(plan_table(method))
-    for line in plan_warnings(method.plan, config.secagg.minimum_cohort):
+    for line in plan_warnings(method.plan, config):
         console.print(line)
 
 

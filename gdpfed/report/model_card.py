@@ -12,7 +12,7 @@ from gdpfed.learning.metrics import DEFAULT
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.guess_lines import guess_lines
 from gdpfed.report.parts import Parts
-from gdpfed.report.plan_warnings import large_delta_lines
+from gdpfed.report.plan_warnings import chosen_by_data_lines, large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
 from gdpfed.report.shown import Shown
 from gdpfed.report.spending_card import spending_not_covered, spending_promise
@@ -100,6 +100,7 @@ def model_card(subject: CardSubject) -> str:
             "## What is not covered",
             "",
             *_not_covered(subject),
+            *(f"* {line}" for line in chosen_by_data_lines(subject.config)),
             "",
         ]
     )

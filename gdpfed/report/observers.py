@@ -58,7 +58,7 @@ class StatusLines(Observer):
 
     def opened(self, run: RunOpened) -> None:
         method = self._run.method
-        weak = plan_warnings(method.plan, self._run.config.secagg.minimum_cohort)
+        weak = plan_warnings(method.plan, self._run.config)
         for line in (*plan_lines(method), *weak, *map(WEAK_DATA.format, data_warnings(self._run.task))):
             self._announce(line)
         plan = method.plan

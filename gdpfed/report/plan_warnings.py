@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from conf.schema import Config
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.privacy.sampling.small_cohorts import skipped_fractions
@@ -9,9 +10,12 @@ from gdpfed.privacy.sampling.small_cohorts import skipped_fractions
 TOLERATED_FRACTION = 0.05
 
 
-def plan_warnings(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
-    """One line for a large delta, and one for every sum that more than a twentieth of rounds go without."""
+def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
+    """Lines for a large delta, clients chosen by their data, sums that a twentieth of rounds go without."""
+    minimum_cohort = config.secagg.minimum_cohort
     yield from large_delta_lines(plan)
+    if plan.private:
+        yield from chosen_by_data_lines(config)
     skipped = skipped_fractions(plan, minimum_cohort)
     if plan.one_sum:
         if skipped.rounds > TOLERATED_FRACTION:
@@ -32,6 +36,17 @@ def plan_warnings(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
             )
     if len(plan.groups) > 1 and skipped.rounds > TOLERATED_FRACTION:
         yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and are charged all the same"
+
+
+def chosen_by_data_lines(config: Config) -> Iterator[str]:
+    """One line where what clients hold decides which of them there are, which no noise hides."""
+    least = config.dataset.min_characters
+    if least is not None:
+        yield (
+            f"which clients there are follows from their data: roles with fewer than {least} characters "
+            "(dataset.min_characters) are left out, with fewer clients than roles those that say least, and "
+            "no epsilon covers that"
+        )
 
 
 def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:

@@ -19,7 +19,19 @@ def plan_of(*overrides):
 
 
 def lines(*overrides, minimum=3):
-    return list(plan_warnings(plan_of(*ROLES, *overrides), minimum))
+    """All but that on who takes part."""
+    config = load([*ROLES, f"secagg.minimum_cohort={minimum}", *overrides])
+    warnings = plan_warnings(make_method(config).plan, config)
+    return [each for each in warnings if not each.startswith("which clients there are")]
+
+
+def test_clients_that_their_data_chooses_are_named():
+    config = load([*ROLES, "dataset.min_characters=70"])
+    said = [each for each in plan_warnings(make_method(config).plan, config) if "no epsilon covers" in each]
+    assert len(said) == 1
+    assert "roles with fewer than 70 characters (dataset.min_characters) are left out" in said[0]
+    other = load(["dataset=digits"])
+    assert not any("no epsilon covers" in each for each in plan_warnings(make_method(other).plan, other))
 
 
 def below(least, *groups):
@@ -72,8 +84,9 @@ def test_the_rounds_without_a_sum_are_those_of_independent_groups(method):
 
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
 def test_a_plan_of_rounds_without_a_sum_is_warned_of_and_refused(method):
-    plan = plan_of(*SIX, f"method={method}")
-    assert any("without" in line or "nothing is summed" in line for line in plan_warnings(plan, 3))
+    config = load([*SIX, f"method={method}", "secagg.minimum_cohort=3"])
+    plan = make_method(config).plan
+    assert any("without" in line or "nothing is summed" in line for line in plan_warnings(plan, config))
     with pytest.raises(PrivacyError, match=r"\d+ % of the rounds would be charged without any sum") as caught:
         refuse_skipped(plan, 3)
     assert "raise privacy.sampling_rate=0.2 or dataset.num_clients" in str(caught.value)
