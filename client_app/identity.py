@@ -10,10 +10,12 @@ refuses every other one: against a server that lies from the start that is nothi
 backend, where nobody starts nodes, that is what holds. A node that was told none of these signs nothing.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
@@ -24,7 +26,8 @@ from client_app.node_config import (
     ROSTER_FILE_KEY,
     NodeConfigError,
 )
-from client_app.settings import client_id_of, mode_of
+from client_app.node_file import NodeFile
+from client_app.settings import client_id_of, kept_beside, mode_of
 from client_app.simulation_backend import in_flowers_simulation
 from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, ROSTER_RECORD, SIGNATURE
 from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
@@ -43,6 +46,7 @@ REMEDY = (
 # Of a node without a file of its own: in the state of the run, and gone with it.
 IDENTITY_KEY = "secagg-identity"
 ROSTER_KEY = "secagg-roster"
+ROSTER_SUFFIX = ".roster"
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,39 @@ def trust_of(context: Context) -> Trust | None:
             f"{identity.public_bytes().hex()}, for client {client_id}: set {CLIENT_ID_KEY} or "
             f"{IDENTITY_FILE_KEY} right, or ask the consortium for a roster with it"
         )
+    _keep_highest(context, roster)
     return Trust(identity, roster)
+
+
+def _keep_highest(context: Context, roster: Roster) -> None:
+    """Refuse a roster with a lower number than this node has seen, or another one with the same.
+
+    The consortium has signed it once, and perhaps a key in it was stolen since.
+    """
+    beside = kept_beside(context, ROSTER_SUFFIX)
+    if beside is None:
+        return
+    file = NodeFile(beside, ROSTER_FILE_KEY, NodeConfigError)
+    with file.locked():
+        data = file.read()
+        own = {"number": roster.number, "digest": roster.digest.hex()}
+        try:
+            highest: dict[str, Any] = own if data is None else dict(json.loads(data))
+            number, digest = int(highest["number"]), str(highest["digest"])
+        except (ValueError, KeyError, TypeError):
+            raise NodeConfigError(
+                f"{beside}, which says which roster this node has seen last, is damaged: remove it if the "
+                "consortium's roster is the newest one"
+            ) from None
+        if (roster.number, own["digest"]) == (number, digest) and data is not None:
+            return
+        if data is not None and roster.number <= number:
+            raise NodeConfigError(
+                f"{ROSTER_FILE_KEY}={context.node_config[ROSTER_FILE_KEY]} has number {roster.number}, "
+                f"signed on {roster.date or 'no date'}, and this node has seen {number}: ask the consortium "
+                "for its newest roster"
+            )
+        file.write(json.dumps(own).encode() + b"\n")
 
 
 def prove(context: Context, question: ConfigRecord) -> dict[str, bytes]:

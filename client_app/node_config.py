@@ -120,6 +120,7 @@ def _is_ascending(value: Any) -> bool:
 LIMITS: Mapping[str, Kind] = {
     "minimum-cohort": whole(2, MOST_CLIENTS),
     "minimum-survivors": whole(2, MOST_CLIENTS),
+    "minimum-bare-survivors": whole(2, MOST_CLIENTS),
     "minimum-noise-multiplier": amount(),
     "minimum-own-noise": amount(),
     "maximum-dropout-fraction": share(),

@@ -40,10 +40,12 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
 from gdpfed.privacy.events import Unit
 from secagg import ClientPolicy
-from secagg.parameters import CURIOUS, OFF
+from secagg.parameters import ACTIVE, CURIOUS, OFF
 
 DEFAULT_DELTA = 1e-5
 DEFAULT_LIMITS: dict[str, Any] = {"minimum_cohort": 2, "maximum_dropout_fraction": 0.5}
+# With three members, one of whom helps a lying server, the sum of the other two has no noise to hide them.
+LEAST_BARE = 4
 DEFAULT_SESSION_SECONDS = 86400.0
 DEFAULT_EDGE_SECONDS = 600.0
 SESSIONS_SUFFIX = ".sessions"
@@ -162,8 +164,10 @@ def policy_of(context: Context) -> ClientPolicy:
     """
     config = context.node_config
     limits: dict[str, Any] = {key.replace("-", "_"): config[key] for key in LIMITS if key in config}
+    mode = mode_of(context)
+    usual = DEFAULT_LIMITS | ({"minimum_bare_survivors": LEAST_BARE} if mode == ACTIVE else {})
     try:
-        return ClientPolicy(**(DEFAULT_LIMITS | limits), mode=mode_of(context))
+        return ClientPolicy(**(usual | limits), mode=mode)
     except ValueError as error:
         raise NodeConfigError(f"the limits of this node: {error}") from None
 
@@ -173,9 +177,15 @@ def session_file_of(context: Context) -> Path | None:
     config = context.node_config
     if SESSION_FILE_KEY in config:
         return Path(str(config[SESSION_FILE_KEY])).expanduser()
-    if LEDGER_KEY in config:
-        ledger = Path(str(config[LEDGER_KEY])).expanduser()
-        return ledger.with_name(ledger.name + SESSIONS_SUFFIX)
+    return kept_beside(context, SESSIONS_SUFFIX)
+
+
+def kept_beside(context: Context, suffix: str) -> Path | None:
+    """A file beside the ledger, or else the file of sessions; None for a node that keeps neither."""
+    for key in (LEDGER_KEY, SESSION_FILE_KEY):
+        if key in context.node_config:
+            kept = Path(str(context.node_config[key])).expanduser()
+            return kept.with_name(kept.name + suffix)
     return None
 
 

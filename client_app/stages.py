@@ -1,19 +1,26 @@
 """The client's answer to each stage of a sum."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 from flwr.app import Context, RecordDict
 
 from client_app import budget
 from client_app.identity import accept_roster
-from client_app.node_config import MODE_KEY, check_settings
+from client_app.node_config import DATA_KEY, MODE_KEY, NodeConfigError, check_settings
 from client_app.request import StageRequest
 from client_app.session import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
 from client_app.settings import bridge_of, budgets_of, client_id_of, data_of, mode_of, policy_of
+from client_app.simulation_backend import in_flowers_simulation
 from client_app.update import Contributor, masked_update, order_and_model, update_in_clear
-from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK
+from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, one_line
 from secagg import RemoteProtocolError, SumParameters
 from secagg.parameters import OFF
+
+if TYPE_CHECKING:
+    from gdpfed.clients.order import TrainingOrder
 
 
 def advertise(request: StageRequest, context: Context) -> bytes:
@@ -41,7 +48,7 @@ def mask(request: StageRequest, context: Context) -> bytes:
     """Stage 3: train, clip, add noise, encode, and answer with the masked vector."""
     with stored_session(context, AGREEING, request.round_of_run, then=MASKED_SLOT) as session:
         num_contributors = session.accept_shares(request.data)
-        order, theta = order_and_model(request.content, session.parameters)
+        order, theta = _order_and_model(request, context, session.parameters)
         order.check_part(session.parameters)
         own = budgets_of(context)
         if own:
@@ -73,10 +80,28 @@ def plain(request: StageRequest, context: Context) -> bytes:
         budget.check_in_clear(own, request.round_of_run)
     parameters = SumParameters.from_bytes(request.data)
     policy_of(context).check(parameters)
-    order, theta = order_and_model(request.content, parameters)
+    order, theta = _order_and_model(request, context, parameters)
     if own:
         budget.charge(own, request.round_of_run, parameters, order)
     return update_in_clear(order, theta, parameters, _contributor(request, context)).tobytes()
+
+
+def _order_and_model(
+    request: StageRequest, context: Context, parameters: SumParameters
+) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
+    """The order and the model of a request, if the node reads what it names.
+
+    Which files a node opens is for its operator to say: a path that the server names is not read.
+    """
+    order, theta = order_and_model(request.content, parameters)
+    source = order.task.source
+    named = source.path or source.test_path or source.columns
+    if named and data_of(context) is None and bridge_of(context) is None and not in_flowers_simulation():
+        raise NodeConfigError(
+            f"the server names the file {one_line(named)}, and this node was started without {DATA_KEY}: it "
+            f"reads no file that another names; start it with {DATA_KEY}=..."
+        )
+    return order, theta
 
 
 def _contributor(request: StageRequest, context: Context) -> Contributor:

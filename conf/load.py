@@ -119,7 +119,7 @@ def _with_quoted_path(override: str) -> str:
         ConfigError: the home directory of nobody.
     """
     key, equals, value = override.partition("=")
-    if key not in PATHS or not value or value == "null" or value[0] in "'\"" or "${" in value:
+    if key not in PATHS or not value or value == "null" or value[0] in "'\"":
         return override
     try:
         Path(value).expanduser()
@@ -134,6 +134,8 @@ def _check_form(overrides: Sequence[str]) -> None:
         key, equals, value = override.partition("=")
         if not (equals and key and value) or key.startswith(("+", "~")):
             raise ConfigError(f"'{override}' is not an override of the form key=value")
+        if "${" in override:
+            raise ConfigError(f"'{override}' refers to another value: write what it stands for")
         if key in groups() and not _is_choice(override):
             raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}")
 
@@ -167,7 +169,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
     Raises:
         ConfigError: a value that Hydra cannot read.
     """
-    words = [override for override in overrides if override.partition("=")[0] == key]
+    words = [_with_quoted_path(each) for each in overrides if each.partition("=")[0] == key]
     try:
         return OverridesParser.create().parse_override(words[-1]).value() if words else None
     except HydraException as error:

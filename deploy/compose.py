@@ -17,9 +17,12 @@ from deploy.credentials import PUBLIC
 from deploy.options import federation_words
 from deploy.placements import CREDENTIALS, Containers, variable
 from deploy.topology import (
+    BRIDGE,
+    CONSORTIUM_FILE,
     DATA,
     ENVIRONMENT,
     LEDGER,
+    ROSTER_FILE,
     RUNS,
     SERVER,
     SERVER_SUPEREXEC,
@@ -33,6 +36,7 @@ from deploy.topology import (
     services,
     services_of,
 )
+from server_app.submitted import FOLDERS
 
 FLOWER_VERSION = version("flwr")
 # The user that Flower's images are made for.
@@ -51,6 +55,8 @@ HOME = "/tmp"  # noqa: S108 - a file system of the container's own, in memory
 CONTAINER_ENVIRONMENT = ENVIRONMENT | {
     "FLWR_HOME": f"{HOME}/flower",
     "HOME": HOME,
+    # All that whoever submits a run may name on the server.
+    FOLDERS: f"/{RUNS}:/{DATA}:/{BRIDGE}:{CREDENTIALS}/{ROSTER_FILE}:{CREDENTIALS}/{CONSORTIUM_FILE}",
     "MPLCONFIGDIR": f"{HOME}/matplotlib",
     # Empty is off: every message starts a process, which would compile the app each time.
     "PYTHONDONTWRITEBYTECODE": "",

@@ -14,6 +14,7 @@ leaves the host that it was made on. Who operates all parties is the consortium,
 
 import os
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ from deploy.topology import (
     Service,
 )
 from gdpfed.files import create_file, write_whole
-from gdpfed.identities import new_identity, public_key_of, read_identity, signed_roster
+from gdpfed.identities import new_identity, public_key_of, read_identity, read_roster, signed_roster
 
 AUTHORITY, CONSORTIUM, PUBLIC = "authority", "consortium", "public"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE
@@ -214,17 +215,25 @@ class Store:
         if not path.exists():
             new_identity(path)
             self._own(path)
-        self._publish(identity_file(party), read_identity(path).public_bytes().hex().encode() + b"\n")
+        self._publish(
+            identity_file(party), read_identity(path, self.owner).public_bytes().hex().encode() + b"\n"
+        )
 
     def _sign_roster(self, parties: Iterable[str]) -> None:
         """Sign the roster of these nodes, unless it is signed already."""
         folder, public = self.root / CONSORTIUM, self.root / PUBLIC
         folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / CONSORTIUM_KEY
-        consortium = read_identity(path) if path.exists() else new_identity(path)
+        consortium = read_identity(path, self.owner) if path.exists() else new_identity(path)
         keys = {client_of(party): public_key_of(str(public / identity_file(party))) for party in parties}
         self._publish(CONSORTIUM_FILE, consortium.public_bytes().hex().encode() + b"\n")
-        self._publish(ROSTER_FILE, signed_roster(keys, consortium))
+        number, signed = int(time.time()), public / ROSTER_FILE
+        if signed.exists():
+            before = read_roster(signed, consortium.public_bytes())
+            if dict(before) == keys:
+                return
+            number = max(number, before.number + 1)
+        self._publish(ROSTER_FILE, signed_roster(keys, consortium, number))
 
     def _hand_roster(self, service: Service) -> None:
         """Give a service the consortium's newest roster, if it has come."""

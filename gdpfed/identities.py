@@ -2,14 +2,18 @@
 
 import os
 import re
+import stat
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gdpfed.errors import InputError
 from gdpfed.files import PRIVATE_MODE, create_file
 from secagg import Identity, Roster, RosterError
 
-OTHERS = 0o077
+OTHERS, WRITABLE = 0o077, 0o022
+ROOT = 0
 _PUBLIC_KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -28,15 +32,16 @@ def new_identity(path: Path) -> Identity:
     return identity
 
 
-def read_identity(path: Path) -> Identity:
-    """Read a signing key.
+def read_identity(path: Path, owner: int | None = None) -> Identity:
+    """Read a signing key that belongs to this process's user, to root or to ``owner``.
 
     Raises:
-        IdentityError: no such file, one that others can read, or one that holds no Ed25519 key.
+        IdentityError: no such file, one that others can read or replace, or one that holds no Ed25519 key.
     """
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found, folder = os.fstat(file.fileno()), path.resolve().parent.stat()
+            mode = found.st_mode
             pem = b"" if mode & OTHERS else file.read()
     except OSError as error:
         raise IdentityError(
@@ -44,6 +49,11 @@ def read_identity(path: Path) -> Identity:
         ) from None
     if mode & OTHERS:
         raise IdentityError(f"{path} is open to others (mode {mode & 0o777:o}): chmod 600 {path}")
+    for name, each in ((str(path), found), (f"{path.parent}, its folder,", folder)):
+        if each.st_uid not in (os.geteuid(), ROOT, owner):
+            raise IdentityError(f"{name} belongs to user {each.st_uid}: give it to user {os.geteuid()}")
+    if folder.st_mode & WRITABLE and not folder.st_mode & stat.S_ISVTX:
+        raise IdentityError(f"others may replace files in {path.parent}: chmod 700 {path.parent}")
     try:
         return Identity.from_pem(pem)
     except ValueError as error:
@@ -73,14 +83,22 @@ def public_key_of(word: str) -> bytes:
     return bytes.fromhex(text)
 
 
-def signed_roster(keys: Mapping[int, bytes], consortium: Identity) -> bytes:
-    """Return the file of a roster that the consortium has signed.
+def signed_roster(keys: Mapping[int, bytes], consortium: Identity, number: int | None = None) -> bytes:
+    """Return the file of a roster that the consortium has signed, with today's date.
+
+    Args:
+        keys: of the clients.
+        consortium: that signs.
+        number: by which nodes tell it from an older one, higher than any before; the seconds since 1970 if
+            none is given.
 
     Raises:
         IdentityError: keys that make no roster.
     """
     try:
-        return Roster(keys).signed_by(consortium)
+        now = time.time()
+        date = datetime.fromtimestamp(now, UTC).date().isoformat()
+        return Roster(keys, number=int(now) if number is None else number, date=date).signed_by(consortium)
     except RosterError as error:
         raise IdentityError(f"no roster can be made: {error}") from None
 

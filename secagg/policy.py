@@ -19,6 +19,8 @@ class ClientPolicy:
     Attributes:
         minimum_cohort: fewest members asked, this client among them.
         minimum_survivors: fewest members in a sum that is unmasked, this client among them.
+        minimum_bare_survivors: the same of a sum without noise. Of three, a lying server and one member
+            know what the other two add up to.
         maximum_dropout_fraction: largest dropout_tolerance / num_clients.
         minimum_noise_multiplier: least sigma, of the sum's noise.
         minimum_own_noise: least sigma / sqrt(n - D - c): this client's own noise, in clipping norms. It
@@ -39,6 +41,7 @@ class ClientPolicy:
     minimum_cohort: int
     maximum_dropout_fraction: float
     minimum_survivors: int = 2
+    minimum_bare_survivors: int = 2
     minimum_noise_multiplier: float = 0.0
     minimum_own_noise: float = 0.0
     mode: str = CURIOUS
@@ -49,7 +52,10 @@ class ClientPolicy:
     maximum_clipping_norm: float = math.inf
 
     def __post_init__(self) -> None:
-        for name in ("minimum_cohort", "minimum_survivors", "maximum_clients", "maximum_neighbours"):
+        for name in (
+            *("minimum_cohort", "minimum_survivors", "minimum_bare_survivors"),
+            *("maximum_clients", "maximum_neighbours"),
+        ):
             if getattr(self, name) < 2:
                 raise ValueError(f"{name} is {getattr(self, name)}: use at least 2")
         if self.maximum_dimension < 1 or not self.maximum_clipping_norm > 0:
@@ -109,6 +115,9 @@ class ClientPolicy:
 
     def _noise_broken(self, parameters: SumParameters) -> str:
         sigma = parameters.noise_multiplier
+        if not sigma and parameters.fewest_in_sum < self.minimum_bare_survivors:
+            fewest = parameters.fewest_in_sum
+            return f"fewest_in_sum {fewest} without noise is below {self.minimum_bare_survivors}"
         if sigma < self.minimum_noise_multiplier:
             return f"noise_multiplier {sigma:g} is below {self.minimum_noise_multiplier:g}"
         own = parameters.client_noise_multiplier(parameters.num_clients)

@@ -8,6 +8,7 @@ import json
 import re
 import struct
 from collections.abc import Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +20,8 @@ from secagg.wire import MAX_CLIENT_ID
 ROSTER_VERSION = 1
 _ROSTER_PURPOSE = b"secagg/3/roster"
 _SIGNED_PURPOSE = b"secagg/3/signed roster"
-_FIELDS = {"version", "clients", "signature"}
+_FIELDS = {"version", "number", "date", "clients", "signature"}
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d)?", re.ASCII)
 _CLIENT_ID = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
@@ -28,12 +30,19 @@ class Roster(Mapping[int, bytes]):
 
     Args:
         keys: ids of 64 bits, keys of 32 bytes, no key under two ids.
+        number: of 64 bits; of two rosters of one consortium that with the higher number holds.
+        date: on which it was signed, as YYYY-MM-DD; for people.
 
     Raises:
-        RosterError: other ids or keys.
+        RosterError: other ids, keys or numbers.
     """
 
-    def __init__(self, keys: Mapping[int, bytes]) -> None:
+    def __init__(self, keys: Mapping[int, bytes], *, number: int = 0, date: str = "") -> None:
+        if type(number) is not int or not 0 <= number <= MAX_CLIENT_ID:
+            raise RosterError(f"its number is {number!r}: use 0 to 2**64 - 1")
+        if not isinstance(date, str) or not _DATE.fullmatch(date):
+            raise RosterError(f"its date is {date!r}: write YYYY-MM-DD")
+        self.number, self.date = number, date
         owners: dict[bytes, int] = {}
         for client_id in sorted(keys):
             key = keys[client_id]
@@ -65,8 +74,8 @@ class Roster(Mapping[int, bytes]):
     def __hash__(self) -> int:
         return hash(self._digest)
 
-    def __reduce__(self) -> tuple[type["Roster"], tuple[dict[int, bytes]]]:
-        return Roster, (dict(self._keys),)
+    def __reduce__(self) -> tuple["partial[Roster]", tuple[dict[int, bytes]]]:
+        return partial(Roster, number=self.number, date=self.date), (dict(self._keys),)
 
     def __repr__(self) -> str:
         return f"<Roster of {len(self)} clients, {self._digest.hex()[:16]}>"
@@ -80,10 +89,15 @@ class Roster(Mapping[int, bytes]):
         """The roster as a file with the consortium's signature: JSON."""
         content = {
             "version": ROSTER_VERSION,
+            "number": self.number,
+            "date": self.date,
             "clients": {str(client_id): key.hex() for client_id, key in self.items()},
-            "signature": consortium.sign(_SIGNED_PURPOSE + self._digest).hex(),
+            "signature": consortium.sign(self._signed_statement()).hex(),
         }
         return (json.dumps(content, indent=1) + "\n").encode()
+
+    def _signed_statement(self) -> bytes:
+        return _SIGNED_PURPOSE + self._digest + struct.pack(">Q", self.number) + self.date.encode()
 
     @classmethod
     def from_signed(cls, data: bytes, consortium_key: bytes) -> "Roster":
@@ -108,8 +122,9 @@ class Roster(Mapping[int, bytes]):
             _client_id(word): _bytes(key, IDENTITY_BYTES, f"the key of client {word}")
             for word, key in content["clients"].items()
         }
-        roster, signature = cls(keys), _bytes(content["signature"], SIGNATURE_BYTES, "the signature")
-        if not is_signed(consortium_key, signature, _SIGNED_PURPOSE + roster.digest):
+        roster = cls(keys, number=content["number"], date=content["date"])
+        signature = _bytes(content["signature"], SIGNATURE_BYTES, "the signature")
+        if not is_signed(consortium_key, signature, roster._signed_statement()):
             raise RosterError(f"it is not signed by the consortium with key {consortium_key.hex()}")
         return roster
 

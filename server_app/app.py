@@ -6,6 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 from conf.load import split
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from gdpfed.runs.resume import load_run
+from server_app.submitted import check_paths
 from server_app.train import train
 
 app = ServerApp()
@@ -15,7 +16,9 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train as the override string of the run configuration says."""
     try:
-        train(grid, load_run(split(str(context.run_config["overrides"]))), str(context.run_id))
+        overrides = split(str(context.run_config["overrides"]))
+        check_paths(overrides)
+        train(grid, load_run(overrides), str(context.run_id))
     except (ConfigError, PrivacyError, LearningError, RunError) as error:
         # Flower prints what leaves here with its traceback; the way to this line helps nobody.
         raise type(error)(str(error)).with_traceback(None) from None

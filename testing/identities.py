@@ -23,10 +23,12 @@ def keys_of(num_clients: int) -> dict[int, bytes]:
     return {client: identity_of(client).public_bytes() for client in range(num_clients)}
 
 
-def write_files(folder: Path, keys: Mapping[int, bytes], consortium: Identity = CONSORTIUM) -> Path:
+def write_files(
+    folder: Path, keys: Mapping[int, bytes], consortium: Identity = CONSORTIUM, number: int = 0
+) -> Path:
     """Write the roster of these keys and the consortium's own, in place of those that are there."""
     folder.mkdir(exist_ok=True)
-    (folder / ROSTER).write_bytes(Roster(keys).signed_by(consortium))
+    (folder / ROSTER).write_bytes(Roster(keys, number=number).signed_by(consortium))
     (folder / CONSORTIUM_KEY).write_text(consortium.public_bytes().hex())
     return folder
 

@@ -66,6 +66,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     roster.add_argument(
         "--from", type=user_path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
     )
+    roster.add_argument(
+        "--number",
+        type=int,
+        metavar="N",
+        help="higher than that of every roster before, as nodes take none with a lower one than they have "
+        "seen; the seconds since 1970 unless given",
+    )
     verify = _action(actions, "verify", _verify, "check a roster, and print who is in it", VERIFY_EXAMPLES)
     verify.add_argument("file", type=user_path, metavar="ROSTER", help="file with the signed roster")
     verify.add_argument(
@@ -124,7 +131,7 @@ def _roster(options: argparse.Namespace) -> None:
         keys[client_id] = public_key_of(entry["key"])
     if not keys:
         raise InputError("nobody is named: write ID=KEY for each client, or name a list by --from FILE")
-    write_new(options.file, signed_roster(keys, consortium), PUBLIC_MODE)
+    write_new(options.file, signed_roster(keys, consortium, options.number), PUBLIC_MODE)
     print(f"{options.file} has {len(keys)} clients, signed by consortium {consortium.public_bytes().hex()}")
 
 
@@ -141,6 +148,7 @@ def _verify(options: argparse.Namespace) -> None:
 
     roster = read_roster(options.file, public_key_of(options.consortium))
     print(f"{options.file} is signed by this consortium; digest {roster.digest.hex()}")
+    print(f"number {roster.number}, signed on {roster.date or 'no date'}")
     for client_id, key in roster.items():
         print(f"{client_id}={key.hex()}")
 

@@ -1,6 +1,7 @@
 """``gdpfed identity``: keys that their owner alone reads, and rosters that say who has signed them."""
 
 import os
+import re
 
 import pytest
 
@@ -38,7 +39,8 @@ def test_a_consortium_signs_a_roster_and_everybody_can_check_it(folder, capsys):
     out = said(capsys, *words, "--clients", f"0={keys[0]}", "2=2.identity", "--from", "list.txt")
     assert out == f"roster.json has 3 clients, signed by consortium {consortium}\n"
     out = said(capsys, "verify", "roster.json", "--consortium", consortium)
-    assert out.splitlines()[1:] == [f"{i}={key}" for i, key in enumerate(keys)]
+    assert re.fullmatch(r"number \d{10,}, signed on \d{4}-\d\d-\d\d", out.splitlines()[1])
+    assert out.splitlines()[2:] == [f"{i}={key}" for i, key in enumerate(keys)]
     assert "is not signed by the consortium" in refused(
         capsys, "verify", "roster.json", "--consortium", keys[0]
     )

@@ -27,6 +27,7 @@ GOOD = {
     "session-seconds": 3600,
     "minimum-cohort": 3,
     "minimum-survivors": 2,
+    "minimum-bare-survivors": 2,
     "minimum-noise-multiplier": 0.5,
     "minimum-own-noise": 0,
     "maximum-dropout-fraction": 0.25,

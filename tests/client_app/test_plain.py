@@ -104,6 +104,18 @@ def test_a_node_started_for_it_sends_its_clipped_update_and_no_noise(num_clients
     assert np.linalg.norm(sent) <= 1.0
 
 
+@pytest.mark.parametrize("named", ["path", "test_path", "columns"])
+def test_a_file_that_the_server_names_is_opened_by_nobody(tmp_path, named, monkeypatch):
+    there = tmp_path / "server.npz"
+    monkeypatch.setattr("gdpfed.learning.task.Task.load", lambda task: pytest.fail("it is read"))
+    source = replace(DataSource("npz"), **{named: str(there)})  # type: ignore[arg-type]
+    order = replace(ORDER, task=replace(TASK, source=source, form=None))
+    content = asked(parameters())
+    content[ORDER_RECORD] = ConfigRecord(dict(order.to_scalars()))
+    refusal = answer(content, context(secagg_mode="off"))[REFUSAL]
+    assert "this node was started without data: it reads no file that another names" in refusal
+
+
 def test_limits_hold_in_clear_too():
     node = context(secagg_mode="off", minimum_cohort=20)
     assert "num_clients 10 is below 20, this client's own limit" in answer(asked(parameters()), node)[REFUSAL]

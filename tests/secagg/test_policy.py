@@ -56,6 +56,15 @@ def test_each_limit(limits: dict[str, Any], match: str) -> None:
     ClientSession(VICTIM, BASE).advertise(AdvertiseRequest(parameters, VICTIM).encode())
 
 
+def test_sums_without_noise_need_more_members() -> None:
+    """Of three members, one helps a lying server: the sum of the other two has nothing that hides them."""
+    wary, three = replace(BASE, minimum_bare_survivors=4), {"dropout_tolerance": 0, "threshold": 2}
+    bare = make_parameters(3, noise_multiplier=0.0, **three)
+    assert "fewest_in_sum 3 without noise is below 4" in str(refusal(wary, bare))
+    wary.check(make_parameters(3, noise_multiplier=1.0, **three))
+    wary.check(make_parameters(4, noise_multiplier=0.0, dropout_tolerance=0, threshold=3))
+
+
 def test_invented_members_cannot_dilute_the_own_noise() -> None:
     """Of 8,000 members that a server made up, each honest one adds next to no noise."""
     many = make_parameters(8000, dimension=5, dropout_tolerance=0)
@@ -111,6 +120,7 @@ def test_a_client_counts_the_members_against_its_own_corrupt() -> None:
     [
         {"minimum_cohort": 1},
         {"minimum_survivors": 1},
+        {"minimum_bare_survivors": 1},
         {"maximum_clients": 1},
         {"maximum_neighbours": 0},
         {"maximum_dimension": 0},

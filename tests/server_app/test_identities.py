@@ -1,6 +1,7 @@
 """Nodes with identities: who is not in the consortium's roster takes no part, and no run ends by it."""
 
 import json
+import os
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -8,11 +9,11 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord
 
-from client_app.identity import prove
+from client_app.identity import prove, trust_of
 from client_app.settings import NodeConfigError
 from conf.load import load
 from gdpfed.errors import ConfigError, RunError
-from gdpfed.identities import IdentityError
+from gdpfed.identities import IdentityError, new_identity, read_identity
 from gdpfed.simulation.simulate import simulate
 from secagg import Roster
 from secagg.identity import join_statement
@@ -201,6 +202,49 @@ def test_a_server_takes_no_roster_that_its_consortium_has_not_signed(tmp_path, f
     (folder / ROSTER).write_bytes(Roster(keys_of(CLIENTS)).signed_by(identity_of(0)))
     with pytest.raises(IdentityError, match="it is not signed by the consortium with key"):
         run(tmp_path / "run", [*SIX, *server_words(folder)], grid=LocalGrid(CLIENTS))
+
+
+def test_a_node_takes_no_older_roster_than_it_has_seen(tmp_path):
+    """A key that was stolen, and signed away, does not come back with the roster that it was in."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    stolen = keys_of(CLIENTS) | {4: identity_of(4, "stolen").public_bytes()}
+    write_files(old, stolen, number=7)
+    write_files(new, keys_of(CLIENTS), number=8)
+    kept = {"ledger": str(tmp_path / "ledger.json"), "epsilon": 1.0}
+
+    def trusts(folder):
+        return trust_of(make_context(0, node_settings(folder, 0) | kept)) is not None
+
+    assert trusts(old)
+    assert trusts(new)
+    assert trusts(new)
+    with pytest.raises(NodeConfigError, match="has number 7, signed on no date, and this node has seen 8"):
+        trusts(old)
+    write_files(old, stolen, number=8)
+    with pytest.raises(NodeConfigError, match="ask the consortium for its newest roster"):
+        trusts(old)
+    (tmp_path / "ledger.json.roster").write_text("{}")
+    with pytest.raises(NodeConfigError, match="is damaged: remove it if"):
+        trusts(new)
+
+
+def test_an_identity_is_its_owners_and_in_a_folder_that_others_do_not_write(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o700)
+    key = folder / "node.key"
+    made = new_identity(key)
+    assert read_identity(key).public_bytes() == made.public_bytes()
+    folder.chmod(0o777)
+    with pytest.raises(IdentityError, match=f"others may replace files in {folder}: chmod 700"):
+        read_identity(key)
+    folder.chmod(0o1777)
+    assert read_identity(key).public_bytes() == made.public_bytes()
+    folder.chmod(0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: key.stat().st_uid + 1)
+    monkeypatch.setattr("gdpfed.identities.ROOT", -1)
+    with pytest.raises(IdentityError, match=f"{key} belongs to user {key.stat().st_uid}: give it to user"):
+        read_identity(key)
+    assert read_identity(key, owner=key.stat().st_uid).public_bytes() == made.public_bytes()
 
 
 def without(settings, *keys):

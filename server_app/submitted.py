@@ -1,0 +1,33 @@
+"""What whoever submits a run may name on the server: files below the folders that its operator gives."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from conf.load import PATHS, given_value
+from gdpfed.errors import ConfigError
+
+FOLDERS = "GDPFED_FOLDERS"
+"""The environment variable with the folders and files, separated as in PATH; without it all are allowed."""
+
+
+def check_paths(overrides: Sequence[str]) -> None:
+    """Refuse overrides that name a file elsewhere, links followed; an address of a server is no file.
+
+    Raises:
+        ConfigError: names the setting, its value and the folders.
+    """
+    listed = os.environ.get(FOLDERS)
+    if listed is None:
+        return
+    allowed = [Path(folder).resolve() for folder in listed.split(os.pathsep) if folder]
+    for key in PATHS:
+        value = given_value(overrides, key)
+        if value is None or (key == "run.mlflow" and str(value).startswith(("http://", "https://"))):
+            continue
+        path = Path(str(value)).expanduser().resolve()
+        if not any(path.is_relative_to(folder) for folder in allowed):
+            raise ConfigError(
+                f"{key}={value} lies outside of {listed}, all that this server's operator ({FOLDERS}) lets a "
+                "run name: choose a place below one of them"
+            )
