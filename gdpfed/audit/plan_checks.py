@@ -67,7 +67,8 @@ def _check_charges(files: RunFiles) -> Iterator[str]:
     plan, charged = files.plan, files.ledger["charged_rounds"]
     for index, group in enumerate(plan["groups"]):
         charges = group["charges"]
-        for name in sorted({charge["unit"] for charge in charges} - {plan["unit"]}):
+        said = [*charges, *files.ledger["charges"][index]]
+        for name in sorted({charge["unit"] for charge in said} - {plan["unit"]}):
             yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
         if charges_of(files.ledger["charges"][index]) != first_rounds(charges, charged):
             yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"

@@ -153,11 +153,14 @@ def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
     for number, (carried, groups) in enumerate(sums):
         # A sum over several groups owes each of them its noise.
         need = max((planned[index] for index in groups), default=0.0)
-        if carried < need * (1 - ROUNDING):
+        if carried < need * (1 - ROUNDING) or carried > need * (1 + ROUNDING) > 0:
             yield (
                 f"round {record['round']} asked sum {number} for noise of standard deviation {carried:.6g}, "
-                f"below the plan's {need:.6g}"
+                f"{'below' if carried < need else 'above'} the plan's {need:.6g}"
             )
+        there, most = record["survivors"][number], sum(record["cohort_sizes"][index] for index in groups)
+        if there > most:
+            yield f"round {record['round']} has {there} clients in sum {number}, of {most} that were asked"
 
 
 def _noise(plan: dict[str, Any], group: dict[str, Any], round_number: int) -> float:

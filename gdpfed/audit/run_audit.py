@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, first_rounds
+from gdpfed.audit.figure_checks import check_figures
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_rounds
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.seal_checks import check_seal, digest_of_seal
 from gdpfed.audit.spending_checks import largest_spent, most_after, spending
 from gdpfed.errors import AuditError
 
@@ -72,7 +74,7 @@ class GroupAudit:
 
 @dataclass(frozen=True)
 class RunAudit:
-    """Figures by group, and a line for everything that does not fit together."""
+    """Figures by group, a line for all that does not fit together, and the digest of the run's seal."""
 
     private: bool
     delta: float
@@ -80,6 +82,7 @@ class RunAudit:
     num_rounds: int
     groups: tuple[GroupAudit, ...]
     findings: tuple[str, ...]
+    seal: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -101,7 +104,13 @@ def audit_run(directory: Path) -> RunAudit:
     files = RunFiles.read(directory)
     try:
         groups = tuple(_groups(files))
-        findings = [*check_plan(files), *check_rounds(files), *_check_figures(files, groups)]
+        findings = [
+            *check_seal(directory, files),
+            *check_plan(files),
+            *check_rounds(files),
+            *check_figures(files),
+            *_check_figures(files, groups),
+        ]
         return RunAudit(
             private=files.plan["private"],
             delta=files.plan["delta"],
@@ -109,8 +118,9 @@ def audit_run(directory: Path) -> RunAudit:
             num_rounds=files.plan["num_rounds"],
             groups=groups,
             findings=tuple(findings),
+            seal=digest_of_seal(directory),
         )
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise AuditError(f"the files of {directory} lack or have odd entries ({reason})") from None
 
@@ -227,7 +237,8 @@ def _check_recorded(files: RunFiles, index: int, group: GroupAudit) -> Iterator[
             return
     if files.rounds and len(files.rounds) == files.ledger["charged_rounds"]:
         claimed = _or_infinite(files.rounds[-1]["epsilon_against_server"][index])
-        if claimed < group.against_server * (1 - AGREES_WITHIN):
+        above = claimed > group.against_server * (1 + AGREES_WITHIN) and (tight or group.records is None)
+        if above or claimed < group.against_server * (1 - AGREES_WITHIN):
             yield (
                 f"the last round records epsilon {claimed:.4g} against the server in group {index}, where "
                 f"{group.against_server:.4g} is spent"

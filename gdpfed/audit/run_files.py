@@ -17,6 +17,7 @@ from gdpfed.runs.records import (
     LEDGER_FILE,
     PLAN_FILE,
     ROUNDS_FILE,
+    SEAL_FILE,
 )
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
@@ -33,6 +34,7 @@ class RunFiles:
         clients: the ids of every group, each as the runs [start, stop) that it was saved as.
         rounds: one mapping a line.
         counts: class counts that clients have released, one row a client; None where none have.
+        seal: the hashes of files as the run left them; None where it has left none.
     """
 
     config: dict[str, Any]
@@ -41,6 +43,7 @@ class RunFiles:
     clients: list[list[tuple[int, int]]]
     rounds: list[dict[str, Any]]
     counts: np.ndarray[Any, np.dtype[np.float64]] | None = None
+    seal: dict[str, str] | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -60,10 +63,11 @@ class RunFiles:
         return cls(
             config=_mapping(directory / CONFIG_FILE),
             plan=plan,
-            ledger=_mapping(directory / LEDGER_FILE),
+            ledger=_versioned(directory / LEDGER_FILE, _mapping(directory / LEDGER_FILE)),
             clients=clients,
             rounds=_lines(directory / ROUNDS_FILE),
             counts=_counts(directory / COUNTS_FILE),
+            seal=_seal(directory / SEAL_FILE),
         )
 
     def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -92,7 +96,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         data = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise AuditError(f"{path} holds a {type(data).__name__}, not a mapping")
@@ -108,6 +112,15 @@ def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
             "use the gdpfed that wrote the run"
         )
     return {key: value for key, value in data.items() if key != "version"}
+
+
+def _seal(path: Path) -> dict[str, str] | None:
+    if not path.exists():
+        return None
+    hashes = _versioned(path, _mapping(path)).get("sha256")
+    if not isinstance(hashes, dict) or not all(isinstance(each, str) for each in hashes.values()):
+        raise AuditError(f"{path} holds no hashes of files")
+    return hashes
 
 
 def _counts(path: Path) -> np.ndarray[Any, np.dtype[np.float64]] | None:

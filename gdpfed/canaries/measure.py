@@ -95,6 +95,17 @@ class Measurement:
         return self.sums_revealed > 0 and all(figure.held for figure in self.figures)
 
     @property
+    def found_below(self) -> float:
+        """The part of the plan's noise below which so many canaries would most likely have shown a fault.
+
+        Of every group the view that tells most, and of the groups the one about which least was told; noise
+        of a part s of the plan's multiplies what canaries show by 1 / s.
+        """
+        groups = {each.group for each in self.final}
+        told = [max(each.scale for each in self.final if each.group == group) for group in groups]
+        return min(told, default=0.0)
+
+    @property
     def final(self) -> list[Measured]:
         """The figures after the last round."""
         return [figure for figure in self.figures if figure.rounds == self.num_rounds]

@@ -104,6 +104,8 @@ def _show(console: "Console", audit: "RunAudit | NodeAudit") -> None:
     console.print(Fitted(_run_table(audit) if isinstance(audit, RunAudit) else _node_table(audit)))
     for finding in audit.findings:
         console.print(f"wrong: {finding}", soft_wrap=True, highlight=False)
+    if isinstance(audit, RunAudit) and audit.seal is not None:
+        console.print(f"seal.json {audit.seal}", soft_wrap=True, highlight=False)
     console.print(_verdict(audit))
 
 

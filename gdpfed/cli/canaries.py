@@ -87,8 +87,22 @@ def _writing(folder: Path) -> Iterator[None]:
 
 def _as_json(measurement: Measurement) -> str:
     figures = [asdict(each) | {"held": each.held} for each in measurement.figures]
-    whole = asdict(measurement) | {"figures": figures, "passed": measurement.passed}
+    whole = asdict(measurement) | {
+        "figures": figures,
+        "passed": measurement.passed,
+        "found_below": measurement.found_below,
+    }
     return json.dumps(without_infinity(whole), indent=2, allow_nan=False)
+
+
+def _found(measurement: Measurement) -> str:
+    """What a test that has passed would have found."""
+    below = measurement.found_below
+    if below <= 0.0:
+        return "With these canaries it would not have found missing noise either: give more --runs."
+    return (
+        f"With these canaries it would have found noise below about {below:.2f} of the plan's in every group."
+    )
 
 
 def _show(console: Console, measurement: Measurement, output: Path | None) -> None:
@@ -128,5 +142,6 @@ def _show(console: Console, measurement: Measurement, output: Path | None) -> No
         console.print("No sum was revealed, so nothing was measured. The statement is NOT confirmed.")
     elif measurement.passed:
         console.print("Nothing above what is stated was measured.")
+        console.print(_found(measurement), highlight=False)
     else:
         console.print("More was measured than is stated: the statement does NOT hold.")

@@ -20,6 +20,8 @@ ADDED_LATER: dict[str, Any] = {
     **dict.fromkeys(["dataset.class_weights", "dataset.metrics", "privacy.client_records"]),
     "run.bridge": None,
     "run.show_cohorts": False,
+    "privacy.budget_floor": 0.1,
+    "privacy.most_records": 1_000_000,
     "dataset.loss": "cross_entropy",
     "method.average": "none",
     "method.control": "none",

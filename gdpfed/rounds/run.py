@@ -223,9 +223,11 @@ class OpenRun:
         for observer in self.loop.observers:
             observer.concluded(concluded)
         if self.prepared.last_round < self.prepared.config.run.num_rounds:
+            files.seal()
             self.loop.announce(f"paused; continue with run.resume={files.path}")
         else:
             files.finish(self.prepared.task, released.astype(np.float32))
+            files.seal()
             if not any(record.summed for record in records):
                 raise RunError(_without_a_sum(records, files.path))
             self.loop.announce(f"done; the run's files are in {files.path}")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,23 @@ from gdpfed.runs.records import (
     CONFIG_FILE,
     COUNTS_FILE,
     LEDGER_FILE,
+    MODEL_CARD_FILE,
     MODEL_FILE,
+    PARTS_FILE,
     PLAN_FILE,
+    REWARDS_FILE,
     ROUNDS_FILE,
+    SEAL_FILE,
     RoundRecord,
     read_rounds,
 )
 from gdpfed.runs.resume import refuse_another_run
 
+SEALED = (
+    *(CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, COUNTS_FILE),
+    *(REWARDS_FILE, PARTS_FILE, MODEL_CARD_FILE, MODEL_FILE, CHECKPOINT_FILE),
+)
+"""The files whose hashes a run leaves, as far as there are any."""
 OWNERS_ALONE = 0o700
 IDENTITIES = "identities"
 """Of the assignment, where a roster says whose key is whose: the public key of every client."""
@@ -125,8 +135,15 @@ class RunDirectory:
             ) from None
         return Ledger.from_dict(plan, data, subject, kinds)
 
+    def seal(self) -> None:
+        """Write the hashes of the run's files, since it has ended or pauses here."""
+        paths = [self.path / name for name in SEALED if (self.path / name).exists()]
+        hashes = {path.name: sha256(path.read_bytes()).hexdigest() for path in paths}
+        save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
+
     def save_ledger(self, ledger: Ledger) -> None:
-        """Write what has been charged, before anything is released for it."""
+        """Write what has been charged, before anything is released for it; a seal no longer holds."""
+        (self.path / SEAL_FILE).unlink(missing_ok=True)
         save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
 
     def save_counts(self, counts: npt.NDArray[np.float64]) -> None:

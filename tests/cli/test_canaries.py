@@ -22,6 +22,7 @@ def test_what_is_stated_and_what_is_measured_stand_side_by_side(tmp_path, capsys
     for expected in ("dp_fedavg: 1 simulated runs of 2 rounds", "all sums", "server, K=1", "per client"):
         assert expected in out
     assert "Nothing above what is stated was measured." in out
+    assert "it would not have found missing noise either: give more --runs" in out
     written = json.loads((tmp_path / "new" / "here" / "canaries.json").read_text())
     assert written["passed"]
     # After each round there is a figure against each view.
@@ -29,6 +30,17 @@ def test_what_is_stated_and_what_is_measured_stand_side_by_side(tmp_path, capsys
         (rounds, view) for rounds in (1, 2) for view in ("sums", "server", "model")
     }
     assert (tmp_path / "new" / "here" / "canaries.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_test_that_passes_says_what_it_would_have_found(capsys):
+    """Noise of a part of the plan's is found where it is below what the line names, and less is not."""
+    strong = [*ONE_GROUP, "dataset.num_clients=600", "privacy.budgets=[8]"]
+    assert main(["audit", "--canaries", *strong, "--runs", "4", "--json"]) == 0
+    below = json.loads(capsys.readouterr().out)["found_below"]
+    assert 0.4 < below < 1
+    with broken("half the noise"):
+        words = ["audit", "--canaries", *strong, "--runs", "4"]
+        assert main(words) == (1 if below > 0.5 else 0)
 
 
 def test_a_broken_program_is_red(capsys):

@@ -214,5 +214,6 @@ def test_an_audit_finds_a_norm_that_follows_from_nothing(tmp_path):
     records = [json.loads(line) for line in path.read_text().splitlines()]
     records[1]["clipping_norm"] *= 1.01
     path.write_text("".join(json.dumps(each) + "\n" for each in records))
-    (finding,) = audit_run(tmp_path / "run").findings
+    sealed, finding = audit_run(tmp_path / "run").findings
+    assert sealed.startswith("rounds.jsonl is not the file that the run wrote")
     assert finding.startswith("round 2 has clipping norm")
