@@ -12,7 +12,7 @@ from torch import nn
 from gdpfed.learning.datasets import Split
 from gdpfed.learning.drawn_dropout import DropoutKeys, draw_keys
 from gdpfed.learning.losses import Loss, cross_entropy
-from gdpfed.learning.models import assign
+from gdpfed.learning.models import assign, trainable
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def local_update(
     model.to(device).train()
     assign(model, start.clone())
     x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
-    parameters = list(model.parameters())
+    parameters = list(trainable(model).values())
     velocities = [torch.zeros_like(parameter) for parameter in parameters]
     batches, dropout = draw_batches(len(data), training, rng), DropoutKeys(model)
     keys = draw_keys(training.local_steps, rng).tolist() if dropout else [0] * training.local_steps

@@ -8,6 +8,7 @@ from torch import nn
 
 from gdpfed.late_import import late_import
 from gdpfed.learning.losses import Loss
+from gdpfed.learning.models import trainable
 from gdpfed.learning.programs.fitting import UncompiledError, fitted
 from gdpfed.learning.programs.lowering import NotLoweredError
 from gdpfed.learning.record_gradients import (
@@ -39,7 +40,7 @@ def record_gradients(
         x, y: some records to compare by, at least two.
         device: where to compute.
     """
-    theta = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).to(device)[None]
+    theta = torch.cat([p.detach().reshape(-1) for p in trainable(model).values()]).to(device)[None]
     x, y = x[None].to(device), y[None].to(device)
     plain = RecordGradients(model, loss, device)
     # Layers that draw, such as dropout, draw nothing here.

@@ -20,6 +20,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from gdpfed.learning.losses import Loss, cross_entropy
+from gdpfed.learning.models import trainable
 from gdpfed.learning.models.softmax import UnitInputs
 from gdpfed.learning.record_tape import Product, RecordTape
 
@@ -131,7 +132,7 @@ class RecordGradients:
         self.loss = loss
         self._given = deepcopy(model).to(device).train()
         self._own = threading.local()
-        self.names, parameters = zip(*self._given.named_parameters(), strict=True)
+        self.names, parameters = zip(*trainable(self._given).items(), strict=True)
         self.shapes = [parameter.shape for parameter in parameters]
         self.sizes = [parameter.numel() for parameter in parameters]
         self.record_bytes: int = 3 * 4 * sum(self.sizes)

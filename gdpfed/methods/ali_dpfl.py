@@ -120,7 +120,7 @@ def convergence(config: Config) -> Convergence:
     from gdpfed.clients.configured import task_of
 
     method, counts = config.method, configured_records(config)
-    dimension = sum(parameter.numel() for parameter in task_of(config).build_model().parameters())
+    dimension = task_of(config).dimension
     batch = config.privacy.batch_rate * float(counts.mean())
     norm = config.privacy.clipping_norm
     shares = counts / counts.sum()

@@ -10,6 +10,7 @@ from torch.func import functional_call, vmap
 from gdpfed.learning.drawn_dropout import DropoutKeys
 from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.losses import Loss, cross_entropy
+from gdpfed.learning.models import trainable
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_operations import BatchedOperations
 from gdpfed.simulation.examples import Batches, DeviceExamples
@@ -41,7 +42,7 @@ class BatchedTraining:
         self._model = model.to(device).train()
         self._dropout = DropoutKeys(self._model)
         self.draws = bool(self._dropout)
-        self._names, parameters = zip(*model.named_parameters(), strict=True)
+        self._names, parameters = zip(*trainable(model).items(), strict=True)
         self._shapes = [parameter.shape for parameter in parameters]
         self._sizes = [parameter.numel() for parameter in parameters]
 

@@ -97,8 +97,7 @@ def _is_batched(
     told = settings.engine == "batched" or settings.precision != "float32"
     if settings.engine == "sequential":
         return False
-    dimension = sum(parameter.numel() for parameter in task.build_model().parameters())
-    if not told and device.type == "cpu" and dimension > MOST_BATCHED_PARAMETERS_ON_CPU:
+    if not told and device.type == "cpu" and task.dimension > MOST_BATCHED_PARAMETERS_ON_CPU:
         return False
     obstacle = _obstacle_to_batching(task) if form is None else _obstacle_on_records(form)
     if obstacle and told:

@@ -4,7 +4,7 @@ import torch
 
 from gdpfed.learning.datasets.own import ExampleForm
 from gdpfed.learning.drawn_dropout import DropoutKeys
-from gdpfed.learning.models import flatten
+from gdpfed.learning.models import flatten, trainable
 from gdpfed.learning.programs.fitting import UncompiledError, fitted
 from gdpfed.learning.programs.lowering import NotLoweredError
 from gdpfed.learning.task import Task
@@ -49,7 +49,7 @@ def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
     weights = torch.full((TRIED_RECORDS,), 1 / TRIED_RECORDS)
     ours = training.in_order(training.gradient(x, y, weights))
     DropoutKeys(model).set(0)
-    leaves = list(model.train().parameters())
+    leaves = list(trainable(model.train()).values())
     parts = torch.autograd.grad(loss(model(x), y).mean(), leaves)
     theirs = torch.cat([part.reshape(-1) for part in parts])
     if not (ours - theirs).norm() <= MOST_OFF * theirs.norm():

@@ -22,7 +22,7 @@ from gdpfed.learning.models.mlp import mlp
 from gdpfed.learning.models.ngram import ngram
 from gdpfed.learning.models.resnet18 import resnet18
 from gdpfed.learning.models.softmax import softmax
-from gdpfed.learning.models.vector import assign, fingerprint, flatten, state_dict_of
+from gdpfed.learning.models.vector import assign, dimension_of, fingerprint, flatten, state_dict_of, trainable
 
 register = MODELS.register
 
@@ -43,9 +43,11 @@ __all__ = [
     "build_model",
     "check_model",
     "count_parameters",
+    "dimension_of",
     "fingerprint",
     "flatten",
     "refuse_changing_buffers",
     "register",
     "state_dict_of",
+    "trainable",
 ]

@@ -10,6 +10,7 @@ from torch import nn
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.drawn_dropout import with_drawn_dropout
+from gdpfed.learning.models.vector import dimension_of
 from gdpfed.registry import Registry
 
 # A builder takes (input_shape, num_classes) and options of its own as keyword-only numbers.
@@ -49,6 +50,10 @@ def build_model(
                 f"{np.dtype(input_dtype)}{_in_words(options)}: {' '.join(str(error).split())}"
             ) from None
         refuse_changing_buffers(model, example)
+    if not dimension_of(model):
+        raise LearningError(
+            f"dataset.model={name} has no trainable parameter: requires_grad says which train"
+        )
     return model
 
 
@@ -67,7 +72,7 @@ def count_parameters(name: str, input_shape: tuple[int, ...], num_classes: int, 
             f"dataset.model={name} cannot be built for examples of shape {input_shape}{_in_words(options)}: "
             f"{' '.join(str(error).split())}"
         ) from None
-    return sum(parameter.numel() for parameter in model.parameters())
+    return dimension_of(model)
 
 
 def check_model(name: str, options: Options) -> Builder:

@@ -1,4 +1,8 @@
-"""A model's parameters as one flat vector theta of shape (d,)."""
+"""A model's trainable parameters as one flat vector theta of shape (d,).
+
+Trainable are those with ``requires_grad``, in the model's order. A frozen one is part of the architecture: it
+is as the model is built, at everybody, and is neither sent nor clipped nor noised.
+"""
 
 from hashlib import sha256
 
@@ -9,9 +13,19 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that theta stands for, by name."""
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+
+
+def dimension_of(model: nn.Module) -> int:
+    """d, how many numbers theta has."""
+    return sum(parameter.numel() for parameter in trainable(model).values())
+
+
 def flatten(model: nn.Module) -> npt.NDArray[np.float32]:
     """All trainable parameters as one vector of shape (d,) in float32."""
-    vector = parameters_to_vector(model.parameters()).detach()
+    vector = parameters_to_vector(trainable(model).values()).detach()
     return vector.to("cpu", torch.float32).numpy().copy()
 
 
@@ -21,11 +35,11 @@ def fingerprint(theta: npt.NDArray[np.float32]) -> bytes:
 
 
 def assign(model: nn.Module, theta: torch.Tensor) -> None:
-    """Set the model's parameters from a vector of shape (d,) on the model's device."""
-    vector_to_parameters(theta, model.parameters())
+    """Set the model's trainable parameters from a vector of shape (d,) on the model's device."""
+    vector_to_parameters(theta, trainable(model).values())
 
 
 def state_dict_of(model: nn.Module, theta: npt.NDArray[np.float32]) -> dict[str, torch.Tensor]:
-    """The named parameters that the flat vector ``theta`` stands for, as copies on the CPU."""
+    """The whole model with the parameters that ``theta`` stands for, by name, as copies on the CPU."""
     assign(model, torch.from_numpy(theta.copy()))
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

@@ -65,6 +65,8 @@ class _Reader:
         self._begins: dict[int, int] = {}
         self._size = 0
         for parameter in model.parameters():
+            if not parameter.requires_grad:
+                raise NotLoweredError("a frozen parameter")
             self._begins[id(parameter)] = self._size
             self._size += parameter.numel()
             if parameter.dtype != torch.float32:

@@ -426,4 +426,4 @@ def _dimension(config: Config) -> int:
         return 1
     from gdpfed.clients.configured import task_of
 
-    return sum(parameter.numel() for parameter in task_of(config).build_model().parameters())
+    return task_of(config).dimension

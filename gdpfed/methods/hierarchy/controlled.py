@@ -205,4 +205,4 @@ def _smoothness(config: Config) -> float:
 def _dimension(config: Config) -> int:
     from gdpfed.clients.configured import task_of
 
-    return sum(parameter.numel() for parameter in task_of(config).build_model().parameters())
+    return task_of(config).dimension
