@@ -16,6 +16,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,14 @@ from deploy.topology import (
     Service,
 )
 from gdpfed.files import create_file, write_whole
-from gdpfed.identities import new_identity, public_key_of, read_identity, read_roster, signed_roster
+from gdpfed.identities import (
+    IdentityError,
+    new_identity,
+    public_key_of,
+    read_identity,
+    read_roster,
+    signed_roster,
+)
 
 AUTHORITY, CONSORTIUM, PUBLIC = "authority", "consortium", "public"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE
@@ -94,15 +102,16 @@ class Store:
             ) from None
 
     def renew(self, kind: str, services: Sequence[Service]) -> None:
-        """Remove credentials of one kind, so that :meth:`provide` makes new ones.
+        """Put credentials of one kind aside, as ``<name>.old``, so that :meth:`provide` makes new ones.
 
         Args:
             kind: of ``RENEWABLE``.
             services: whose; an authority and a consortium are renewed for all services of this host.
 
         Raises:
-            CredentialsError: a file cannot be removed.
+            CredentialsError: others than these services would be left without; a file cannot be moved.
         """
+        self._refuse_some(kind, services)
         folders = [credentials_of(self.root, service.name) for service in services]
         old = [folder / file for folder in folders for file in RENEWED_FILES.get(kind, ())]
         if kind == CONSORTIUM:
@@ -116,11 +125,27 @@ class Store:
                 old.append(self.root / PUBLIC / SUPERLINK_CA_FILE)
         try:
             for path in old:
-                path.unlink(missing_ok=True)
+                if path.exists():
+                    path.replace(path.with_name(f"{path.name}.old"))
         except OSError as error:
             raise CredentialsError(
-                f"{error.filename} cannot be removed: {error.strerror}; run as its owner"
+                f"{error.filename} cannot be moved: {error.strerror}; run as its owner"
             ) from None
+
+    def _refuse_some(self, kind: str, services: Sequence[Service]) -> None:
+        """Refuse to renew for some what all services of this host have of one kind."""
+        if kind == CONSORTIUM and not self.signs_roster:
+            raise CredentialsError(
+                f"--renew {CONSORTIUM} is for who operates all parties, and here are some of them: leave "
+                "--party out, or make the consortium's key with: gdpfed identity new"
+            )
+        there = {path.parent.name for path in self.root.glob("*/credentials")}
+        others = sorted(there - {service.name for service in services})
+        if kind == AUTHORITY and others:
+            raise CredentialsError(
+                f"--renew {AUTHORITY} is for all services of this host, and would leave {', '.join(others)} "
+                "without certificates: leave --party out, or name every party of this host"
+            )
 
     def _provide(self, services: Sequence[Service], superlink_hosts: Sequence[str]) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -228,7 +253,8 @@ class Store:
         keys = {client_of(party): public_key_of(str(public / identity_file(party))) for party in parties}
         self._publish(CONSORTIUM_FILE, consortium.public_bytes().hex().encode() + b"\n")
         number, signed = int(time.time()), public / ROSTER_FILE
-        if signed.exists():
+        # One that another consortium key has signed, or that is damaged, is signed anew.
+        with suppress(IdentityError):
             before = read_roster(signed, consortium.public_bytes())
             if dict(before) == keys:
                 return

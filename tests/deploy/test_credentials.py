@@ -1,7 +1,9 @@
 """Credentials are valid, private to their service, and stay when they are made again."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -187,8 +189,41 @@ def test_credentials_are_renewed_by_party_and_kind(tmp_path, words, changed):
     before = files_of(tmp_path)
     assert init([*directory, *words]) == 0
     after = files_of(tmp_path)
-    assert {str(path) for path in after if after[path] != before[path]} == changed
-    assert before.keys() == after.keys()
+    assert {str(path) for path in before if after[path] != before[path]} == changed
+    kept = {str(path) for path in after.keys() - before.keys()}
+    assert kept <= {f"{path}.old" for path in changed}
+    assert all(after[Path(path)] == before[Path(path.removesuffix(".old"))] for path in kept)
+    assert any(path.endswith(("key.old", "secret.old")) for path in kept)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("consortium", "is for who operates all parties, and here are some of them: leave --party out"),
+        ("authority", "would leave .*supernode-5.* without certificates: leave --party out"),
+    ],
+)
+def test_what_all_parties_share_is_not_renewed_for_one(tmp_path, kind, words, capsys):
+    """Its key would be gone, and no new one made."""
+    directory = ["--directory", str(tmp_path)]
+    assert init(directory) == 0
+    before = files_of(tmp_path)
+    assert init([*directory, "--party", "node-1", "--renew", kind]) == 2
+    assert re.search(words, capsys.readouterr().err)
+    assert files_of(tmp_path) == before
+
+
+def test_a_renewed_consortium_signs_the_roster_anew_and_keeps_its_old_key(tmp_path):
+    directory = ["--directory", str(tmp_path)]
+    assert init(directory) == 0
+    before = files_of(tmp_path)
+    assert init([*directory, "--renew", "consortium"]) == 0
+    after = files_of(tmp_path)
+    key, public = Path("consortium/consortium.key"), tmp_path / "public"
+    assert after[key.with_name("consortium.key.old")] == before[key] != after[key]
+    assert read_roster(public / ROSTER_FILE, public_key_of(str(public / CONSORTIUM_FILE)))
+    assert init(directory) == 0
+    assert files_of(tmp_path) == after
 
 
 def test_a_renewed_authority_signs_every_certificate_anew_and_changes_nothing_else(tmp_path):
@@ -197,7 +232,7 @@ def test_a_renewed_authority_signs_every_certificate_anew_and_changes_nothing_el
     Store(tmp_path).renew("authority", SERVICES)
     Store(tmp_path).provide(SERVICES)
     after = files_of(tmp_path)
-    assert {path.name for path in after if after[path] != before[path]} == {
+    assert {path.name for path in before if after[path] != before[path]} == {
         *("ca.key", "ca.crt", "superlink-ca.crt", "tls.crt", "tls.key"),
     }
     authority = (tmp_path / "authority" / "ca.crt").read_bytes()
