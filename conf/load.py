@@ -1,6 +1,7 @@
 """Overrides in, a checked :class:`~conf.schema.Config` out."""
 
 import difflib
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -31,6 +32,9 @@ PATHS = (
     "run.mlflow",
     "run.bridge",
 )
+
+_UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")
+_KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or false"}
 
 ADDED_LATER = (
     "columns",
@@ -130,6 +134,7 @@ def _with_quoted_path(override: str) -> str:
 
 def _check_form(overrides: Sequence[str]) -> None:
     """Refuse what Hydra would take but this configuration has no use for."""
+    chosen: dict[str, str] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         if not (equals and key and value) or key.startswith(("+", "~")):
@@ -138,6 +143,10 @@ def _check_form(overrides: Sequence[str]) -> None:
             raise ConfigError(f"'{override}' refers to another value: write what it stands for")
         if key in groups() and not _is_choice(override):
             raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}")
+        if chosen.setdefault(key, value) != value and key in groups():
+            raise ConfigError(f"{key}={chosen[key]} and {key}={value} are both given: choose one")
+        if key == "dataset.name":
+            raise ConfigError(f"{override} cannot be changed by itself: choose dataset={value}")
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> str:
@@ -147,6 +156,12 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
         if key not in known and key not in groups():
             return f"there is no setting '{key}'{_suggestion(key, known, overrides)}"
     cause = error.__cause__
+    unread = _UNREAD.search(f"{error} {cause}")
+    if unread is not None:
+        given = next(
+            (each for each in reversed(overrides) if each.endswith(f"={unread['value']}")), unread["value"]
+        )
+        return f"{given} is no {_KINDS.get(unread['kind'], unread['kind'])}"
     lines = [str(error), str(cause) if cause else ""]
     return ": ".join(" ".join(text.partition("full_key")[0].split()) for text in lines if text)
 
@@ -207,13 +222,14 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 
     Of a data set's recommendation and the setting that starts from it, it is the setting.
     """
-    whole = difflib.get_close_matches(key, known, n=1)
     ends = {
         each.rpartition(".")[2]: each
         for each in sorted(known, key=lambda each: not each.startswith("dataset."))
     }
-    end = difflib.get_close_matches(key.rpartition(".")[2], list(ends), n=1)
-    return whole[0] if whole else ends[end[0]] if end else None
+    near = difflib.get_close_matches(key.rpartition(".")[2], list(ends), n=len(ends))
+    # A long name of the group in front makes any two settings of it alike.
+    whole = difflib.get_close_matches(key, [each for each in known if each.rpartition(".")[2] in near], n=1)
+    return whole[0] if whole else ends[near[0]] if near else None
 
 
 def load(

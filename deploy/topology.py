@@ -135,6 +135,8 @@ class Federation:
         """
         if not budgets or any(not epsilon > 0 for epsilon in budgets):
             raise TopologyError(f"budgets {list(budgets)} must be positive numbers, as in 1,3,6")
+        if list(budgets) != sorted(set(budgets)):
+            raise TopologyError(f"budgets {list(budgets)} must be strictly increasing, as in 1,3,6")
         if num_nodes < MINIMUM_COHORT:
             raise TopologyError(f"{num_nodes} nodes are fewer than the {MINIMUM_COHORT} of the smallest sum")
         if num_nodes % len(budgets):

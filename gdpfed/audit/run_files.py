@@ -54,6 +54,8 @@ class RunFiles:
         """
         if not directory.is_dir():
             raise AuditError(f"{directory} is no directory of a run")
+        if not (directory / PLAN_FILE).exists():
+            raise AuditError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
         plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
         assignment = _versioned(directory / ASSIGNMENT_FILE, _mapping(directory / ASSIGNMENT_FILE))
         try:

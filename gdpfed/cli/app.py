@@ -9,7 +9,7 @@ from importlib import import_module
 
 import gdpfed
 from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
-from gdpfed.cli.interrupt import INTERRUPTED, quiet_interrupt
+from gdpfed.cli.interrupt import INTERRUPTED, ended_as_interrupted, quiet_interrupt
 from gdpfed.errors import FailedError, InputError
 
 COMMANDS = ("settings", "plan", "partition", "run", "simulate", "audit", "report", "reproduce", "identity")
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     command: Command = options.command
     try:
-        return command.execute(options)
+        with ended_as_interrupted():
+            return command.execute(options)
     except InputError as error:
         print(f"gdpfed: {error}", file=sys.stderr)
         return 2

@@ -28,6 +28,20 @@ def quiet_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def ended_as_interrupted() -> Iterator[None]:
+    """Take SIGTERM, by which schedulers and containers end a program, for Ctrl-C."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _end_interrupted(number: int, frame: FrameType | None) -> None:
     os.write(sys.stderr.fileno(), b"gdpfed: interrupted\n")
     os._exit(INTERRUPTED)

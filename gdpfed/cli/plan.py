@@ -14,7 +14,7 @@ from gdpfed.cli.command import (
     planning,
     user_path,
 )
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +79,9 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.runs.paths import with_saved_delta
     from gdpfed.runs.resume import load_run
 
+    asked = [f"--{name}" for name in ("compare", "choose", "price") if getattr(options, name)]
+    if len(asked) > 1:
+        raise InputError(f"{' and '.join(asked)} are given: each is a question of its own, ask one at a time")
     picture: Path | None = options.output
     if picture is not None:
         check_picture(picture)

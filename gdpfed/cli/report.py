@@ -1,6 +1,7 @@
 """``gdpfed report``: compare finished runs."""
 
 import argparse
+import sys
 
 from gdpfed.cli.command import Command, make_console, user_path
 
@@ -20,10 +21,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.report.files import tables_of, write_report
-    from gdpfed.report.finished_run import read_run
+    from gdpfed.report.finished_run import UnfinishedError, read_run
     from gdpfed.report.lines import lines_of
 
-    lines = lines_of([read_run(path) for path in options.runs])
+    runs, unfinished = [], []
+    for path in options.runs:
+        try:
+            runs.append(read_run(path))
+        except UnfinishedError as error:
+            unfinished.append(error)
+    if not runs:
+        raise unfinished[0]
+    for each in unfinished:
+        print(f"gdpfed: left out: {each}", file=sys.stderr)
+    lines = lines_of(runs)
     written = None if options.output is None else write_report(lines, options.output)
     console = make_console()
     for table in tables_of(lines).values():

@@ -78,6 +78,10 @@ class FinishedRun:
         return FLOAT32_BYTES * self.dimension
 
 
+class UnfinishedError(ReportError):
+    """A run that goes on, or was interrupted."""
+
+
 def read_run(path: Path) -> FinishedRun:
     """The finished run in a directory.
 
@@ -93,7 +97,7 @@ def read_run(path: Path) -> FinishedRun:
     except ValueError as error:
         raise ReportError(f"{path} is a damaged run: {error}") from None
     if not (path / MODEL_FILE).is_file():
-        raise ReportError(
+        raise UnfinishedError(
             f"{path} is not finished, {len(records)} of {settings['run']['num_rounds']} rounds are "
             f"recorded: continue it with run.resume={path}"
         )

@@ -16,6 +16,7 @@ def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     yield from large_delta_lines(plan)
     if plan.private:
         yield from chosen_by_data_lines(config)
+        yield from _too_noisy_lines(plan)
     skipped = skipped_fractions(plan, minimum_cohort)
     if plan.one_sum:
         if skipped.rounds > TOLERATED_FRACTION:
@@ -36,6 +37,23 @@ def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
             )
     if len(plan.groups) > 1 and skipped.rounds > TOLERATED_FRACTION:
         yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and are charged all the same"
+
+
+def _too_noisy_lines(plan: PrivacyPlan) -> Iterator[str]:
+    """One line where in every sum the noise of one coordinate is above all that its clients can bring."""
+    if plan.unit != "client" or any(group.spending is not None for group in plan.groups):
+        return
+    shares = [
+        group.noise_stddev / (max(group.expected_cohort_size, 1.0) * group.clipping_norm)
+        for group in plan.groups
+    ]
+    if min(shares) > 1.0:
+        least = min(group.epsilon for group in plan.groups)
+        yield (
+            f"a budget of {least:g} asks for noise in every coordinate of {min(shares):.3g} times what all "
+            "clients of a sum can add up to: next to nothing will be learnt. Raise the budgets, "
+            "privacy.sampling_rate or dataset.num_clients"
+        )
 
 
 def chosen_by_data_lines(config: Config) -> Iterator[str]:

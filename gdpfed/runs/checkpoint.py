@@ -58,11 +58,13 @@ class Checkpoint:
         path = directory / CHECKPOINT_FILE
         try:
             data = path.read_bytes()
-        except OSError as error:
+        except FileNotFoundError:
             raise RunError(
-                f"run.resume={directory}: {path.name} cannot be read ({error.strerror}); "
-                "a finished run keeps none and has nothing to resume"
+                f"run.resume={directory} has no {path.name}: it has ended, and a finished run keeps none and "
+                "has nothing to resume; or the file is lost"
             ) from None
+        except OSError as error:
+            raise RunError(f"run.resume={directory}: {path.name} cannot be read ({error.strerror})") from None
         try:
             tensors = load_tensors(data)
             metadata = _metadata(data)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from gdpfed.runs.records import PLAN_FILE, user_path
 
 
 def require_unused(path: Path, *, setting: str = "run.directory") -> None:
-    """Refuse a directory that no new run can have; nothing is made or written.
+    """Refuse a directory that no new run can have; nothing is left in it.
 
     Args:
         path: of the directory.
@@ -29,8 +30,11 @@ def require_unused(path: Path, *, setting: str = "run.directory") -> None:
         raise RunError(f"{setting}={path} cannot be made: {error.strerror}") from None
     if not nearest.is_dir():
         raise RunError(f"{setting}={path} cannot be made: {nearest} is no directory")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise RunError(f"{setting}={path} cannot be made: {nearest} is not yours to write in")
+    try:
+        # Some file systems take no file whatever their permissions say.
+        tempfile.TemporaryDirectory(dir=nearest).cleanup()
+    except OSError:
+        raise RunError(f"{setting}={path} cannot be made: {nearest} is not yours to write in") from None
 
 
 def with_saved_delta(config: Config) -> Config:

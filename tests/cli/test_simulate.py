@@ -1,6 +1,8 @@
 """``gdpfed simulate``: what it prints, what it leaves, and how it stops."""
 
 import json
+import os
+import signal
 from math import nan
 
 import pytest
@@ -33,12 +35,13 @@ def test_simulate_shows_plan_and_rounds_and_where_the_files_are(tmp_path, capsys
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_an_interrupt_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, monkeypatch, number):
     one_round = RoundLoop._round
 
     def interrupted(self, index, *arguments):
         if index == 1:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), number)
         return one_round(self, index, *arguments)
 
     with monkeypatch.context() as patched:

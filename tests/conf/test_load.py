@@ -135,8 +135,8 @@ def test_a_run_saved_before_the_group_training_reads_as_it_was_trained():
         ("foo.bar=1", "there is no setting 'foo.bar'; 'gdpfed settings' lists what there is"),
         ("clippingnorm=1", "'clippingnorm'; did you mean 'privacy.clipping_norm'? 'gdpfed settings' lists"),
         ("run.epsilons=1", "there is no setting 'run.epsilons'; 'gdpfed settings run' lists what there is"),
-        ("privacy.delta=x", "privacy.delta=x: Value 'x' of type 'str' could not be converted to Float"),
-        ("dataset.num_clients=1.5", "Value '1.5' of type 'float' could not be converted to Integer"),
+        ("privacy.delta=x", "privacy.delta=x is no number"),
+        ("dataset.num_clients=1.5", "dataset.num_clients=1.5 is no whole number"),
         ("privacy.budgets=3", "privacy.budgets=3 is neither clients nor one number a group"),
         ("+x=1", "'+x=1' is not an override of the form key=value"),
         ("dataset", "'dataset' is not an override of the form key=value"),
@@ -145,6 +145,15 @@ def test_a_run_saved_before_the_group_training_reads_as_it_was_trained():
         (
             "method=gdpfed method.keep_fraction=[0.1]",
             "no setting 'method.keep_fraction' for this method; it belongs to method=gdpfed_plus",
+        ),
+        (
+            "dataset.name=imagenet",
+            "dataset.name=imagenet cannot be changed by itself: choose dataset=imagenet",
+        ),
+        ("method=gdpfed method=pfa", "method=gdpfed and method=pfa are both given: choose one"),
+        (
+            "training.optimizer=adam",
+            "no setting 'training.optimizer'; 'gdpfed settings training' lists",
         ),
         ("method.name=fedavg", "method.name=fedavg cannot be changed by itself: choose method=fedavg"),
         ("method=fedavg method.name=dp_fedavg", "cannot be changed by itself: choose method=dp_fedavg"),

@@ -229,6 +229,7 @@ def test_a_host_has_networks_for_thousands_of_nodes():
         (2, (1.0,), "2 nodes are fewer than the 3 of the smallest sum"),
         (6, (1.0, -3.0), "must be positive numbers"),
         (6, (), "must be positive numbers"),
+        (6, (3.0, 1.0), "must be strictly increasing"),
     ],
 )
 def test_a_federation_that_cannot_be_is_refused(nodes, budgets, words):

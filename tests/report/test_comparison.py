@@ -169,6 +169,14 @@ def test_what_is_no_finished_run_is_one_line(runs, capsys, name, message):
     assert not output.exists()
 
 
+def test_a_run_that_goes_on_is_left_out_of_the_others(runs, capsys):
+    assert main(["report", str(runs / "dp"), str(spoil(runs, "unfinished")), "--markdown"]) == 0
+    captured = capsys.readouterr()
+    assert "gdpfed: left out: " in captured.err
+    assert captured.err.count("\n") == 1
+    assert "| dp" in captured.out
+
+
 def test_a_run_named_twice_is_refused(runs, capsys):
     assert main(["report", str(runs / "dp"), str(runs / "dp" / ".." / "dp")]) == 2
     assert "is named twice: it would count as two seeds" in capsys.readouterr().err

@@ -98,3 +98,13 @@ def test_a_delta_above_the_default_is_weak():
     (line,) = lines("privacy.delta=0.01", "privacy.sampling_rate=0.25")
     assert line.startswith("delta 0.01 is large for 247 clients")
     assert "The default is 0.00233" in line
+
+
+def test_a_budget_under_which_nothing_is_learnt_is_named():
+    def said(budget):
+        config = load(["dataset=digits", f"privacy.budgets=[{budget}]"])
+        return [each for each in plan_warnings(make_method(config).plan, config) if "will be learnt" in each]
+
+    (line,) = said(0.0001)
+    assert line.startswith("a budget of 0.0001 asks for noise in every coordinate of ")
+    assert said(1) == []
