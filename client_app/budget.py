@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.common.logger import log
 
 from client_app.ledger_file import locked_ledger
-from client_app.node_config import EDGE_TRUSTED_KEY, MOST_ROUNDS_KEY, SETTING_OF
+from client_app.node_config import EDGE_TRUSTED_KEY, MOST_ROUNDS_KEY, RAISED_KEY, SETTING_OF
 from client_app.request import RoundOfRun
 from client_app.settings import Budget, Budgets
 from gdpfed.clients.messages import TERMS_RECORD
@@ -239,10 +239,32 @@ def _is_private_by_itself(terms: Terms) -> bool:
 def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
     if not (terms.sums_hidden or budget.edge_trusted or _is_private_by_itself(terms)):
         raise BudgetRefusedError(VISIBLE_UPDATES)
+    raised = _raised(budget, ledger, terms)
+    if raised:
+        log(ERROR, "%s", raised)
+        raise BudgetRefusedError("this client's budget is above that of its last run: see its log")
     reason = _beyond_budget(budget, ledger, terms)
     if reason:
         log(ERROR, "%s", reason)
         raise BudgetRefusedError("this run does not fit this client's own budget")
+
+
+def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
+    """Say with its figures that the budget grew since the last run and nobody said so; else an empty string.
+
+    A node that is started anew by another command than before would have its usual budget again.
+    """
+    before = [each for each in ledger.runs if each.terms.unit == terms.unit]
+    if not before or any(each.terms.run == terms.run for each in before):
+        return ""
+    last, now = min(before[-1].epsilons), budget.epsilon
+    if now <= last or budget.raised_from == last:
+        return ""
+    setting = SETTING_OF[terms.unit]
+    return (
+        f"{setting} is {now:g}, and in this ledger's last run it was {last:g}: start the node with "
+        f"{setting}={last:g} as before, or with {RAISED_KEY}={last:g} beside it if it was raised"
+    )
 
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:

@@ -23,6 +23,7 @@ SETTING_OF: Mapping[Unit, str] = {"client": EPSILON_KEY, "record": RECORD_EPSILO
 LEDGER_KEY = "ledger"
 CAP_KEY = "max-epsilon-against-server"
 MOST_ROUNDS_KEY = "max-participations"
+RAISED_KEY = "raised-from"
 AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
 DATA_KEY = "data"
 MODE_KEY = "secagg-mode"
@@ -142,6 +143,7 @@ SETTINGS: Mapping[str, Kind] = {
     LEDGER_KEY: path(),
     CAP_KEY: positive(),
     MOST_ROUNDS_KEY: whole(1, 2**31),
+    RAISED_KEY: amount(),
     AVERSION_KEY: positive(1.0),
     FIRST_BUDGET_KEY: positive(),
     DATA_KEY: path(),

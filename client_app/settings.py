@@ -25,6 +25,7 @@ from client_app.node_config import (
     LIMITS,
     MODE_KEY,
     MOST_ROUNDS_KEY,
+    RAISED_KEY,
     RECORD_DELTA_KEY,
     RECORD_EPSILON_KEY,
     SESSION_FILE_KEY,
@@ -51,7 +52,7 @@ DEFAULT_EDGE_SECONDS = 600.0
 SESSIONS_SUFFIX = ".sessions"
 BUDGET_KEYS = (
     *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
-    *(CAP_KEY, MOST_ROUNDS_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
+    *(CAP_KEY, MOST_ROUNDS_KEY, RAISED_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
 )
 
 
@@ -66,6 +67,8 @@ class Budget:
         max_epsilon_against_server: against the server, which asks it and so knows; inf for no limit.
         max_participations: rounds of one run in which it sends updates at most; inf for no limit.
         edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
+        raised_from: the operator's word that this budget is above that of the ledger's last run, which was so
+            much; 0 without one.
     """
 
     epsilons: tuple[float, ...]
@@ -74,6 +77,7 @@ class Budget:
     max_epsilon_against_server: float = math.inf
     max_participations: float = math.inf
     edge_trusted: bool = False
+    raised_from: float = 0.0
 
     @property
     def epsilon(self) -> float:
@@ -234,6 +238,7 @@ def budgets_of(context: Context) -> Budgets:
             max_epsilon_against_server=float(config.get(CAP_KEY, math.inf)),
             max_participations=float(config.get(MOST_ROUNDS_KEY, math.inf)),
             edge_trusted=trusts_edge(context),
+            raised_from=float(config.get(RAISED_KEY, 0.0)),
         )
         for unit, key in SETTING_OF.items()
         if key in config

@@ -134,7 +134,7 @@ def _with_quoted_path(override: str) -> str:
 
 def _check_form(overrides: Sequence[str]) -> None:
     """Refuse what Hydra would take but this configuration has no use for."""
-    chosen: dict[str, str] = {}
+    methods: dict[str, str] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         if not (equals and key and value) or key.startswith(("+", "~")):
@@ -143,8 +143,8 @@ def _check_form(overrides: Sequence[str]) -> None:
             raise ConfigError(f"'{override}' refers to another value: write what it stands for")
         if key in groups() and not _is_choice(override):
             raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}")
-        if chosen.setdefault(key, value) != value and key in groups():
-            raise ConfigError(f"{key}={chosen[key]} and {key}={value} are both given: choose one")
+        if key == "method" and methods.setdefault(key, value) != value:
+            raise ConfigError(f"method={methods[key]} and method={value} are both given: choose one")
         if key == "dataset.name":
             raise ConfigError(f"{override} cannot be changed by itself: choose dataset={value}")
 

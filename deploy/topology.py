@@ -22,7 +22,14 @@ from itertools import cycle
 from math import inf
 from typing import Protocol
 
-from client_app.node_config import AVERSION_KEY, CAP_KEY, FIRST_BUDGET_KEY, MOST_ROUNDS_KEY, SETTING_OF
+from client_app.node_config import (
+    AVERSION_KEY,
+    CAP_KEY,
+    FIRST_BUDGET_KEY,
+    MOST_ROUNDS_KEY,
+    RAISED_KEY,
+    SETTING_OF,
+)
 from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
@@ -358,9 +365,10 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
     epsilon = place.own(node, "EPSILON", repr(node.epsilon))
     # Records are drawn on the node, and an edge that is trusted sees everything: neither draws on belief.
     believes = federation.unit == "client" and not federation.trusts_edge
+    raised = f"{RAISED_KEY}={place.own(node, 'RAISED_FROM', '0.0')} "
     most = f"{CAP_KEY}={place.own(node, CAP_SETTING, epsilon)} " if believes else ""
     return (
-        f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} {most}"
+        f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} {most}{raised}"
         f'ledger="{ledger}" data="{data}" minimum-cohort={federation.minimum_cohort} {mode} '
         f"{_types(federation, node, place)}{identity}"
     )

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,7 +217,7 @@ class ClientSession:
         steps: NDArray[np.int64],
         context: bytes = NO_CONTEXT,
         *,
-        noise: NDArray[np.int64] | None = None,
+        noise: NDArray[np.int64] | Literal["discrete_gaussian"] | None = None,
     ) -> bytes:
         """Stage 3, second half: add the noise, mask, and answer with the masked vector.
 
@@ -228,13 +229,15 @@ class ClientSession:
             context: 32 bytes that name what the update was made from, as a hash of the model does. The
                 masks of members with different contexts do not cancel, so a server that shows one member
                 another model learns nothing from the sum (Pasquini et al., CCS 2022).
-            noise: int64[d], noise of the caller's own, on the same grid. Without it the session draws
-                discrete Gaussian noise from its own seeds. Where the sum has noise levels nothing else
-                will do, for the server takes out parts of it.
+            noise: int64[d], noise of the caller's own, on the same grid; or "discrete_gaussian", which the
+                session draws from its own seeds. Where the sum has noise levels nothing else will do, for
+                the server takes out parts of it. None where the sum has no noise: which law it has is
+                accounted elsewhere, so no session chooses it.
 
         Raises:
-            LocalProtocolError: another dtype or shape, a context of another length, noise that is less
-                than the sum's or where it has none or levels, out of order, or failed before.
+            LocalProtocolError: another dtype or shape, a context of another length, no noise where the sum
+                has some, noise that is less than the sum's or where it has none or levels, out of order, or
+                failed before.
             EncodingError: the noise does not fit the modulus.
             RemoteProtocolError: a member's key that agrees on no secret.
         """
@@ -243,7 +246,12 @@ class ClientSession:
             self._check_vector("steps", steps)
             if len(context) != CONTEXT_BYTES:
                 raise LocalProtocolError(f"a context of {len(context)} bytes: give {CONTEXT_BYTES}")
-            if noise is None:
+            if noise is None and parameters.noise_multiplier:
+                raise LocalProtocolError(
+                    f"the sum has noise of multiplier {parameters.noise_multiplier:g}, and none is given: "
+                    'give noise=..., or noise="discrete_gaussian" for noise of the session\'s own'
+                )
+            if noise is None or isinstance(noise, str):
                 total = draw_noise(state)
                 total += steps
             else:

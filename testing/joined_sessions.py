@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,10 +97,11 @@ class Joined:
         return ClientSession.from_bytes(saved, POLICY, identity=IDENTITIES.get(client_id), roster=ROSTER)
 
     def mask(self, client: ClientSession) -> bytes:
+        noise: Literal["discrete_gaussian"] | None = None
         if self.parameters.noise_multiplier:
-            self.noise_parts[client.client_id] = parts_of(client)
+            self.noise_parts[client.client_id], noise = parts_of(client), "discrete_gaussian"
         context = self.contexts.get(client.client_id, NO_CONTEXT)
-        return client.mask(self.vectors[client.client_id], context)
+        return client.mask(self.vectors[client.client_id], context, noise=noise)
 
     def number(self, client_id: int) -> int:
         """The client's number in the sum."""

@@ -113,6 +113,6 @@ def peak_vectors(dimension: int) -> float:
 def _answer(client: ClientSession, stage: Stage, request: bytes, update: npt.NDArray[np.float32]) -> bytes:
     if stage is Stage.MASK:
         encoding = client.parameters.encoding(client.accept_shares(request))
-        return client.mask(encoding.encode(update))
+        return client.mask(encoding.encode(update), noise="discrete_gaussian")
     answers = {Stage.ADVERTISE: client.advertise, Stage.SHARE: client.share, Stage.UNMASK: client.unmask}
     return answers[stage](request)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import inf, isinf
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -185,13 +186,16 @@ def _examples(task: Task, client_id: int, own_data: Path | Split | None) -> Spli
 
 def own_noise(
     order: TrainingOrder, parameters: SumParameters, num_contributors: int
-) -> npt.NDArray[np.int64] | None:
+) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
     """One client's share of Gaussian noise in integer steps, shape (d,), drawn on the training device.
 
-    None where the order wants discrete noise or the sum none: the session draws the first itself.
+    None where the sum has none; the word for the law where the order wants discrete noise, which a session
+    draws itself.
     """
-    if order.noise == "discrete_gaussian" or parameters.noise_multiplier == 0:
+    if parameters.noise_multiplier == 0:
         return None
+    if order.noise == "discrete_gaussian":
+        return "discrete_gaussian"
     return _rounded_gaussian(parameters, num_contributors, choose_device(order.device))
 
 
@@ -203,7 +207,7 @@ def noise_steps(
     A rounded Gaussian drawn on the training device, or a discrete one drawn in integers.
     """
     noise = own_noise(order, parameters, num_contributors)
-    if noise is not None:
+    if noise is not None and not isinstance(noise, str):
         return noise
     levels = parameters.encoding(num_contributors).levels
     if levels is None:

@@ -18,6 +18,7 @@ GOOD = {
     "delta": 1e-5,
     "ledger": "ledger.json",
     "max-epsilon-against-server": 9.0,
+    "raised-from": 0.5,
     "max-participations": 4,
     "aversion": 0.3,
     "first-budget": 2,

@@ -123,7 +123,7 @@ def test_the_masked_vector_with_every_colluders_mask_removed_is_still_masked() -
     shared = pair_keys(joined.clients[VICTIM]._state, NO_CONTEXT)
     shared = {other: key for other, key in shared.items() if key in known}
     assert shared.keys() == set(colluders)
-    reply = joined.clients[VICTIM].mask(joined.vectors[VICTIM])
+    reply = joined.clients[VICTIM].mask(joined.vectors[VICTIM], noise="discrete_gaussian")
     left = np.array(MaskReply.decode(reply, 20_000).vector())
     add_masks(left, [(key, -1 if other > VICTIM else 1) for other, key in shared.items()])
     counts = np.bincount(left.view(np.uint8), minlength=256)

@@ -153,6 +153,18 @@ def test_client_refuses_a_wrong_vector_and_stays_failed() -> None:
         client.mask(joined.vectors[IDS[0]])
 
 
+def test_a_session_chooses_no_law_of_noise() -> None:
+    """A plan of Gaussian noise is not that of discrete noise: who accounts says which is drawn."""
+    joined = Joined(make_parameters())
+    joined.exchange_until(Stage.MASK)
+    client = joined.clients[IDS[0]]
+    client.accept_shares(joined.server.requests()[IDS[0]])
+    with pytest.raises(
+        LocalProtocolError, match='none is given: give noise=..., or noise="discrete_gaussian"'
+    ):
+        client.mask(joined.vectors[IDS[0]])
+
+
 def test_no_second_masked_vector() -> None:
     joined = Joined(make_parameters())
     joined.exchange_until(Stage.UNMASK)

@@ -35,6 +35,7 @@ def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
         "budget.png",
         "assignment.json",
         "model_card.md",
+        "seal.json",
         "tensorboard",
     }
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["method"]["name"] == method
