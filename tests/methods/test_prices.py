@@ -95,8 +95,10 @@ def test_a_price_of_the_runs_own_stands_alone_and_one_without_a_plan_says_why():
     ],
 )
 def test_what_cannot_be_priced_is_one_line(overrides, words):
+    chosen = overrides[0].startswith("method=")
+    usual = [word for word in FIFTEEN if not (chosen and word.startswith("method="))]
     with pytest.raises(InputError, match=re.escape(words)) as error:
-        list(sweep(load([*FIFTEEN, *overrides])))
+        list(sweep(load([*usual, *overrides])))
     assert "\n" not in str(error.value)
 
 
