@@ -1,6 +1,5 @@
 # make demo: train a private model.   make test: everything CI checks.   make help: the rest.
 
-UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 BIN := .venv/bin
 export UV_PYTHON_DOWNLOADS ?= never
@@ -33,7 +32,7 @@ help:
 
 .uv/bin/uv:
 	python3 -m venv .uv
-	.uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	.uv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement deploy/uv.txt
 
 venv: .venv/.made
 

@@ -171,7 +171,7 @@ def container(
     if service.name != SUPERLINK and REGISTER in jobs:
         after[REGISTER] = STOPPED
     program, *arguments = service.command
-    stock = {"image": f"flwr/{program.removeprefix('flower-')}:{FLOWER_VERSION}"}
+    stock = {"image": flower_image(program.removeprefix("flower-"))}
     return {
         **(app_image(cuda) if service.runs_app else stock),
         **confined(program, gpus=cuda and service.runs_app),
@@ -206,13 +206,23 @@ def confined(program: str, *, gpus: bool = False) -> Tree:
     }
 
 
+def flower_image(program: str) -> str:
+    """Return an image of Flower's, by its tag unless a variable names it, for instance by its digest."""
+    return f"${{{program.upper()}_IMAGE:-flwr/{program}:{FLOWER_VERSION}}}"
+
+
 def app_image(cuda: bool) -> Tree:
     """Return the image that holds the packages of the app; it is built from this checkout."""
     kind = "cuda" if cuda else "cpu"
     build = {
         "context": ".",
         "dockerfile": "deploy/Dockerfile",
-        "args": {"FLOWER_VERSION": FLOWER_VERSION, "TORCH_BACKEND": "" if cuda else "cpu"},
+        "args": {
+            "SUPEREXEC_IMAGE": flower_image("superexec"),
+            "TORCH_BACKEND": "" if cuda else "cpu",
+            "VERSION": version("gdpfed"),
+            "REVISION": "${REVISION:-unknown}",
+        },
     }
     return {"image": f"gdpfed-app:{FLOWER_VERSION}-{kind}", "build": build}
 

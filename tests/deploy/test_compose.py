@@ -76,6 +76,20 @@ def test_jobs_say_what_their_programs_take_and_images_are_of_the_locked_version(
     assert all(f":{version('flwr')}" in service["image"] for service in TREE["services"].values())
 
 
+def test_images_are_pinned_by_hashes_and_can_be_named_by_their_digests():
+    folder = Path(check.__file__).parent
+    dockerfile = (folder / "Dockerfile").read_text("utf-8")
+    assert dockerfile.count("--require-hashes") == 2
+    assert f"SUPEREXEC_IMAGE=flwr/superexec:{version('flwr')}\n" in dockerfile
+    uv = (folder / "uv.txt").read_text("utf-8")
+    assert re.search(r"^uv==[0-9.]+ \\\n    --hash=sha256:", uv, re.MULTILINE)
+    text = default_text()
+    for program in ("superlink", "supernode", "superexec"):
+        assert f"${{{program.upper()}_IMAGE:-flwr/{program}:{version('flwr')}}}" in text
+    arguments = TREE["services"]["init"]["build"]["args"]
+    assert (arguments["VERSION"], arguments["REVISION"]) == (version("gdpfed"), "unknown")
+
+
 def test_a_new_node_changes_neither_budget_nor_network_of_those_that_are_there():
     small, large = (compose_file(Federation.of(count)) for count in (6, 9))
     for name in small["services"]:

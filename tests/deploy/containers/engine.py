@@ -80,7 +80,8 @@ def provide_images(*, stand_ins: bool, torch_backend: str) -> str:
             for name in names:
                 call("docker", "pull", "--quiet", name)
     build = app_image(cuda=False)
-    arguments = build["build"]["args"] | {"TORCH_BACKEND": torch_backend}
+    given = {name: value for name, value in build["build"]["args"].items() if "${" not in value}
+    arguments = given | {"TORCH_BACKEND": torch_backend}
     flags = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
     call(
         "docker",
