@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf.chosen import chosen_options, groups
 from conf.extensions import method_configs, option_directories
+from conf.per_client import set_numbers, taken
 from conf.schema import Config, DatasetConfig, TrainingConfig
 from gdpfed.errors import ConfigError
 
@@ -255,8 +256,9 @@ def load(
     overrides = [_with_quoted_path(override) for override in overrides]
     if begun is not None and given_value(overrides, "method") is None:
         overrides = [f"method={begun.get('method', {}).get('name')}", *overrides]
+    read, per_client = taken(overrides)
     try:
-        composed = _compose(overrides)
+        composed = _compose(read)
         if begun is not None:
             _go_on(composed, overrides, begun, forgotten)
         config = cast("Config", OmegaConf.to_object(composed))
@@ -266,6 +268,7 @@ def load(
     renamed = any(override.startswith("method.name=") for override in overrides)
     if renamed or methods.get(name) is not type(config.method):
         raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
+    set_numbers(config, per_client)
     config.validate()
     if config.privacy.planned_groups is not None:
         config.method.settle(config.privacy.planned_groups)

@@ -30,6 +30,7 @@ SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
 """privacy.budgets where every client says its own."""
 UNITS = ("client", "record")
+MOST_SHOWN = 8
 BUDGETS_OF = ("clients", "records")
 
 
@@ -43,6 +44,11 @@ def _are_numbers(value: object) -> bool:
     return isinstance(value, list) and all(
         isinstance(each, int | float) and not isinstance(each, bool) for each in value
     )
+
+
+def _short(value: Any) -> str:
+    """A value for a message of one line."""
+    return f"[{value[0]}, ...]" if isinstance(value, list) and len(value) > MOST_SHOWN else str(value)
 
 
 def _as_floats(value: Any) -> Any:
@@ -287,7 +293,7 @@ class PrivacyConfig:
         require(self.most_records >= 1, f"privacy.most_records={self.most_records} must be at least 1")
         require(
             aversions is None or all(0 < each < 1 for each in aversions),
-            f"privacy.client_aversions={aversions} must lie in (0, 1), one a client",
+            f"privacy.client_aversions={_short(aversions)} must lie in (0, 1), one a client",
         )
 
     def _validate_unit(self) -> None:
@@ -302,8 +308,8 @@ class PrivacyConfig:
                 value = getattr(self, key)
                 require(
                     value == usual,
-                    f"privacy.{key}={value} is about records, and privacy.unit=client protects clients: set "
-                    "privacy.unit=record",
+                    f"privacy.{key}={_short(value)} is about records, and privacy.unit=client protects "
+                    "clients: set privacy.unit=record",
                 )
             return
         # What the accounting of steps on records covers.
@@ -330,8 +336,9 @@ class PrivacyConfig:
             f"privacy.budgets={self.budgets}",
         )
         require(
-            self.client_records is None or all(count >= 1 for count in self.client_records),
-            f"privacy.client_records={self.client_records} has a client without records: leave it out",
+            all(count >= 1 for count in self.client_records or ()),
+            f"privacy.client_records={_short(self.client_records)} has a client without records: leave it "
+            "out",
         )
 
     @property
@@ -359,7 +366,7 @@ class PrivacyConfig:
         for key in ("client_budgets", "group_edges"):
             require(
                 self.budgets == CLIENTS or getattr(self, key) is None,
-                f"privacy.{key}={getattr(self, key)} goes with budgets of the clients' own: "
+                f"privacy.{key}={_short(getattr(self, key))} goes with budgets of the clients' own: "
                 f"privacy.budgets={CLIENTS}",
             )
         require(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conf.load import PATHS, given_value
+from conf.per_client import file_of, taken
 from gdpfed.errors import ConfigError
 
 FOLDERS = "GDPFED_FOLDERS"
@@ -21,8 +22,10 @@ def check_paths(overrides: Sequence[str]) -> None:
     if listed is None:
         return
     allowed = [Path(folder).resolve() for folder in listed.split(os.pathsep) if folder]
-    for key in PATHS:
-        value = given_value(overrides, key)
+    left, per_client = taken(overrides)
+    named = {key: given_value(left, key) for key in PATHS}
+    named |= {key: file_of(value) for key, value in per_client.items()}
+    for key, value in named.items():
         if value is None or (key == "run.mlflow" and str(value).startswith(("http://", "https://"))):
             continue
         path = Path(str(value)).expanduser().resolve()

@@ -16,6 +16,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from conf.per_client import spelled_out
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.launch.simulation_backend import Launch
     from gdpfed.methods import make_method
@@ -38,7 +39,7 @@ def _execute(options: argparse.Namespace) -> int:
     show_plan(console, config, method)
     refuse_skipped(method.plan, config.secagg.minimum_cohort)
     launch = Launch.training(
-        options.overrides,
+        spelled_out(options.overrides, config),
         num_clients=config.dataset.num_clients,
         directory=directory,
         resuming=resuming,

@@ -1,0 +1,135 @@
+"""Settings with one number a client: a list, a file, or a distribution; read in a second for many thousands.
+
+Hydra reads a list of n numbers in a time that grows as n squared, and a command line ends at 128 kB.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdpfed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from conf.schema import Config
+
+KEYS = ("privacy.client_budgets", "privacy.client_records", "privacy.client_aversions")
+WHOLE = ("privacy.client_records",)
+DISTRIBUTIONS = ("uniform", "loguniform")
+MOST_BYTES = 1 << 26
+FORMS = "a list, a file with one number a line, or a distribution, as in loguniform(0.5,8)"
+
+_DRAWN = re.compile(r"(\w+)\(([^(),]+),([^(),]+)\)")
+_DIGITS = 4
+
+
+def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Part the overrides: those that Hydra reads, and the values that are read here, the last of each key."""
+    left: list[str] = []
+    values: dict[str, str] = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key in KEYS and value.strip() != "null":
+            values[key] = value.strip()
+        else:
+            values.pop(key, None)
+            left.append(override)
+    return left, values
+
+
+def file_of(value: str) -> Path | None:
+    """The file that a value names; None if it is a list, a distribution or nothing."""
+    return None if value.startswith("[") or _DRAWN.fullmatch(value) else _path(value)
+
+
+def _path(value: str) -> Path:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return Path(value[1:-1] if quoted else value).expanduser()
+
+
+def set_numbers(config: "Config", values: dict[str, str]) -> None:
+    """Give a configuration the numbers that the values stand for.
+
+    A distribution is drawn for ``dataset.num_clients`` clients under ``run.seed``, to four digits;
+    ``loguniform(a,b)`` is exp of a uniform number between ln a and ln b.
+
+    Raises:
+        ConfigError: what is no number, no file or no distribution; names the setting and the place.
+    """
+    for key, value in values.items():
+        numbers = _numbers(key, value, config.dataset.num_clients, config.run.seed)
+        if key in WHOLE:
+            is_drawn = _DRAWN.fullmatch(value) is not None
+            numbers = [_whole(key, round(number) if is_drawn else number) for number in numbers]
+        setattr(config.privacy, key.partition(".")[2], numbers)
+
+
+def spelled_out(overrides: Sequence[str], config: "Config") -> list[str]:
+    """The overrides for a run that starts in another directory: numbers in the place of files."""
+    left, values = taken(overrides)
+    found = {key: getattr(config.privacy, key.partition(".")[2]) for key in values}
+    return [*left, *(f"{key}={json.dumps(numbers)}" for key, numbers in found.items())]
+
+
+def _numbers(key: str, value: str, count: int, seed: int) -> list[float]:
+    if value.startswith("["):
+        return _listed(key, value)
+    drawn = _DRAWN.fullmatch(value)
+    if drawn is not None:
+        return _draw(key, drawn, count, seed)
+    return _read(key, _path(value))
+
+
+def _listed(key: str, value: str) -> list[float]:
+    inside = value[1:-1].strip()
+    if not value.endswith("]"):
+        raise ConfigError(f"{key}: the list that begins with {value[:20]!r} has no end: give {FORMS}")
+    words = [word.strip() for word in inside.split(",")] if inside else []
+    return [_number(word, f"{key}: entry {place}") for place, word in enumerate(words, 1)]
+
+
+def _read(key: str, file: Path) -> list[float]:
+    try:
+        if not file.is_file():
+            raise ConfigError(f"{key}={file} is no file: give {FORMS}")
+        if file.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{key}={file} is larger than {MOST_BYTES >> 20} MB: give one number a line")
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key}={file} cannot be read: {error}") from None
+    numbered = enumerate((line.partition("#")[0].strip() for line in lines), 1)
+    return [_number(line, f"{key}={file}: line {place}") for place, line in numbered if line]
+
+
+def _draw(key: str, form: re.Match[str], count: int, seed: int) -> list[float]:
+    import numpy as np
+
+    name, (least, most) = form[1], (_number(word, key) for word in form.groups()[1:])
+    if name not in DISTRIBUTIONS:
+        raise ConfigError(f"{key}={form[0]} is none of {', '.join(DISTRIBUTIONS)}: give {FORMS}")
+    if not 0 < least <= most:
+        raise ConfigError(f"{key}={form[0]} needs two numbers above 0, the smaller one first")
+    generator = np.random.default_rng([seed, KEYS.index(key)])
+    if name == "uniform":
+        drawn = generator.uniform(least, most, count)
+    else:
+        drawn = np.exp(generator.uniform(np.log(least), np.log(most), count))
+    # Rounding keeps the bounds.
+    return [min(max(float(f"{number:.{_DIGITS}g}"), least), most) for number in drawn.tolist()]
+
+
+def _number(word: str, place: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        raise ConfigError(f"{place} is {word!r}, which is no number") from None
+    if not abs(number) < float("inf"):
+        raise ConfigError(f"{place} is {word!r}: give a finite number")
+    return number
+
+
+def _whole(key: str, number: float) -> int:
+    if not float(number).is_integer():
+        raise ConfigError(f"{key} has {number:g}: a client has a whole number of records")
+    return int(number)
