@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -25,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 0 for done, 1 for a run that failed, 2 for bad input, 130 for interrupted, and 141 where whatever
     reads the output, such as ``head``, has closed it: the command then ends without a word.
     """
+    if arguments is None and not sys.warnoptions:
+        # What concerns a user is a line of ours. PYTHONWARNINGS shows those of the libraries.
+        warnings.simplefilter("ignore")
     try:
         try:
             with quiet_interrupt():

@@ -14,6 +14,8 @@ from gdpfed.report.plan_table import plan_table
 from gdpfed.report.plan_warnings import plan_warnings
 
 ACCOUNTANTS = ("pld", "rdp", "theorem1")
+TABLES = ("csv", "parquet")
+"""Data sets whose labels a declaration names."""
 
 
 def show_plan(console: Console, config: Config, method: Method) -> None:
@@ -24,13 +26,21 @@ def show_plan(console: Console, config: Config, method: Method) -> None:
 
 
 def check_model(config: Config, overrides: Sequence[str]) -> None:
-    """Refuse a model that there is not, or options that it does not have, where one is named.
+    """Refuse a model that there is not or options that it has not, where one is named, and the loss of a table.
 
-    Models are made of torch, which takes seconds to import, so a data set's own is left to its run.
+    Models are made of torch, which takes seconds to import, so a data set's own is left to its run; so are
+    the rows of a table, of which only the declaration is read.
 
     Raises:
-        LearningError: names the model or the option.
+        LearningError: names the model, the option, or the loss that does not fit the declared labels.
     """
+    if config.dataset.name in TABLES and config.dataset.path is not None:
+        from gdpfed.clients.configured import task_of
+        from gdpfed.learning.datasets.tabular import declared_columns
+        from gdpfed.learning.losses import check_loss
+
+        task = task_of(config)
+        check_loss(task.loss, task.class_weights, declared_columns(task.source).num_classes)
     if any(override.startswith("dataset.model") for override in overrides):
         from gdpfed.learning.models import check_model as check
 

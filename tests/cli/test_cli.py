@@ -6,13 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
+from dataclasses import replace
 
 import pytest
 
 import gdpfed
 from conf.load import load
 from gdpfed.cli import main
-from gdpfed.cli.app import COMMANDS, _parse
+from gdpfed.cli.app import COMMANDS, _parse, load_command
 from gdpfed.methods import METHODS
 from gdpfed.report.console import WIDTH
 
@@ -252,3 +254,17 @@ def test_a_terminal_says_that_a_plan_is_being_made_and_a_pipe_gets_the_plan_alon
     out, err = capsys.readouterr()
     assert json.loads(out)["accountant"] == "rdp"
     assert ("planning ..." in err) == terminal
+
+
+def test_a_librarys_warning_is_shown_to_who_asks_for_it(monkeypatch, capsys):
+    def warn(options):
+        warnings.warn("a loop would be slower", UserWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr("gdpfed.cli.settings.COMMAND", replace(load_command("settings"), execute=warn))
+    monkeypatch.setattr("sys.argv", ["gdpfed", "settings"])
+    assert main() == 0
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.warnoptions", ["always"])
+    with warnings.catch_warnings(), pytest.warns(UserWarning, match="a loop would be slower"):
+        main()

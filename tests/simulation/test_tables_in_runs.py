@@ -221,6 +221,13 @@ def test_numbers_as_classes_are_one_line_without_a_warning_of_torch(tmp_path, ca
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_plan_refuses_a_loss_that_the_declared_labels_do_not_take(stays, capsys):
+    words = ["dataset=csv", f"dataset.path={stays}", "dataset.num_clients=3", "privacy.accountant=rdp"]
+    assert main(["plan", *words, "dataset.loss=cross_entropy"]) == 2
+    assert "dataset.loss=cross_entropy does not fit labels that are numbers" in capsys.readouterr().err
+    assert main(["plan", *words, "dataset.loss=huber"]) == 0
+
+
 def test_a_table_that_does_not_fit_is_one_line_and_nothing_is_written(stays, tmp_path, capsys):
     table = tmp_path / "stays.csv"
     table.write_text(stays.read_text().replace("east", "eest", 1))

@@ -32,13 +32,7 @@ def load(source: DataSource) -> Dataset:
     """
     source.allow("path", "columns", "test_path", "test_fraction")
     path = _existing(source.path, "dataset.path")
-    if source.columns is None and not (_folder(path) / COLUMNS_FILE).is_file():
-        raise LearningError(
-            f"dataset.columns is not set, and {_folder(path)} has no {COLUMNS_FILE}: name the file that "
-            "declares the columns"
-        )
-    declared = Path(source.columns).expanduser() if source.columns else _folder(path) / COLUMNS_FILE
-    columns = read_columns(declared)
+    columns = declared_columns(source)
     train = _parties(path, columns)
     if source.test_path is None:
         return dataset_of(train, columns, source.test_fraction, str(path))
@@ -49,6 +43,21 @@ def load(source: DataSource) -> Dataset:
             )
     test = _parties(_existing(source.test_path, "dataset.test_path"), columns)
     return _joined(train, test, columns, str(path))
+
+
+def declared_columns(source: DataSource) -> Columns:
+    """The declaration of the data set's tables, without the tables.
+
+    Raises:
+        LearningError: no such path, no declaration, or a damaged one.
+    """
+    path = _existing(source.path, "dataset.path")
+    if source.columns is None and not (_folder(path) / COLUMNS_FILE).is_file():
+        raise LearningError(
+            f"dataset.columns is not set, and {_folder(path)} has no {COLUMNS_FILE}: name the file that "
+            "declares the columns"
+        )
+    return read_columns(Path(source.columns).expanduser() if source.columns else _folder(path) / COLUMNS_FILE)
 
 
 def own_table(path: Path) -> tuple[npt.NDArray[np.generic], ...]:
