@@ -30,6 +30,7 @@ from client_app.settings import (
 )
 from client_app.stages import answer_stage
 from edge_app.spool import BridgeError
+from gdpfed.app_process import begin_process
 from gdpfed.clients.messages import (
     BEGIN,
     CHECK,
@@ -50,6 +51,7 @@ from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
 from secagg.parameters import OFF
 
+begin_process("flwr-clientapp", ends_with_parent=True)
 app = ClientApp()
 
 Query = Callable[[Message, Context], RecordDict]

@@ -52,7 +52,8 @@ def _execute(options: argparse.Namespace) -> None:
         case "train":
             control.wait(options.nodes)
             words = training_words(options.nodes, options.overrides)
-            control.follow(train_command(control, options.runs, words))
+            name = run_name(words)
+            control.follow(train_command(control, options.runs / name, words), name)
         case "flwr":
             if control.flwr(options.words) != 0:
                 raise ControlError(f"flwr {' '.join(options.words)} failed: its words are above")
@@ -93,16 +94,17 @@ def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
     return list({word.partition("=")[0]: word for word in words}.values())
 
 
-def train_command(control: Control, runs: Path, words: Sequence[str]) -> list[str]:
-    """Return the command that submits a training; its files are below ``runs`` on the server.
-
-    ``run.resume=NAME`` and ``run.directory=NAME`` name a directory there.
-    """
+def run_name(words: Sequence[str]) -> str:
+    """Name the directory of a run: that of ``run.resume`` or ``run.directory`` among the words, or a new one."""
     chosen = {key: value for key, _, value in (word.partition("=") for word in words)}
-    resumed = chosen.get("run.resume")
-    name = resumed or chosen.get("run.directory") or run_path(None, "federation", "run").name
-    kept = [word for word in words if word.partition("=")[0] not in ("run.resume", "run.directory")]
-    run_config = training_config(kept, directory=runs / name, resuming=resumed is not None)
+    return chosen.get("run.resume") or chosen.get("run.directory") or run_path(None, "federation", "run").name
+
+
+def train_command(control: Control, directory: Path, words: Sequence[str]) -> list[str]:
+    """Return the command that submits a training with its files in ``directory`` on the server."""
+    keys = [word.partition("=")[0] for word in words]
+    kept = [word for key, word in zip(keys, words, strict=True) if key not in ("run.resume", "run.directory")]
+    run_config = training_config(kept, directory=directory, resuming="run.resume" in keys)
     return run_command(control.flower_home, PROJECT, run_config)
 
 

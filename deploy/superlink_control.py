@@ -148,11 +148,15 @@ class Control:
                 )
             time.sleep(POLL_SECONDS)
 
-    def follow(self, command: Sequence[str]) -> None:
+    def follow(self, command: Sequence[str], name: str) -> None:
         """Submit a run, print its log, and ask the SuperLink how the run ended.
 
         The log of a killed ServerApp just stops. If the SuperLink is restarted during the run, the
         log goes on where it stopped.
+
+        Args:
+            command: what submits it.
+            name: of the run's directory, by which it is resumed.
 
         Raises:
             ControlError: it was refused, or ended otherwise than by itself.
@@ -172,7 +176,9 @@ class Control:
         if run.sub_status != COMPLETED:
             raise ControlError(
                 f"run {run_id} ended as {FINISHED}:{run.sub_status} ({run.details or 'no details'}); "
-                "if it had begun, continue it with run.resume=<its directory>"
+                f"if it had begun, continue it with run.resume={name}: nodes keep what its rounds have taken "
+                "of their budgets, of few large steps nearly all with the first, and a new run takes more "
+                f"('audit /runs/{name}' says how much)"
             )
 
     def flwr(self, words: Iterable[str]) -> int:

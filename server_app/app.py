@@ -4,11 +4,13 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from conf.load import split
+from gdpfed.app_process import begin_process
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from gdpfed.runs.resume import load_run
 from server_app.submitted import check_paths
 from server_app.train import train
 
+begin_process("flwr-serverapp")
 app = ServerApp()
 
 
@@ -20,5 +22,5 @@ def main(grid: Grid, context: Context) -> None:
         check_paths(overrides)
         train(grid, load_run(overrides), str(context.run_id))
     except (ConfigError, PrivacyError, LearningError, RunError) as error:
-        # Flower prints what leaves here with its traceback; the way to this line helps nobody.
+        # Flower's simulation prints what leaves here with its traceback; the way to this line helps nobody.
         raise type(error)(str(error)).with_traceback(None) from None

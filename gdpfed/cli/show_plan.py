@@ -26,7 +26,7 @@ def show_plan(console: Console, config: Config, method: Method) -> None:
 
 
 def check_model(config: Config, overrides: Sequence[str]) -> None:
-    """Refuse a model or options that there are not, where one is named, and a loss that a table does not take.
+    """Refuse a model or options that there are not, where one is named, and a loss that no table takes.
 
     Models are made of torch, which takes seconds to import, so a data set's own is left to its run; so are
     the rows of a table, of which only the declaration is read.

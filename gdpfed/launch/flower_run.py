@@ -17,8 +17,10 @@ CONNECTION = "federation"
 FAILED_LOG = HOMES / "failed.log"
 LOG_FILE = "flower.log"
 POLL_SECONDS = 0.25
-# The last line of an error that the project raised itself, as Python prints it.
-_OWN_ERROR = re.compile(r"^(?:conf|gdpfed|server_app|client_app)\.[\w.]*Error: (.+)$", re.MULTILINE)
+# An error that the project raised itself: as its processes log it, or the last line as Python prints it.
+_OWN_ERROR = re.compile(
+    r"^(?:ERROR .*?: +gdpfed: |(?:conf|gdpfed|server_app|client_app)\.[\w.]*Error: )(.+)$", re.MULTILINE
+)
 _ANY_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
 

@@ -1,6 +1,7 @@
 """A live line while a run trains: round, metric, and the spent budget of each group."""
 
 from collections.abc import Sequence
+from time import monotonic
 from typing import Self
 
 from rich.console import Console
@@ -18,6 +19,9 @@ from gdpfed.report.shown import shown_in
 from gdpfed.report.status import WITHOUT_A_SUM
 from gdpfed.runs.records import RoundRecord
 
+QUIET_SECONDS = 30.0
+"""On something else than a terminal, a line says after this long without a round that the run goes on."""
+
 
 class RunProgress:
     """Shows the rounds of a run as they are recorded; on something else than a terminal, one line each.
@@ -33,6 +37,8 @@ class RunProgress:
         self.num_rounds = num_rounds
         self.budgets = budgets
         self.shown = 0
+        self._began = self._said = monotonic()
+        self._waiting = waiting
         self._progress = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -49,6 +55,8 @@ class RunProgress:
 
     def __enter__(self) -> Self:
         self._progress.start()
+        if not self.console.is_terminal:
+            self.console.print(self._waiting)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -56,6 +64,9 @@ class RunProgress:
 
     def update(self, records: Sequence[RoundRecord]) -> None:
         """Show the newest of the records."""
+        if len(records) > self.shown:
+            self._began = self._said = monotonic()
+        self._say_that_it_goes_on(len(records) + 1)
         for record in records[self.shown :]:
             if not self.console.is_terminal:
                 self.console.print(f"round {record.round}/{self.num_rounds}  {self.describe(record)}")
@@ -66,6 +77,14 @@ class RunProgress:
             self._progress.update(
                 self._task, completed=records[-1].round, description=self.describe(records[-1])
             )
+
+    def _say_that_it_goes_on(self, under_way: int) -> None:
+        now = monotonic()
+        if self.console.is_terminal or under_way > self.num_rounds or now < self._said + QUIET_SECONDS:
+            return
+        self._said = now
+        spent = f"{now - self._began:.0f} s"
+        self.console.print(f"round {under_way}/{self.num_rounds} is under way for {spent}")
 
     def describe(self, record: RoundRecord) -> str:
         """The metric that is shown and spent budgets in a few words."""

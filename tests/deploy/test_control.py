@@ -1,0 +1,26 @@
+"""Following a run: what is said where it ends otherwise than by itself."""
+
+from pathlib import Path
+
+import pytest
+from flwr.proto.run_pb2 import RunStatus
+
+from deploy.control import run_name
+from deploy.superlink_control import Control, ControlError
+
+
+def test_a_run_that_broke_off_says_how_it_is_resumed_and_what_it_took(monkeypatch, capsys):
+    ended = RunStatus(status="finished", sub_status="failed", details="ServerApp failed")
+    monkeypatch.setattr(Control, "_lines", lambda self, *words: iter(["Successfully started run 7\n"]))
+    monkeypatch.setattr(Control, "_run", lambda self, run_id: ended)
+    words = ["dataset=digits", "run.resume=20260101-federation"]
+    with pytest.raises(ControlError) as error:
+        Control(Path("home"), "127.0.0.1:1", Path("ca")).follow(["flwr", "run"], run_name(words))
+    assert "run.resume=20260101-federation: nodes keep what its rounds have taken" in str(error.value)
+    assert "'audit /runs/20260101-federation' says how much" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_has_the_name_that_it_is_given_or_a_new_one():
+    assert run_name(["run.directory=first"]) == "first"
+    assert run_name(["run.num_rounds=2"]).endswith("-federation-run")

@@ -1,0 +1,76 @@
+"""What Flower's processes for the app print, and when they end."""
+
+import logging
+import subprocess
+import sys
+import time
+from io import StringIO
+
+import psutil
+import pytest
+from flwr.supercore.logger import ConsoleHandler
+
+from gdpfed.app_process import make_plain
+from gdpfed.errors import ConfigError
+from gdpfed.launch.home import PROJECT
+
+STARTS_AN_APP = """
+import subprocess, sys
+app = "import sys, time; sys.argv = ['/bin/flwr-clientapp']; import client_app.app; print('up'); "
+child = subprocess.Popen([sys.executable, "-u", "-c", app + "time.sleep(60)"])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def logged(act, *, is_terminal):
+    out = StringIO()
+    logger = logging.Logger("of-a-test")
+    logger.addHandler(ConsoleHandler(stream=out))
+    make_plain(logger, is_terminal=is_terminal)
+    try:
+        act()
+    except Exception as error:
+        logger.error("ServerApp raised an exception", exc_info=error)
+    logger.info("round 1")
+    return out.getvalue()
+
+
+def refuse():
+    raise ConfigError("privacy.budgets=[1] has 1 budget: give 3")
+
+
+def fail():
+    raise ZeroDivisionError
+
+
+def test_a_log_for_a_file_has_times_and_no_colours():
+    first, second, end = logged(refuse, is_terminal=False).split("\n")
+    assert not end
+    assert first.startswith("ERROR 20")
+    assert first.endswith("gdpfed: privacy.budgets=[1] has 1 budget: give 3")
+    assert second.startswith("INFO 20")
+    assert second.endswith("round 1")
+    assert "\x1b" not in first + second
+    assert "\x1b" in logged(refuse, is_terminal=True)
+
+
+def test_errors_of_others_keep_their_traceback():
+    assert "Traceback" in logged(fail, is_terminal=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_a_clientapp_ends_with_the_superexec_that_started_it():
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTS_AN_APP], stdout=subprocess.PIPE, text=True, cwd=PROJECT
+    )
+    assert starter.stdout is not None
+    app = psutil.Process(int(starter.stdout.readline()))
+    assert starter.stdout.readline() == "up\n"
+    starter.kill()
+    starter.wait()
+    deadline = time.monotonic() + 30
+    while app.is_running() and app.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not app.is_running() or app.status() == psutil.STATUS_ZOMBIE
+    starter.stdout.close()
