@@ -3,7 +3,7 @@
 python -m deploy                                          docker-compose.yml: six nodes on one host
 python -m deploy --nodes 12 > federation.yml              twelve; docker compose -f federation.yml up
 python -m deploy --party server > server.yml              the server's host
-python -m deploy --party node-3 --superlink fl.example.org > node-3.yml
+python -m deploy --party node-3 --superlink fl.example.org --epsilon 2.5 --data /srv/study > node-3.yml
 python -m deploy --cuda > federation.yml                  on NVIDIA GPUs
 python -m deploy --edges 3 --nodes 12                     cloud.yml, edge-0.yml, edge-1.yml, edge-2.yml
 python -m deploy --edges 3 --nodes 12 --site edge-1 --superlink cloud.example.org > edge-1.yml
@@ -17,9 +17,9 @@ from pathlib import Path
 from deploy.compose import Tree, compose_file, to_text
 from deploy.edge_files import CLOUD_HOST, site_file
 from deploy.edges import CLOUD, add_layers, layers_of
-from deploy.options import add_federation, exit_status, federation_of, host, port
-from deploy.placements import SUPERLINK_PORT, Containers
-from deploy.topology import SUPERLINK, TopologyError
+from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
+from deploy.placements import BUDGET, DATA_FOLDER, SUPERLINK_PORT, Containers
+from deploy.topology import SERVER, SUPERLINK, TopologyError
 
 HEADER = """\
 Made by: python -m deploy{words}
@@ -63,12 +63,23 @@ def _tree(options: argparse.Namespace) -> Tree:
     if options.edges is None:
         if options.site is not None or options.trusted_edges:
             raise TopologyError("--site and --trusted-edges go with --edges: say how many there are")
-        place = Containers(options.superlink or SUPERLINK, options.port)
+        place = _place(options, SUPERLINK)
         return compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
-    place = Containers(options.superlink or CLOUD_HOST, options.port)
+    place = _place(options, CLOUD_HOST)
     if options.site == CLOUD and options.party is not None:
         raise TopologyError(f"--party {options.party} is none of the cloud, which has no nodes on its host")
     return site_file(layers_of(options), options.site, party=options.party, place=place, cuda=options.cuda)
+
+
+def _place(options: argparse.Namespace, superlink: str) -> Containers:
+    """Where the SuperLink is, and on a node's own host what its operator gives it."""
+    alone = options.party if options.party not in (None, SERVER) else None
+    for name in (BUDGET, DATA_FOLDER):
+        if alone is None and getattr(options, name.lower()) is not None:
+            raise TopologyError(f"--{name.lower()} is of one node: name it, as in --party node-3")
+    return Containers(
+        options.superlink or superlink, options.port, alone=alone, epsilon=options.epsilon, data=options.data
+    )
 
 
 def default_text() -> str:
@@ -93,6 +104,17 @@ def _parser() -> argparse.ArgumentParser:
         help="where the files of cloud and edges are written if no --site is named (default: here)",
     )
     parser.add_argument("--party", help="print the services of this party only: server or node-<i>")
+    parser.add_argument(
+        "--epsilon",
+        type=budget,
+        help="this node's budget, written into its file; else a variable says it",
+    )
+    parser.add_argument(
+        "--data",
+        type=absolute,
+        metavar="DIR",
+        help="the folder of this node's data on its host, written into its file; else a variable says it",
+    )
     parser.add_argument(
         "--superlink",
         type=host,

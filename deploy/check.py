@@ -43,7 +43,8 @@ NO_ADDRESS = "com.docker.network.bridge.inhibit_ipv4"
 # The files that a node's settings name, and whether the app may write there.
 OF_DEVICE = ((LEDGER_KEY, True), (DATA_KEY, False))
 OF_ALL = ((IDENTITY_FILE_KEY, False), (ROSTER_FILE_KEY, False), (CONSORTIUM_KEY, False))
-_INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*))?\}")
+SET = "/set-by-its-operator"
+_INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*)|(:\?)[^${}]*)?\}")
 
 Tree = dict[str, Any]
 
@@ -80,10 +81,17 @@ def schema_problems(*files: Path) -> list[str]:
 
 
 def at_defaults(text: str) -> str:
-    """Replace every variable, ``${NAME:-default}``, by its default, or by nothing where it has none."""
-    while (replaced := _INNERMOST_VARIABLE.sub(lambda match: match[1] or "", text)) != text:
+    """Replace every variable, ``${NAME:-default}``, by its default, or by nothing where it has none.
+
+    One that has to be set, ``${NAME:?why}``, is replaced by a word.
+    """
+    while (replaced := _INNERMOST_VARIABLE.sub(_default, text)) != text:
         text = replaced
     return text
+
+
+def _default(variable: re.Match[str]) -> str:
+    return SET if variable[2] else variable[1] or ""
 
 
 def broken_promises(tree: Tree) -> Iterator[str]:

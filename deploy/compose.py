@@ -15,7 +15,7 @@ from deploy.check import NO_ADDRESS
 from deploy.control import federation_overrides
 from deploy.credentials import PUBLIC
 from deploy.options import federation_words
-from deploy.placements import CREDENTIALS, Containers, variable
+from deploy.placements import CREDENTIALS, Containers
 from deploy.topology import (
     BRIDGE,
     CONSORTIUM_FILE,
@@ -134,7 +134,8 @@ def compose_file(
     jobs[AUDIT] = audit_job(mine, image)
     reached = networks_of(mine, one_host=party is None)
     containers = {
-        service.name: container(service, mine, jobs, reached[service.name], cuda=cuda) for service in mine
+        service.name: container(service, mine, jobs, reached[service.name], cuda=cuda, place=place)
+        for service in mine
     }
     if party == SERVER:
         containers[SUPERLINK]["ports"] = [f"{place.port(SUPERLINK)}:{place.port(SUPERLINK)}"]
@@ -159,6 +160,7 @@ def container(
     *,
     cuda: bool,
     root: str = ROOT,
+    place: Containers | None = None,
 ) -> Tree:
     """Return the container of a service, with its own credentials and folders and no others.
 
@@ -182,7 +184,7 @@ def container(
         "networks": list(networks),
         "volumes": [
             bind(f"{root}/{service.name}/credentials", CREDENTIALS),
-            *(folder_volume(service, folder, root) for folder in service.folders),
+            *(folder_volume(service, folder, root, place or Containers()) for folder in service.folders),
         ],
         "healthcheck": {"test": ["CMD", *service.probe], **HEALTH},
     }
@@ -304,18 +306,19 @@ def job(image: Tree, words: Sequence[str]) -> Tree:
     return {**image, **confined("python"), "entrypoint": ["python", "-m", *words], "restart": "no"}
 
 
-def bind(source: str, target: str, *, writable: bool = False) -> Tree:
-    """Mount a directory of the host; init fills it after the containers were created."""
+def bind(source: str, target: str, *, writable: bool = False, made: bool = True) -> Tree:
+    """Mount a directory of the host; unless it must be there, init fills it once containers are made."""
     volume: Tree = {"type": "bind", "source": source, "target": target}
-    return volume | ({} if writable else {"read_only": True}) | {"bind": {"create_host_path": True}}
+    return volume | ({} if writable else {"read_only": True}) | {"bind": {"create_host_path": made}}
 
 
-def folder_volume(service: Service, folder: Folder, root: str) -> Tree:
+def folder_volume(service: Service, folder: Folder, root: str, place: Containers) -> Tree:
     """Mount a folder of a service; ``NODE_0_DATA`` and so on say where the data of a node is."""
     source = f"{root}/{service.name}/{folder.name}"
     if folder.name == DATA:
-        source = f"${{{variable(service.party, 'DATA')}:-{source}}}"
-    return bind(source, f"/{folder.name}", writable=folder.writable)
+        source = place.data_of(service.party, source)
+    made = folder.name != DATA or service.party != place.alone
+    return bind(source, f"/{folder.name}", writable=folder.writable, made=made)
 
 
 def networks_of(mine: Sequence[Service], *, one_host: bool) -> dict[str, list[str]]:

@@ -95,7 +95,7 @@ def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
 
 
 def run_name(words: Sequence[str]) -> str:
-    """Name the directory of a run: that of ``run.resume`` or ``run.directory`` among the words, or a new one."""
+    """Name the directory of a run: that of ``run.resume`` or ``run.directory``, or a new one."""
     chosen = {key: value for key, _, value in (word.partition("=") for word in words)}
     return chosen.get("run.resume") or chosen.get("run.directory") or run_path(None, "federation", "run").name
 

@@ -4,6 +4,8 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
+from math import inf
+from pathlib import PurePosixPath
 from typing import get_args
 
 from deploy.topology import DEFAULT_BUDGETS, DEFAULT_NODES, EXAMPLES_FILE, Federation
@@ -121,6 +123,24 @@ def port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to {MOST_PORT}")
     return int(text)
+
+
+def budget(text: str) -> float:
+    """Return an epsilon: a finite number above 0."""
+    try:
+        epsilon = float(text)
+    except ValueError:
+        epsilon = 0.0
+    if not 0 < epsilon < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no budget: give a number above 0, as in 2.5")
+    return epsilon
+
+
+def absolute(text: str) -> str:
+    """Return an absolute path, which means the same wherever the file lies that names it."""
+    if not PurePosixPath(text).is_absolute() or "$" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no absolute path, as in /srv/study")
+    return text
 
 
 def address(text: str) -> str:

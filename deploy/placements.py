@@ -11,6 +11,7 @@ LOOPBACK = "127.0.0.1"
 SUPERLINK_PORT = 8000
 SUPERNODE_PORT = 9094
 HEALTH_PORT = 9095
+BUDGET, DATA_FOLDER = "EPSILON", "DATA"
 CREDENTIALS = "/federation"
 
 
@@ -21,12 +22,20 @@ class Containers:
     Attributes:
         superlink_host: where nodes find the SuperLink.
         superlink_port: and on which port.
+        alone: the node whose host this is, if it is that of one node. Its budget and its data are in the
+            file, or Compose refuses to begin without the variables of these: a default would come back with
+            the first command that is given without them.
+        epsilon: that node's budget; None to have it said.
+        data: that node's folder, an absolute path; None to have it said.
     """
 
     superlink_host: str = SUPERLINK
     superlink_port: int = SUPERLINK_PORT
     bind_host: str = "0.0.0.0"  # noqa: S104 - reachable from the container's own networks only
     health_host: str = LOOPBACK
+    alone: str | None = None
+    epsilon: float | None = None
+    data: str | None = None
 
     def host(self, service: str) -> str:
         return self.superlink_host if service == SUPERLINK else service
@@ -43,7 +52,15 @@ class Containers:
         return f"/{name}"
 
     def own(self, node: Node, setting: str, value: str) -> str:
+        if setting == BUDGET and node.name == self.alone:
+            return _required(node.name, BUDGET) if self.epsilon is None else repr(self.epsilon)
         return f"${{{variable(node.name, setting)}:-{value}}}"
+
+    def data_of(self, party: str, default: str) -> str:
+        """Where the data of a party lies on its host; a variable says another place than the default."""
+        if party == self.alone:
+            return _required(party, DATA_FOLDER) if self.data is None else self.data
+        return f"${{{variable(party, DATA_FOLDER)}:-{default}}}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,12 @@ class Loopback:
 
     def own(self, node: Node, setting: str, value: str) -> str:
         return value
+
+
+def _required(party: str, setting: str) -> str:
+    """A variable without which Compose refuses, and says the option that writes the value into the file."""
+    name = variable(party, setting)
+    return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
 
 
 def variable(party: str, setting: str) -> str:

@@ -3,7 +3,9 @@
 import copy
 import json
 import re
+from contextlib import redirect_stdout
 from importlib.metadata import version
+from io import StringIO
 from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
@@ -88,6 +90,47 @@ def test_images_are_pinned_by_hashes_and_can_be_named_by_their_digests():
         assert f"${{{program.upper()}_IMAGE:-flwr/{program}:{version('flwr')}}}" in text
     arguments = TREE["services"]["init"]["build"]["args"]
     assert (arguments["VERSION"], arguments["REVISION"]) == (version("gdpfed"), "unknown")
+
+
+def test_a_nodes_own_file_has_its_budget_and_data_or_compose_refuses():
+    """A default would come back with the first command that is given without the variables."""
+    alone = Containers("fl.example.org", alone="node-3")
+    said = " ".join(to_text(compose_file(Federation.of(), party="node-3", place=alone), "").split())
+    assert said.count("${NODE_3_EPSILON:?set NODE_3_EPSILON or make this file with --epsilon}") == 2
+    assert "source: ${NODE_3_DATA:?set NODE_3_DATA or make this file with --data}" in said
+    assert "${NODE_3_EPSILON:-" not in said
+    written = text_of_words("--party", "node-3", "--epsilon", "2.5", "--data", "/srv/study")
+    assert "epsilon=2.5 max-epsilon-against-server=${NODE_3_MAX_EPSILON_AGAINST_SERVER:-2.5} " in written
+    assert "NODE_3_EPSILON" not in written
+    volumes = yaml.safe_load(check.at_defaults(written))["services"]["node-3-superexec"]["volumes"]
+    (data,) = (each for each in volumes if each["target"] == "/data")
+    assert (data["source"], data["bind"]["create_host_path"]) == ("/srv/study", False)
+    for text in (to_text(compose_file(Federation.of(), party="node-3", place=alone), ""), written):
+        assert list(check.broken_promises(yaml.safe_load(check.at_defaults(text)))) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--epsilon", "2"], "--epsilon is of one node: name it, as in --party node-3"),
+        (["--party", "server", "--data", "/srv"], "--data is of one node"),
+        (["--party", "node-3", "--data", "study"], "'study' is no absolute path, as in /srv/study"),
+        (["--party", "node-3", "--epsilon", "inf"], "'inf' is no budget: give a number above 0"),
+    ],
+)
+def test_what_is_no_nodes_own_is_one_line(capsys, words, reason):
+    if "is of one node" in reason:
+        assert write_compose(words) == 2
+    else:
+        with pytest.raises(SystemExit, match="2"):
+            write_compose(words)
+    assert reason in capsys.readouterr().err
+
+
+def text_of_words(*words):
+    with redirect_stdout(StringIO()) as said:
+        assert write_compose(words) == 0
+    return said.getvalue()
 
 
 def test_a_new_node_changes_neither_budget_nor_network_of_those_that_are_there():

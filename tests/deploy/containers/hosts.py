@@ -1,6 +1,7 @@
 """A server and a node by files of their own, as two hosts have them; here both are on one engine."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from deploy.compose import compose_file, to_text
@@ -69,7 +70,11 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
 
 
 def _project(root: Path, party: str, num_nodes: int, place: Containers) -> Project:
-    own = Containers(superlink_port=place.superlink_port) if party == SERVER else place
+    data = root / f"data-{party}"
+    data.mkdir()
+    own = replace(place, alone=party, epsilon=1.0, data=str(data))
+    if party == SERVER:
+        own = Containers(superlink_port=place.superlink_port)
     file = root / f"{party}.yml"
     file.write_text(
         to_text(compose_file(Federation.of(num_nodes), party=party, place=own), "for a test"),
