@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from logging import ERROR
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
@@ -33,16 +33,19 @@ from edge_app.spool import BridgeError
 from gdpfed.app_process import begin_process
 from gdpfed.clients.messages import (
     BEGIN,
+    CARRY,
     CHECK,
     CLIENT_RECORD,
     DATA,
     JOIN,
+    LARGE_BYTES,
     OFFER,
     PLAY,
     RECORDS,
     REFUSAL,
     REFUSAL_RECORD,
     STAGES,
+    THETA_RECORD,
     UNMASK,
     one_line,
 )
@@ -138,6 +141,14 @@ def play(message: Message, context: Context) -> RecordDict:
     return game.answer(message.content, context)
 
 
+@app.query(CARRY)
+@answering
+def carry(message: Message, context: Context) -> RecordDict:
+    """Send back what came: a node too small for the model, or its line, shows before anything is charged."""
+    del context
+    return RecordDict({THETA_RECORD: message.content.array_records[THETA_RECORD]})
+
+
 @app.query(OFFER)
 @answering
 def offer(message: Message, context: Context) -> RecordDict:
@@ -170,9 +181,12 @@ def answer_stages(message: Message, context: Context) -> Message:
     return Message(RecordDict(dict(answers)), reply_to=message)
 
 
-def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord:
+def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord | ArrayRecord:
     try:
-        return ConfigRecord({DATA: answer_stage(stage, content, context)})
+        data = answer_stage(stage, content, context)
+        if len(data) > LARGE_BYTES:
+            return ArrayRecord({DATA: Array("uint8", (len(data),), "bytes", data)})
+        return ConfigRecord({DATA: data})
     except Exception as error:
         return ConfigRecord({REFUSAL: _refused(stage, error)})
 

@@ -60,7 +60,11 @@ TASK_POLL_SECONDS = 0.2
 # How long a bridge waits for its edge: as long as several exchanges of the edge may take.
 INTERVAL_SECONDS = 3600
 
+# On a poor line Flower gives up a chunk that takes three minutes; its own are five times as large.
+CHUNK_BYTES = 1 << 20
+
 ENVIRONMENT = {
+    "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE": str(CHUNK_BYTES),
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(TASK_POLL_SECONDS),

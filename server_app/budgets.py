@@ -210,28 +210,33 @@ def offer_terms(
     grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float
 ) -> dict[int, str]:
     """Ask the clients whether the run fits their own budgets; why it does not, of those who do not agree."""
-    return _ask(grid, joined, terms, OFFER, timeout_seconds)
+    return ask(grid, joined, _contents(terms), OFFER, timeout_seconds)
 
 
 def begin_terms(
     grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float
 ) -> dict[int, str]:
     """Have the clients charge the run to their own ledgers; why not, of those who do not."""
-    return _ask(grid, joined, terms, BEGIN, timeout_seconds)
+    return ask(grid, joined, _contents(terms), BEGIN, timeout_seconds)
 
 
-def _ask(
-    grid: Grid, joined: Joined, terms: Mapping[int, Offer], question: str, timeout_seconds: float
+def _contents(terms: Mapping[int, Offer]) -> dict[int, RecordDict]:
+    return {client: each.content() for client, each in terms.items()}
+
+
+def ask(
+    grid: Grid, joined: Joined, contents: Mapping[int, RecordDict], question: str, timeout_seconds: float
 ) -> dict[int, str]:
-    if not terms:
+    """Ask clients a question; why not, of those who refuse or stay silent."""
+    if not contents:
         return {}
     messages = {
-        client: Message(each.content(), joined.nodes[client], f"query.{question}")
-        for client, each in terms.items()
+        client: Message(content, joined.nodes[client], f"query.{question}")
+        for client, content in contents.items()
     }
     replies = send_and_receive(grid, messages.values(), timeout_seconds)
     clients = {message.metadata.message_id: client for client, message in messages.items()}
     answered = {clients[reply.metadata.reply_to_message_id]: failure_of(reply) for reply in replies}
     silence = f"it did not answer within {timeout_seconds:g} seconds"
-    refusals = {client: answered.get(client, silence) for client in terms}
+    refusals = {client: answered.get(client, silence) for client in contents}
     return {client: refusal for client, refusal in refusals.items() if refusal is not None}

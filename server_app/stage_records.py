@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from logging import WARNING
 
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.logger import log
 
 from gdpfed.clients.messages import DATA, REFUSAL, ROUND, RUN, one_line
@@ -23,7 +23,8 @@ def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, b
     for client_id, answer in answers.items():
         record = answer.get(stage)
         fields = record if isinstance(record, ConfigRecord) else {}
-        given = fields.get(DATA)
+        large = record.get(DATA) if isinstance(record, ArrayRecord) else None
+        given = fields.get(DATA) if large is None else large.data
         if REFUSAL in fields:
             log(WARNING, "client %d left in stage %s: %s", client_id, stage, one_line(fields[REFUSAL]))
         else:

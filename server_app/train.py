@@ -31,6 +31,7 @@ from server_app.budgets import (
     with_said_budgets,
     with_said_records,
 )
+from server_app.carry import carry_model
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 from server_app.game import game_waits_for_clients, with_played_game
@@ -75,6 +76,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         prepared = PreparedRun.of(config, identities)
         joined = join()
     keep_groups(prepared, joined, enough)
+    carry_model(grid, joined, prepared.order.task.dimension, waits, enough)
     terms = terms_of_clients(prepared, joined, prepared.next_round)
     agree_to_terms(grid, joined, terms, waits, enough)
     fleet = GridFleet(

@@ -6,8 +6,15 @@ records does only in a run that protects records, in which it is public; and ste
 private by themselves, may.
 """
 
-JOIN, PLAY, OFFER, BEGIN = "join", "play", "offer", "begin"
+JOIN, PLAY, CARRY, OFFER, BEGIN = "join", "play", "carry", "offer", "begin"
 """The queries."""
+
+LARGE_BYTES = 1 << 20
+"""Vectors above this travel as arrays, which Flower sends in chunks, and not as one value.
+
+Flower gives up a value that takes longer than three minutes, and on a poor line 20 MB do. Models above it are
+also carried once to every node and back before anything is charged (``carry``).
+"""
 
 ADVERTISE, SHARE, MASK, CHECK, UNMASK = "advertise", "share", "mask", "check", "unmask"
 PLAIN = "plain"
@@ -20,7 +27,10 @@ client answers each with a record of the same name.
 """
 
 DATA, RUN, ROUND, REFUSAL = "data", "run", "round", "refusal"
-"""The fields of a stage's record; an answer has the first or the last."""
+"""The fields of a stage's record; an answer has the first or the last.
+
+An answer above :data:`LARGE_BYTES` is an array record whose one array, ``data``, holds the bytes.
+"""
 
 MODE, CHALLENGE, ROSTER_DIGEST = "mode", "challenge", "roster"
 IDENTITY, SIGNATURE = "identity", "signature"

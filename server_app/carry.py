@@ -1,0 +1,43 @@
+"""Carry the model's size to every node and back, before anything is charged."""
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.serverapp import Grid
+
+from gdpfed.clients.messages import CARRY, LARGE_BYTES, THETA_RECORD
+from server_app.budgets import ask
+from server_app.join import Joined
+
+FLOAT_BYTES = 4
+
+
+def carry_model(grid: Grid, joined: Joined, dimension: int, timeout_seconds: float, enough: int) -> None:
+    """Leave out the nodes that a message as large as the model does not reach, or does not leave.
+
+    A SuperNode whose memory is too small is ended when the model arrives, and nobody is told; all budgets
+    would be charged by then. A small model goes where the questions went.
+
+    Args:
+        dimension: d; zeros travel in the place of the model.
+        enough: how many nodes have to stay.
+
+    Raises:
+        RunError: too few stay; it names what to raise.
+    """
+    size = FLOAT_BYTES * dimension
+    if size <= LARGE_BYTES:
+        return
+    content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(np.zeros(dimension, np.float32))})})
+    silent = ask(grid, joined, dict.fromkeys(joined.nodes, content), CARRY, timeout_seconds)
+    remedy = (
+        "give its SuperNode and its app more memory (python -m deploy --parameters), or the run more "
+        "run.timeout_seconds; nothing is charged"
+    )
+    joined.leave_out(
+        {
+            client: f"client {client} did not send back a message of {size / 1e6:.1f} MB, as large as the "
+            f"model ({why}): {remedy}"
+            for client, why in silent.items()
+        },
+        enough,
+    )
