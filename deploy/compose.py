@@ -7,6 +7,7 @@ party's services only, and finds the SuperLink under its public name.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from math import ceil
 from typing import Any
 
 import yaml
@@ -62,11 +63,20 @@ CONTAINER_ENVIRONMENT = ENVIRONMENT | {
     "PYTHONDONTWRITEBYTECODE": "",
 }
 LIMITS = {
-    "flower-superlink": {"cpus": "1.0", "memory": "1G", "pids": 256},
-    "flower-supernode": {"cpus": "0.5", "memory": "512M", "pids": 128},
-    "flower-superexec": {"cpus": "${APP_CPUS:-1.0}", "memory": "4G", "pids": 512},
-    "python": {"cpus": "1.0", "memory": "1G", "pids": 256},
+    "flower-superlink": {"cpus": "1.0", "pids": 256},
+    "flower-supernode": {"cpus": "0.5", "pids": 128},
+    "flower-superexec": {"cpus": "${APP_CPUS:-1.0}", "pids": 512},
+    "python": {"cpus": "1.0", "pids": 256},
 }
+# MB of a program without a model, and how many models it holds at once: twice what was measured at 42 MB. The
+# SuperLink holds so many for every node.
+MEMORY = {
+    "flower-superlink": (512, 3),
+    "flower-supernode": (400, 4),
+    "flower-superexec": (2048, 32),
+}
+JOB_MEMORY = "1G"
+MEMORY_STEP_MB = 256
 GPUS = {"devices": [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]}
 # Each probe starts Python: six nodes' probes at ten seconds took a good part of a small host's processors.
 HEALTH = {"interval": "30s", "timeout": "20s", "retries": 3, "start_period": "60s"}
@@ -74,7 +84,8 @@ HEALTH = {"interval": "30s", "timeout": "20s", "retries": 3, "start_period": "60
 # it is started again inside its container. A signal to stop is handed on to it, so that it takes its leave.
 STARTED_AGAIN = (
     """trap 'kill "$$child"; wait "$$child"; exit 0' TERM INT; """
-    """while :; do "$$0" "$$@" & child=$$!; wait "$$child" && exit 0; sleep 2; done"""
+    """while :; do "$$0" "$$@" & child=$$!; wait "$$child" && exit 0; """
+    """echo "$$0 ended with status $$? (137: out of memory) and is started again" >&2; sleep 2; done"""
 )
 STOPPED, HEALTHY, STARTED = (
     {"condition": f"service_{state}"} for state in ("completed_successfully", "healthy", "started")
@@ -134,7 +145,9 @@ def compose_file(
     jobs[AUDIT] = audit_job(mine, image)
     reached = networks_of(mine, one_host=party is None)
     containers = {
-        service.name: container(service, mine, jobs, reached[service.name], cuda=cuda, place=place)
+        service.name: container(
+            federation, service, mine, jobs, reached[service.name], cuda=cuda, place=place
+        )
         for service in mine
     }
     if party == SERVER:
@@ -153,6 +166,7 @@ def to_text(tree: Tree, header: str) -> str:
 
 
 def container(
+    federation: Federation,
     service: Service,
     mine: Sequence[Service],
     jobs: Tree,
@@ -176,7 +190,7 @@ def container(
     stock = {"image": flower_image(program.removeprefix("flower-"))}
     return {
         **(app_image(cuda) if service.runs_app else stock),
-        **confined(program, gpus=cuda and service.runs_app),
+        **confined(program, memory_of(program, federation), gpus=cuda and service.runs_app),
         "entrypoint": ["sh", "-c", STARTED_AGAIN, program] if program == "flower-supernode" else [program],
         "command": arguments,
         "restart": "unless-stopped",
@@ -190,9 +204,17 @@ def container(
     }
 
 
-def confined(program: str, *, gpus: bool = False) -> Tree:
+def memory_of(program: str, federation: Federation) -> str:
+    """Return the memory that a program needs: its own, and models of the largest size that is trained."""
+    own, models = MEMORY[program]
+    copies = models * (len(federation.nodes) if program == "flower-superlink" else 1)
+    needed = own + copies * 4 * federation.parameters / 1e6
+    return f"{ceil(needed / MEMORY_STEP_MB) * MEMORY_STEP_MB}M"
+
+
+def confined(program: str, memory: str = JOB_MEMORY, *, gpus: bool = False) -> Tree:
     """Return the settings that confine a container: no root, no privileges, no writing, limits."""
-    resources: Tree = {"limits": LIMITS[program]}
+    resources: Tree = {"limits": LIMITS[program] | {"memory": memory}}
     if gpus:
         resources["reservations"] = GPUS
     return {

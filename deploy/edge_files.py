@@ -55,7 +55,7 @@ def _add_bridge(tree: Tree, layers: Layers, site: str, place: Containers, *, cud
     mine = [supernode(layers.cloud, node, place), node_superexec(layers.cloud, node, place)]
     reached = networks_of(mine, one_host=False)
     for service in mine:
-        made = container(service, mine, {}, reached[service.name], cuda=cuda, root=root)
+        made = container(layers.cloud, service, mine, {}, reached[service.name], cuda=cuda, root=root)
         tree["services"][service.name] = made
     tree["networks"] |= networks(reached, one_host=False)
     folder = f"{root}/{node.superexec}/{BRIDGE}"

@@ -142,6 +142,8 @@ def layers_of(options: argparse.Namespace) -> Layers:
     made = Layers.of(
         options.edges, options.nodes, budgets, options.secagg, options.examples, trusted_edges=trusted
     )
+    sized = {name: replace(edge, parameters=options.parameters) for name, edge in made.edges.items()}
+    made = replace(made, cloud=replace(made.cloud, parameters=options.parameters), edges=sized)
     if options.site is not None and options.site not in made.sites:
         raise TopologyError(f"--site {options.site} is none of {', '.join(made.sites)}")
     return made

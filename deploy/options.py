@@ -4,11 +4,19 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import PurePosixPath
 from typing import get_args
 
-from deploy.topology import DEFAULT_BUDGETS, DEFAULT_NODES, EXAMPLES_FILE, Federation
+from deploy.topology import (
+    DEFAULT_BUDGETS,
+    DEFAULT_NODES,
+    EXAMPLES_FILE,
+    RESNET18_PARAMETERS,
+    Federation,
+    TopologyError,
+)
 from gdpfed.errors import GDPFedError
 from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
@@ -55,6 +63,13 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
             help=f"{what} of the nodes in turn, for method.types=clients",
         )
     parser.add_argument(
+        "--parameters",
+        type=int,
+        default=RESNET18_PARAMETERS,
+        metavar="D",
+        help="of the largest model, for the containers' memory (default: %(default)s, ResNet-18)",
+    )
+    parser.add_argument(
         "--max-participations",
         type=int,
         metavar="N",
@@ -68,6 +83,8 @@ def federation_of(options: argparse.Namespace) -> Federation:
     Raises:
         TopologyError: one that cannot be built.
     """
+    if options.parameters < 1:
+        raise TopologyError(f"--parameters {options.parameters} must be at least 1")
     federation = Federation.of(
         options.nodes,
         DEFAULT_BUDGETS if options.budgets is None else options.budgets,
@@ -75,6 +92,7 @@ def federation_of(options: argparse.Namespace) -> Federation:
         options.unit or "client",
         options.examples,
     )
+    federation = replace(federation, parameters=options.parameters)
     return federation.playing(options.aversions, options.first_budgets, options.max_participations)
 
 
@@ -86,6 +104,11 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
         *("--budgets", budgets),
         *("--secagg", federation.secagg_mode),
         *(() if federation.unit == "client" else ("--unit", federation.unit)),
+        *(
+            ()
+            if federation.parameters == RESNET18_PARAMETERS
+            else ("--parameters", str(federation.parameters))
+        ),
         *(() if federation.examples == EXAMPLES_FILE else ("--examples", federation.examples)),
         *_listed("--aversions", [node.aversion for node in federation.nodes]),
         *_listed("--first-budgets", [node.first_budget for node in federation.nodes]),

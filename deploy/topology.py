@@ -54,6 +54,7 @@ CAP_SETTING = CAP_KEY.replace("-", "_").upper()
 
 DEFAULT_BUDGETS = (1.0, 3.0, 6.0)
 DEFAULT_NODES = 6
+RESNET18_PARAMETERS = 11_200_000
 MINIMUM_COHORT = 3
 # Each program asks for work this often; Flower's default is a second.
 TASK_POLL_SECONDS = 0.2
@@ -119,6 +120,7 @@ class Federation:
         trusts_edge: whether the nodes say that their server is an edge that may see single updates.
         of_edges: whether the nodes are bridges of edges, which have neither data nor a budget.
         most_rounds: how many rounds of a run a node takes part in at most; None for all.
+        parameters: d of the largest model that is trained, from which limits of memory follow.
     """
 
     nodes: tuple[Node, ...]
@@ -129,6 +131,7 @@ class Federation:
     trusts_edge: bool = False
     of_edges: bool = False
     most_rounds: int | None = None
+    parameters: int = RESNET18_PARAMETERS
 
     @classmethod
     def of(

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from contextlib import redirect_stdout
+from dataclasses import replace
 from importlib.metadata import version
 from io import StringIO
 from ipaddress import ip_network
@@ -131,6 +132,22 @@ def text_of_words(*words):
     with redirect_stdout(StringIO()) as said:
         assert write_compose(words) == 0
     return said.getvalue()
+
+
+def test_memory_follows_from_the_model_and_a_program_that_ended_says_its_status():
+    def memory(tree, name):
+        return int(tree["services"][name]["deploy"]["resources"]["limits"]["memory"].removesuffix("M"))
+
+    small, large = (compose_file(replace(Federation.of(), parameters=d)) for d in (650, 100_000_000))
+    names = ("superlink", "supernode-0", "node-0-superexec")
+    assert [memory(small, name) for name in names] == [768, 512, 2304]
+    # 400 MB a model; the SuperLink holds some for every node.
+    assert memory(large, "superlink") >= 512 + 3 * 6 * 400
+    assert memory(large, "supernode-0") >= 400 + 4 * 400
+    twelve = compose_file(replace(Federation.of(12), parameters=100_000_000))
+    assert memory(twelve, "superlink") > memory(large, "superlink")
+    assert "ended with status $? " in TREE["services"]["supernode-0"]["entrypoint"][2].replace("$$", "$")
+    assert write_compose(["--parameters", "0"]) == 2
 
 
 def test_a_new_node_changes_neither_budget_nor_network_of_those_that_are_there():
