@@ -37,6 +37,7 @@ from gdpfed.clients.messages import (
     CHECK,
     CLIENT_RECORD,
     DATA,
+    END,
     JOIN,
     LARGE_BYTES,
     OFFER,
@@ -44,6 +45,7 @@ from gdpfed.clients.messages import (
     RECORDS,
     REFUSAL,
     REFUSAL_RECORD,
+    RUN,
     STAGES,
     THETA_RECORD,
     UNMASK,
@@ -166,6 +168,21 @@ def begin(message: Message, context: Context) -> RecordDict:
     own = budgets_of(context)
     if own:
         budget.begin(own, _terms(message, context))
+    return RecordDict()
+
+
+@app.query(END)
+@answering
+def end(message: Message, context: Context) -> RecordDict:
+    """Tell the edge behind this bridge that the cloud's run is over.
+
+    Raises:
+        NodeConfigError: this node is no bridge.
+    """
+    bridge, said = bridge_of(context), message.content.get(CLIENT_RECORD)
+    if bridge is None or not isinstance(said, ConfigRecord):
+        raise NodeConfigError("only the bridge of an edge is told that a run is over")
+    bridge.end(str(said.get(RUN)))
     return RecordDict()
 
 

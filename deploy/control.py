@@ -50,8 +50,8 @@ def _execute(options: argparse.Namespace) -> None:
         case "wait":
             control.wait(options.nodes)
         case "train":
-            control.wait(options.nodes)
             words = training_words(options.nodes, options.overrides)
+            control.wait(nodes_to_wait_for(options.nodes, words))
             name = run_name(words)
             control.follow(train_command(control, options.runs / name, words), name)
         case "flwr":
@@ -92,6 +92,18 @@ def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
     ]
     words = (f"dataset.num_clients={num_nodes}", *usual, *overrides)
     return list({word.partition("=")[0]: word for word in words}.values())
+
+
+def nodes_to_wait_for(num_nodes: int, words: Sequence[str]) -> int:
+    """How many nodes have to be there before a training is submitted: all, or ``run.minimum_nodes``.
+
+    A run that is resumed has that in its own settings, which are on the server: whatever there is will do.
+    """
+    chosen = {key: value for key, _, value in (word.partition("=") for word in words)}
+    if "run.resume" in chosen:
+        return 1
+    least = chosen.get("run.minimum_nodes", "")
+    return min(num_nodes, int(least)) if least.isdecimal() else num_nodes
 
 
 def run_name(words: Sequence[str]) -> str:

@@ -144,7 +144,8 @@ class Control:
                 raise ControlError(
                     f"{online} of {num_nodes} nodes are online after {timeout_seconds:g} s; "
                     f"away are {', '.join(away) or 'none'} of {len(nodes)} that are registered: "
-                    "look at the logs of their SuperNodes"
+                    "look at the logs of their SuperNodes, and at the clocks of their hosts: the SuperLink "
+                    "refuses a node whose clock is not its own"
                 )
             time.sleep(POLL_SECONDS)
 

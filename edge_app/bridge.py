@@ -44,3 +44,11 @@ class Bridge:
                 raise BridgeError(f"the cloud has gone on, and round {job.round_index + 1} is past")
             time.sleep(POLL_SECONDS)
         return change
+
+    def end(self, run: str) -> None:
+        """Tell the edge's run that the cloud's is over.
+
+        Raises:
+            BridgeError: the folder serves another run.
+        """
+        Spool(self.folder).end(run)

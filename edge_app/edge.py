@@ -12,6 +12,7 @@ import numpy as np
 
 from edge_app.spool import BridgeError, Job, Spool
 from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import TrainingOver
 from gdpfed.methods.base import Theta
 from gdpfed.rounds.observers import Observer, RoundEnded
 
@@ -38,6 +39,9 @@ class Edge(Observer):
         """The model that a round starts from, shape (d,); None where the cloud is past that round.
 
         It waits for a job as long as it takes: nothing is charged meanwhile.
+
+        Raises:
+            TrainingOver: the cloud's run has ended, and has no job left for this edge.
         """
         index, waited = order.round_index, 0.0
         while True:
@@ -50,6 +54,8 @@ class Edge(Observer):
                     return job.start if each == index else None
                 self._announce(f"the cloud's job of round {each + 1} is refused: {reason}")
                 self._spool.answer(job, None, reason)
+            if self._spool.is_over() and not self._spool.open_rounds():
+                raise TrainingOver("the cloud's run is over")
             if waited >= PATIENCE_SECONDS:
                 self._announce(f"waits for the cloud's round {index + 1}")
                 waited = 0.0

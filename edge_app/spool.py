@@ -3,6 +3,7 @@
     job-<round>      the cloud's model, and how devices are to train: the bridge writes it
     answer-<round>   how far the edge's interval moved that model, or why there is none: the run writes it
     run              the one run of the cloud that the folder serves
+    over             that this run has ended: no further job comes
 
 Those of the newest round alone are kept.
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Vector = npt.NDArray[np.float32]
 
-JOB, ANSWER, BOUND = "job", "answer", "run"
+JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
 class BridgeError(InputError):
@@ -109,6 +110,19 @@ class Spool:
             return read_regular(path)
         except OSError as error:
             raise BridgeError(f"the bridge's folder cannot be used: {path.name}: {error.strerror}") from None
+
+    def end(self, run: str) -> None:
+        """Write down that the cloud's run is over.
+
+        Raises:
+            BridgeError: the folder serves another run.
+        """
+        self._bind(run)
+        self._save(self.folder / OVER, b"")
+
+    def is_over(self) -> bool:
+        """Whether the cloud's run has ended."""
+        return (self.folder / OVER).is_file()
 
     def withdraw(self, job: Job) -> None:
         """Take back a job that nobody waits for any longer."""

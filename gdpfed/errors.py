@@ -45,6 +45,10 @@ class RunError(FailedError):
     """A run that cannot start or go on."""
 
 
+class TrainingOver(RunError):  # noqa: N818 - the state is the news, not the error
+    """What this run trains for has ended before it, so no further round begins."""
+
+
 class AuditError(FailedError, ValueError):
     """Files that cannot be audited at all."""
 

@@ -1,5 +1,6 @@
 """Attendance: before each round it finds the nodes that have left or come."""
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from logging import INFO, WARNING
 
@@ -10,6 +11,8 @@ from gdpfed.errors import RunError
 from server_app.budgets import Offer, begin_terms, offer_terms
 from server_app.join import Joined, NodeAnswer, ask_which_clients
 from server_app.questions import NodeRefusedError, Questions
+
+POLL_SECONDS = 1.0
 
 
 class Attendance:
@@ -25,6 +28,8 @@ class Attendance:
         refusals_of: why clients cannot take part with the records that they bring.
         questions: which a node answers before it takes part.
         timeout_seconds: how long new nodes have to answer.
+        patience: how many nodes have to be there before a round, and how many seconds it waits for them: for
+            edges, whose devices are charged for what they do although the mean is none without the others.
     """
 
     def __init__(
@@ -36,7 +41,9 @@ class Attendance:
         num_clients: int,
         questions: Questions,
         timeout_seconds: float,
+        patience: tuple[int, float] = (0, 0.0),
     ) -> None:
+        self._patience = patience
         self._grid = grid
         self._joined = joined
         self._terms_of = terms_of
@@ -48,8 +55,8 @@ class Attendance:
 
     def present(self, round_index: int) -> frozenset[int]:
         """The clients that can be reached in the round that begins, those that have just come among them."""
-        online = set(self._grid.get_node_ids())
         nodes = self._joined.nodes
+        online = self._waited_for()
         left = [client_id for client_id, node_id in nodes.items() if node_id not in online]
         for client_id in left:
             del nodes[client_id]
@@ -59,6 +66,20 @@ class Attendance:
         if strangers:
             self._admit(strangers, round_index)
         return frozenset(nodes)
+
+    def _waited_for(self) -> set[int]:
+        """The nodes that are online, once there are enough of those that had joined, or it takes too long."""
+        enough, seconds = self._patience
+        deadline, told = time.monotonic() + seconds, False
+        while True:
+            online = set(self._grid.get_node_ids())
+            there = sum(node_id in online for node_id in self._joined.nodes.values())
+            if there >= enough or time.monotonic() >= deadline:
+                return online
+            if not told:
+                log(WARNING, "%d of %d nodes are there: waiting up to %g s", there, enough, seconds)
+                told = True
+            time.sleep(POLL_SECONDS)
 
     def _admit(self, node_ids: Collection[int], round_index: int) -> None:
         replies = ask_which_clients(self._grid, node_ids, self._questions, self._timeout_seconds)

@@ -11,7 +11,16 @@ from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import record_counts, task_of
-from gdpfed.clients.messages import BEGIN, GAME_RECORD, OFFER, PRICE_RECORD, TERMS_RECORD
+from gdpfed.clients.messages import (
+    BEGIN,
+    CLIENT_RECORD,
+    END,
+    GAME_RECORD,
+    OFFER,
+    PRICE_RECORD,
+    RUN,
+    TERMS_RECORD,
+)
 from gdpfed.game.announcement import Announcement
 from gdpfed.game.price import PostedPrice
 from gdpfed.methods.client_sampling.node_game import answered_announcement
@@ -23,6 +32,7 @@ from server_app.exchange import failure_of
 from server_app.join import Joined
 from server_app.replies import send_and_receive
 
+MOST_FAREWELL_SECONDS = 30.0
 NODE_CONFIG = {
     "client": "--node-config \"epsilon=... ledger='...'\"",
     "record": "--node-config \"epsilon-record=... ledger='...'\"",
@@ -218,6 +228,15 @@ def begin_terms(
 ) -> dict[int, str]:
     """Have the clients charge the run to their own ledgers; why not, of those who do not."""
     return ask(grid, joined, _contents(terms), BEGIN, timeout_seconds)
+
+
+def tell_edges_the_end(grid: Grid, joined: Joined, run_name: str, timeout_seconds: float) -> None:
+    """Tell the bridges that the cloud's run is over, so that no edge waits for a job that never comes."""
+    content = RecordDict({CLIENT_RECORD: ConfigRecord({RUN: run_name})})
+    for client, why in ask(
+        grid, joined, dict.fromkeys(joined.nodes, content), END, min(timeout_seconds, MOST_FAREWELL_SECONDS)
+    ).items():
+        log(WARNING, "edge %d does not know that the run is over: %s", client, why)
 
 
 def _contents(terms: Mapping[int, Offer]) -> dict[int, RecordDict]:

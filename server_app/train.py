@@ -12,6 +12,7 @@ from edge_app.edge import Edge
 from edge_app.spool import Spool
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
+from gdpfed.methods.hierarchy.edge_average import EdgeAverage
 from gdpfed.methods.prices import posted_price
 from gdpfed.privacy.events import Unit
 from gdpfed.report.observers import default_observers
@@ -27,6 +28,7 @@ from server_app.budgets import (
     dealt_otherwise,
     keep_groups,
     plan_waits_for_clients,
+    tell_edges_the_end,
     terms_of_clients,
     with_said_budgets,
     with_said_records,
@@ -77,6 +79,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         joined = join()
     keep_groups(prepared, joined, enough)
     carry_model(grid, joined, prepared.order.task.dimension, waits, enough)
+    of_edges = isinstance(prepared.method, EdgeAverage)
     terms = terms_of_clients(prepared, joined, prepared.next_round)
     agree_to_terms(grid, joined, terms, waits, enough)
     fleet = GridFleet(
@@ -94,6 +97,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
             num_clients,
             questions,
             waits,
+            (enough, waits) if of_edges else (0, 0.0),
         ),
         is_edge=config.run.bridge is not None,
     )
@@ -101,7 +105,11 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         begin_with_terms(grid, joined, terms, waits)
         for _ in run.rounds():
             pass  # its observers take every round
-        run.conclude()
+        try:
+            run.conclude()
+        finally:
+            if of_edges and prepared.last_round == config.run.num_rounds:
+                tell_edges_the_end(grid, joined, prepared.name, waits)
 
 
 def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:

@@ -6,7 +6,7 @@ records does only in a run that protects records, in which it is public; and ste
 private by themselves, may.
 """
 
-JOIN, PLAY, CARRY, OFFER, BEGIN = "join", "play", "carry", "offer", "begin"
+JOIN, PLAY, CARRY, OFFER, BEGIN, END = "join", "play", "carry", "offer", "begin", "end"
 """The queries."""
 
 LARGE_BYTES = 1 << 20

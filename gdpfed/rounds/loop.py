@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.errors import BudgetExhausted, RunError
+from gdpfed.errors import BudgetExhausted, RunError, TrainingOver
 from gdpfed.learning.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
 from gdpfed.privacy.ledgers.charged import ExpectedSum
@@ -86,7 +86,7 @@ class RoundLoop:
         for index in range(first, end):
             try:
                 theta, record = self._round(index, theta, end)
-            except BudgetExhausted as error:
+            except (BudgetExhausted, TrainingOver) as error:
                 self.announce(f"training ends before round {index + 1}: {error}")
                 return
             yield theta, record

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gdpfed.files import save_whole
 from gdpfed.runs.formats import FORMAT_VERSION, UNVERSIONED, VERSION_KEY, check_version
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
-STATE_PREFIX = "method."
+STATE_PREFIX, DIGEST_KEY = "method.", "digest"
 _HEADER_LENGTH_BYTES = 8
 
 
@@ -44,8 +45,9 @@ class Checkpoint:
             "completed_rounds": str(self.completed_rounds),
             "sampling_key": self.sampling_key.hex(),
         }
-        state = {f"{STATE_PREFIX}{name}": array for name, array in self.method_state.items()}
-        data = save_tensors({"theta": self.theta, **state}, metadata)
+        tensors = {f"{STATE_PREFIX}{name}": array for name, array in self.method_state.items()}
+        tensors |= {"theta": self.theta}
+        data = save_tensors(tensors, metadata | {DIGEST_KEY: _digest(tensors, metadata)})
         save_whole(directory / CHECKPOINT_FILE, data)
 
     @classmethod
@@ -69,6 +71,8 @@ class Checkpoint:
             tensors = load_tensors(data)
             metadata = _metadata(data)
             check_version(path, int(metadata.get(VERSION_KEY, UNVERSIONED)))
+            if metadata.pop(DIGEST_KEY) != _digest(tensors, metadata):
+                raise ValueError("it is not what was written: its digest differs")
             return cls(
                 theta=tensors.pop("theta"),
                 completed_rounds=int(metadata["completed_rounds"]),
@@ -80,6 +84,15 @@ class Checkpoint:
                 f"run.resume={directory}: {path.name} is damaged ({error}); "
                 "restore it from a copy or start a new run"
             ) from None
+
+
+def _digest(tensors: Mapping[str, npt.NDArray[np.generic]], metadata: Mapping[str, str]) -> str:
+    """SHA-256 of everything in the file, so that a bit that a disk has turned is noticed."""
+    digest = sha256(json.dumps(dict(sorted(metadata.items()))).encode())
+    for name, array in sorted(tensors.items()):
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _metadata(data: bytes) -> dict[str, Any]:

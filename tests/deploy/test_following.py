@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from flwr.proto.run_pb2 import RunStatus
 
-from deploy.control import run_name
+from deploy.control import nodes_to_wait_for, run_name
 from deploy.superlink_control import Control, ControlError
 
 
@@ -19,6 +19,13 @@ def test_a_run_that_broke_off_says_how_it_is_resumed_and_what_it_took(monkeypatc
     assert "run.resume=20260101-federation: nodes keep what its rounds have taken" in str(error.value)
     assert "'audit /runs/20260101-federation' says how much" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_training_waits_for_as_many_nodes_as_it_needs():
+    assert nodes_to_wait_for(6, ["run.num_rounds=2"]) == 6
+    assert nodes_to_wait_for(6, ["run.minimum_nodes=5"]) == 5
+    assert nodes_to_wait_for(6, ["run.minimum_nodes=9"]) == 6
+    assert nodes_to_wait_for(6, ["run.resume=20260101-federation"]) == 1
 
 
 def test_a_run_has_the_name_that_it_is_given_or_a_new_one():

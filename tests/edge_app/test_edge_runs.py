@@ -282,6 +282,38 @@ def test_the_cloud_goes_on_without_an_edge_that_does_not_answer(tmp_path, exampl
     assert not list(tmp_path.glob("bridge-*/job-*"))
 
 
+def test_an_edge_ends_with_the_clouds_run_and_does_not_wait_for_ever(tmp_path, examples):
+    """The cloud does two rounds, the edges plan three: their devices are charged for two."""
+    grids = [devices(examples[:SIZE], tmp_path / "ledgers"), devices(examples[SIZE:])]
+    words = [*PRIVATE, ONE, "run.num_rounds=3"]
+    run_layers(tmp_path, grids, words, [*TRAINING])
+    for number in range(EDGES):
+        assert len(read_rounds(tmp_path / f"edge-{number}")) == 2
+        assert audit_run(tmp_path / f"edge-{number}").findings == ()
+        with pytest.raises(BridgeError, match="serves another run of the cloud"):
+            Spool(tmp_path / f"bridge-{number}").end("another")
+
+
+def test_the_cloud_waits_for_an_edge_that_left_before_it_begins_a_round(tmp_path, examples, monkeypatch):
+    monkeypatch.setattr("server_app.attendance.POLL_SECONDS", 0.01)
+    folders = [tmp_path / f"bridge-{number}" for number in range(EDGES)]
+    bridges = cloud_grid(folders)
+    everybody, asked = bridges.get_node_ids, []
+
+    def node_ids():
+        """After the first round one bridge is away for twenty questions."""
+        asked.append(len(bridges.exchanges))
+        away = bridges.exchanges[-1:] == [{"plain"}] and asked.count(asked[-1]) <= 20
+        return list(everybody())[: EDGES - away]
+
+    bridges.get_node_ids = node_ids
+    run_layers(
+        tmp_path, [devices(examples[:SIZE]), devices(examples[SIZE:])], [*PLAIN, ONE], TRAINING, bridges
+    )
+    assert [record.survivors for record in read_rounds(tmp_path / "cloud")] == [[EDGES], [EDGES]]
+    assert asked.count(asked[-1]) > 20
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -132,6 +132,14 @@ def test_one_file_of_another_format_is_refused(tmp_path, paused, name, version):
     assert files_in(directory) == before
 
 
+def test_a_checkpoint_with_one_other_bit_is_refused(paused, tmp_path):
+    data = bytearray((paused / "checkpoint.safetensors").read_bytes())
+    data[-3] ^= 1
+    (tmp_path / "checkpoint.safetensors").write_bytes(data)
+    with pytest.raises(RunError, match="is damaged .it is not what was written: its digest differs"):
+        Checkpoint.load(tmp_path)
+
+
 def test_a_checkpoint_reads_back(paused):
     checkpoint = Checkpoint.load(paused)
     assert checkpoint.completed_rounds == len(read_rounds(paused)) == 2
