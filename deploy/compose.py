@@ -84,9 +84,14 @@ HEALTH = {"interval": "30s", "timeout": "20s", "retries": 3, "start_period": "60
 # it is started again inside its container. A signal to stop is handed on to it, so that it takes its leave.
 STARTED_AGAIN = (
     """trap 'kill "$$child"; wait "$$child"; exit 0' TERM INT; """
-    """while :; do "$$0" "$$@" & child=$$!; wait "$$child" && exit 0; """
-    """echo "$$0 ended with status $$? (137: out of memory) and is started again" >&2; sleep 2; done"""
+    """while :; do "$$0" "$$@" & child=$$!; """
+    f"""( sleep 20; kill -0 "$$child" 2>/dev/null && rm -f {HOME}/ended ) & """
+    """wait "$$child" && exit 0; """
+    """echo "$$0 ended with status $$? (137: out of memory) and is started again" >&2; """
+    f"""touch {HOME}/ended; sleep 2; done"""
 )
+# Unhealthy is one that has ended and has not run for twenty seconds since: the SuperLink refuses it.
+NOT_REFUSED = ("sh", "-c", f"""! test -e {HOME}/ended && exec "$$0" "$$@\"""")
 STOPPED, HEALTHY, STARTED = (
     {"condition": f"service_{state}"} for state in ("completed_successfully", "healthy", "started")
 )
@@ -187,11 +192,12 @@ def container(
     if service.name != SUPERLINK and REGISTER in jobs:
         after[REGISTER] = STOPPED
     program, *arguments = service.command
+    is_supernode = program == "flower-supernode"
     stock = {"image": flower_image(program.removeprefix("flower-"))}
     return {
         **(app_image(cuda) if service.runs_app else stock),
         **confined(program, memory_of(program, federation), gpus=cuda and service.runs_app),
-        "entrypoint": ["sh", "-c", STARTED_AGAIN, program] if program == "flower-supernode" else [program],
+        "entrypoint": ["sh", "-c", STARTED_AGAIN, program] if is_supernode else [program],
         "command": arguments,
         "restart": "unless-stopped",
         "depends_on": after,
@@ -200,7 +206,7 @@ def container(
             bind(f"{root}/{service.name}/credentials", CREDENTIALS),
             *(folder_volume(service, folder, root, place or Containers()) for folder in service.folders),
         ],
-        "healthcheck": {"test": ["CMD", *service.probe], **HEALTH},
+        "healthcheck": {"test": ["CMD", *(NOT_REFUSED if is_supernode else ()), *service.probe], **HEALTH},
     }
 
 

@@ -7,11 +7,14 @@ import shlex
 import pytest
 import yaml
 
+from conf.load import load
 from deploy import check, control, init
 from deploy.__main__ import main as write_compose
 from deploy.edge_files import site_file
 from deploy.edges import Layers
 from deploy.topology import SERVER
+from gdpfed.methods import make_method
+from tests.deploy.containers.layered import documented_words
 
 LAYERS = Layers.of(2, 6, trusted_edges=1)
 BRIDGE_APP, BRIDGE_NODE = "bridge-1-superexec", "bridge-supernode-1"
@@ -110,6 +113,13 @@ def test_the_jobs_say_what_their_programs_take():
     assert {"method.trust=trusted", "secagg=off", "run.bridge=/bridge"} <= set(trusted)
     assert "run.bridge=/bridge" in summed
     assert "secagg=off" not in summed
+
+
+def test_the_documented_trainings_are_ones_that_can_be_planned():
+    own = ["privacy.client_budgets=[8,8,8]", "privacy.delta=1e-5"]
+    for site, more, method in (("cloud", [], "edge_average"), ("edge-1", own, "h2fdp")):
+        words = LAYERS.words(site, documented_words(f"{site}.yml"))
+        assert make_method(load([*words, *more])).name == method
 
 
 def test_hosts_make_credentials_and_hand_over_public_ones(tmp_path, capsys):

@@ -306,7 +306,7 @@ def test_the_cloud_waits_for_an_edge_that_left_before_it_begins_a_round(tmp_path
         away = bridges.exchanges[-1:] == [{"plain"}] and asked.count(asked[-1]) <= 20
         return list(everybody())[: EDGES - away]
 
-    bridges.get_node_ids = node_ids
+    monkeypatch.setattr(bridges, "get_node_ids", node_ids)
     run_layers(
         tmp_path, [devices(examples[:SIZE]), devices(examples[SIZE:])], [*PLAIN, ONE], TRAINING, bridges
     )

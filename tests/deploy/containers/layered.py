@@ -1,6 +1,8 @@
 """A cloud and two edges by files of their own, as three hosts have them; here all are on one engine."""
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,7 @@ from deploy.edge_files import site_file
 from deploy.edges import Layers
 from deploy.placements import Containers
 from gdpfed.identities import new_identity, public_key_of, signed_roster
-from gdpfed.launch.home import free_ports
+from gdpfed.launch.home import PROJECT, free_ports
 from tests.deploy.containers.engine import Job, Project, put, read, removed_afterwards
 from tests.deploy.containers.one_host import own_address
 
@@ -19,6 +21,7 @@ EDGES = 2
 RUN = "layered"
 FIRST_PREFIX = 215
 OVERRIDES = (f"run.directory={RUN}", "run.num_rounds=1")
+DOCUMENT = PROJECT / "docs/deployment.md"
 ROUNDS = f"server-superexec/runs/{RUN}/rounds.jsonl"
 
 
@@ -44,10 +47,13 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
         )
         for edge in edges:
             edge.compose("up", "--detach", "--force-recreate", "init")
-        runs: list[Job] = [project.begin("run", "--rm", "--no-TTY", "train", *OVERRIDES) for project in edges]
+        of_edge, of_cloud = (documented_words(file) for file in ("edge-1.yml", "cloud.yml"))
+        runs: list[Job] = [
+            project.begin("run", "--rm", "--no-TTY", "train", *of_edge, *OVERRIDES) for project in edges
+        ]
         check(
             "the cloud's training completes with both edges in its mean",
-            lambda: cloud.job("train", *OVERRIDES) != "" and _survivors(cloud) == [[EDGES]],
+            lambda: cloud.job("train", *of_cloud, *OVERRIDES) != "" and _survivors(cloud) == [[EDGES]],
         )
         check("so do those of the edges", lambda: [run.end() for run in runs] == [0] * EDGES)
         for number, edge in enumerate(edges):
@@ -79,6 +85,14 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
                 )
             ),
         )
+
+
+def documented_words(file: str) -> list[str]:
+    """The overrides of the training that the document has for a file of "A cloud and its edges"."""
+    (words,) = re.findall(
+        rf"^    docker compose -f {re.escape(file)} run --rm train (.+)$", DOCUMENT.read_text("utf-8"), re.M
+    )
+    return shlex.split(words)
 
 
 def _project(root: Path, layers: Layers, site: str, place: Containers) -> Project:
