@@ -262,3 +262,14 @@ def test_combinations_without_valid_accounting_are_refused(name, sampling, adjac
 def test_bad_mechanisms_are_told_in_one_line(make, message):
     with pytest.raises(PrivacyError, match=message):
         make()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loss_whose_other_mass_is_near_nothing_has_a_figure():
+    """The quotient of the two masses is beyond every float; it was infinite, with a warning."""
+    event = SampledGaussian(
+        sampling="poisson", sampling_rate=0.1, group_size=100, noise_stddev=3.0, clipping_norm=1.0
+    )
+    by_losses, by_orders = (make_accountant(name).epsilon(event, 10**6, 1e-5) for name in ("pld", "rdp"))
+    # The limit of many rounds, a Gaussian of mu = q sqrt(T (e^(1/sigma^2) - 1)) = 34.3, has 734.
+    assert 700 < by_losses < 734 < by_orders

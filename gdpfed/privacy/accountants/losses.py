@@ -31,6 +31,7 @@ CUT = 1e-15
 """How much of a composition may be cut off at its ends; it counts as an infinite loss too."""
 TILTS = 20
 """Exponents of Chernoff's bound on the ends of a composition, in both directions."""
+SMALLEST_DIVISOR = 1e-300
 LARGEST_EXPONENT = 700.0
 AT_ONCE = 2_000_000
 """Numbers of a table of points and parts that are held at one time."""
@@ -130,7 +131,11 @@ class Losses:
         last = too_large[-1]
         if lower[last] <= 0.0:
             return float(losses[last])
-        return max(0.0, math.log((upper[last] - delta) / lower[last]))
+        above, below = float(upper[last] - delta), float(lower[last])
+        # A mass near nothing has no quotient.
+        if below < SMALLEST_DIVISOR:
+            return max(0.0, math.log(above) - math.log(below))
+        return max(0.0, math.log(above / below))
 
 
 def _delta(epsilons: Floats, upper: Floats, lower: Floats) -> Floats:
