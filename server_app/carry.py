@@ -18,7 +18,7 @@ def carry_model(grid: Grid, joined: Joined, dimension: int, timeout_seconds: flo
     would be charged by then. A small model goes where the questions went.
 
     Args:
-        dimension: d; zeros travel in the place of the model.
+        dimension: d; random numbers travel in the place of the model, since zeros shrink on the way.
         enough: how many nodes have to stay.
 
     Raises:
@@ -27,7 +27,8 @@ def carry_model(grid: Grid, joined: Joined, dimension: int, timeout_seconds: flo
     size = FLOAT_BYTES * dimension
     if size <= LARGE_BYTES:
         return
-    content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(np.zeros(dimension, np.float32))})})
+    numbers = np.random.default_rng().random(dimension, np.float32)
+    content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(numbers)})})
     silent = ask(grid, joined, dict.fromkeys(joined.nodes, content), CARRY, timeout_seconds)
     remedy = (
         "give its SuperNode and its app more memory (python -m deploy --parameters), or the run more "
