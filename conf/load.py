@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf.chosen import chosen_options, groups
 from conf.extensions import method_configs, option_directories
-from conf.per_client import set_numbers, taken
+from conf.per_client import set_numbers, taken, user_path
 from conf.schema import Config, DatasetConfig, TrainingConfig
 from gdpfed.errors import ConfigError
 
@@ -126,10 +126,7 @@ def _with_quoted_path(override: str) -> str:
     key, equals, value = override.partition("=")
     if key not in PATHS or not value or value == "null" or value[0] in "'\"":
         return override
-    try:
-        Path(value).expanduser()
-    except RuntimeError:
-        raise ConfigError(f"{override}: there is no user of that name here, write the whole path") from None
+    user_path(key, value)
     return f"{key}{equals}{hydra_string(value)}"
 
 

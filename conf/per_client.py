@@ -1,4 +1,4 @@
-"""Settings with one number a client: a list, a file, or a distribution; read in a second for many thousands.
+"""Settings with one number a client: a list, a file, or a distribution, also for many thousands of clients.
 
 Hydra reads a list of n numbers in a time that grows as n squared, and a command line ends at 128 kB.
 """
@@ -38,14 +38,26 @@ def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return left, values
 
 
-def file_of(value: str) -> Path | None:
-    """The file that a value names; None if it is a list, a distribution or nothing."""
-    return None if value.startswith("[") or _DRAWN.fullmatch(value) else _path(value)
+def user_path(key: str, text: str) -> Path:
+    """A path in which a leading ``~`` is a home directory.
+
+    Raises:
+        ConfigError: the home directory of nobody.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{key}={text}: there is no user of that name here, write the whole path") from None
 
 
-def _path(value: str) -> Path:
+def file_of(key: str, value: str) -> Path | None:
+    """The file that a value names; None if it is a list or a distribution."""
+    return None if value.startswith("[") or _DRAWN.fullmatch(value) else _path(key, value)
+
+
+def _path(key: str, value: str) -> Path:
     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return Path(value[1:-1] if quoted else value).expanduser()
+    return user_path(key, value[1:-1] if quoted else value)
 
 
 def set_numbers(config: "Config", values: dict[str, str]) -> None:
@@ -78,7 +90,7 @@ def _numbers(key: str, value: str, count: int, seed: int) -> list[float]:
     drawn = _DRAWN.fullmatch(value)
     if drawn is not None:
         return _draw(key, drawn, count, seed)
-    return _read(key, _path(value))
+    return _read(key, _path(key, value))
 
 
 def _listed(key: str, value: str) -> list[float]:

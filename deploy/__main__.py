@@ -3,7 +3,7 @@
 python -m deploy                                          docker-compose.yml: six nodes on one host
 python -m deploy --nodes 12 > federation.yml              twelve; docker compose -f federation.yml up
 python -m deploy --party server > server.yml              the server's host
-python -m deploy --party node-3 --superlink fl.example.org --epsilon 2.5 --data /srv/study > node-3.yml
+python -m deploy --party node-3 --epsilon 2.5 --data /srv/study > node-3.yml
 python -m deploy --cuda > federation.yml                  on NVIDIA GPUs
 python -m deploy --edges 3 --nodes 12                     cloud.yml, edge-0.yml, edge-1.yml, edge-2.yml
 python -m deploy --edges 3 --nodes 12 --site edge-1 --superlink cloud.example.org > edge-1.yml

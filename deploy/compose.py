@@ -68,8 +68,8 @@ LIMITS = {
     "flower-superexec": {"cpus": "${APP_CPUS:-1.0}", "pids": 512},
     "python": {"cpus": "1.0", "pids": 256},
 }
-# MB of a program without a model, and how many models it holds at once: twice what was measured at 42 MB. The
-# SuperLink holds so many for every node.
+# MB of a program without a model, and how many models it holds at once, with room to spare;
+# the SuperLink holds so many for every node.
 MEMORY = {
     "flower-superlink": (512, 3),
     "flower-supernode": (400, 4),

@@ -4,15 +4,19 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from logging import INFO, WARNING
 
+from flwr.app import ConfigRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from gdpfed.clients.messages import CLIENT_RECORD, END, RUN
 from gdpfed.errors import RunError
 from server_app.budgets import Offer, begin_terms, offer_terms
+from server_app.exchange import ask
 from server_app.join import Joined, NodeAnswer, ask_which_clients
 from server_app.questions import NodeRefusedError, Questions
 
 POLL_SECONDS = 1.0
+MOST_FAREWELL_SECONDS = 30.0
 
 
 class Attendance:
@@ -101,8 +105,8 @@ class Attendance:
         """
         _refuse(self._refusals_of(late))
         terms = self._terms_of(late, round_index)
-        for ask in (offer_terms, begin_terms):
-            _refuse(ask(self._grid, late, terms, self._timeout_seconds))
+        for offered in (offer_terms, begin_terms):
+            _refuse(offered(self._grid, late, terms, self._timeout_seconds))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
         """Return one node's answer if the node may take part as that client.
@@ -127,3 +131,16 @@ class Attendance:
 def _refuse(refusals: Mapping[int, str]) -> None:
     for client, refusal in refusals.items():
         raise NodeRefusedError(f"client {client} does not take part in this run: {refusal}")
+
+
+def tell_edges_the_end(grid: Grid, joined: Joined, run_name: str, timeout_seconds: float) -> None:
+    """Tell the bridges that the cloud's run is over, so that no edge waits for a job that never comes."""
+    content = RecordDict({CLIENT_RECORD: ConfigRecord({RUN: run_name})})
+    for client, why in ask(
+        grid,
+        joined.nodes,
+        dict.fromkeys(joined.nodes, content),
+        END,
+        min(timeout_seconds, MOST_FAREWELL_SECONDS),
+    ).items():
+        log(WARNING, "edge %d does not know that the run is over: %s", client, why)

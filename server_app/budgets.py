@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from logging import WARNING
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
@@ -13,12 +13,9 @@ from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.messages import (
     BEGIN,
-    CLIENT_RECORD,
-    END,
     GAME_RECORD,
     OFFER,
     PRICE_RECORD,
-    RUN,
     TERMS_RECORD,
 )
 from gdpfed.game.announcement import Announcement
@@ -28,11 +25,9 @@ from gdpfed.methods.prices import posted_price
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
-from server_app.exchange import failure_of
+from server_app.exchange import ask
 from server_app.join import Joined
-from server_app.replies import send_and_receive
 
-MOST_FAREWELL_SECONDS = 30.0
 NODE_CONFIG = {
     "client": "--node-config \"epsilon=... ledger='...'\"",
     "record": "--node-config \"epsilon-record=... ledger='...'\"",
@@ -220,42 +215,15 @@ def offer_terms(
     grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float
 ) -> dict[int, str]:
     """Ask the clients whether the run fits their own budgets; why it does not, of those who do not agree."""
-    return ask(grid, joined, _contents(terms), OFFER, timeout_seconds)
+    return ask(grid, joined.nodes, _contents(terms), OFFER, timeout_seconds)
 
 
 def begin_terms(
     grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float
 ) -> dict[int, str]:
     """Have the clients charge the run to their own ledgers; why not, of those who do not."""
-    return ask(grid, joined, _contents(terms), BEGIN, timeout_seconds)
-
-
-def tell_edges_the_end(grid: Grid, joined: Joined, run_name: str, timeout_seconds: float) -> None:
-    """Tell the bridges that the cloud's run is over, so that no edge waits for a job that never comes."""
-    content = RecordDict({CLIENT_RECORD: ConfigRecord({RUN: run_name})})
-    for client, why in ask(
-        grid, joined, dict.fromkeys(joined.nodes, content), END, min(timeout_seconds, MOST_FAREWELL_SECONDS)
-    ).items():
-        log(WARNING, "edge %d does not know that the run is over: %s", client, why)
+    return ask(grid, joined.nodes, _contents(terms), BEGIN, timeout_seconds)
 
 
 def _contents(terms: Mapping[int, Offer]) -> dict[int, RecordDict]:
     return {client: each.content() for client, each in terms.items()}
-
-
-def ask(
-    grid: Grid, joined: Joined, contents: Mapping[int, RecordDict], question: str, timeout_seconds: float
-) -> dict[int, str]:
-    """Ask clients a question; why not, of those who refuse or stay silent."""
-    if not contents:
-        return {}
-    messages = {
-        client: Message(content, joined.nodes[client], f"query.{question}")
-        for client, content in contents.items()
-    }
-    replies = send_and_receive(grid, messages.values(), timeout_seconds)
-    clients = {message.metadata.message_id: client for client, message in messages.items()}
-    answered = {clients[reply.metadata.reply_to_message_id]: failure_of(reply) for reply in replies}
-    silence = f"it did not answer within {timeout_seconds:g} seconds"
-    refusals = {client: answered.get(client, silence) for client in contents}
-    return {client: refusal for client, refusal in refusals.items() if refusal is not None}

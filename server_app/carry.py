@@ -5,7 +5,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 
 from gdpfed.clients.messages import CARRY, LARGE_BYTES, THETA_RECORD
-from server_app.budgets import ask
+from server_app.exchange import ask
 from server_app.join import Joined
 
 FLOAT_BYTES = 4
@@ -29,7 +29,7 @@ def carry_model(grid: Grid, joined: Joined, dimension: int, timeout_seconds: flo
         return
     numbers = np.random.default_rng().random(dimension, np.float32)
     content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(numbers)})})
-    silent = ask(grid, joined, dict.fromkeys(joined.nodes, content), CARRY, timeout_seconds)
+    silent = ask(grid, joined.nodes, dict.fromkeys(joined.nodes, content), CARRY, timeout_seconds)
     remedy = (
         "give its SuperNode and its app more memory (python -m deploy --parameters), or the run more "
         "run.timeout_seconds; nothing is charged"

@@ -75,3 +75,24 @@ def failure_of(reply: Message) -> str | None:
     if refusal is None:
         return None
     return one_line(refusal.get("reason") if isinstance(refusal, ConfigRecord) else refusal)
+
+
+def ask(
+    grid: Grid,
+    nodes: Mapping[int, int],
+    contents: Mapping[int, RecordDict],
+    question: str,
+    timeout_seconds: float,
+) -> dict[int, str]:
+    """Ask clients a question, by client id; why not, of those who refuse or stay silent."""
+    if not contents:
+        return {}
+    messages = {
+        client: Message(content, nodes[client], f"query.{question}") for client, content in contents.items()
+    }
+    replies = send_and_receive(grid, messages.values(), timeout_seconds)
+    clients = {message.metadata.message_id: client for client, message in messages.items()}
+    answered = {clients[reply.metadata.reply_to_message_id]: failure_of(reply) for reply in replies}
+    silence = f"it did not answer within {timeout_seconds:g} seconds"
+    refusals = {client: answered.get(client, silence) for client in contents}
+    return {client: refusal for client, refusal in refusals.items() if refusal is not None}

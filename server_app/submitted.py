@@ -24,7 +24,7 @@ def check_paths(overrides: Sequence[str]) -> None:
     allowed = [Path(folder).resolve() for folder in listed.split(os.pathsep) if folder]
     left, per_client = taken(overrides)
     named = {key: given_value(left, key) for key in PATHS}
-    named |= {key: file_of(value) for key, value in per_client.items()}
+    named |= {key: file_of(key, value) for key, value in per_client.items()}
     for key, value in named.items():
         if value is None or (key == "run.mlflow" and str(value).startswith(("http://", "https://"))):
             continue

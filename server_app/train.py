@@ -21,14 +21,13 @@ from gdpfed.rounds.observers import Observer
 from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
-from server_app.attendance import Attendance
+from server_app.attendance import Attendance, tell_edges_the_end
 from server_app.budgets import (
     agree_to_terms,
     begin_with_terms,
     dealt_otherwise,
     keep_groups,
     plan_waits_for_clients,
-    tell_edges_the_end,
     terms_of_clients,
     with_said_budgets,
     with_said_records,

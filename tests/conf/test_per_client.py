@@ -51,6 +51,10 @@ def test_the_distributions_are_what_they_say():
         ("[1,2", "the list that begins with '[1,2' has no end"),
         ("[1,nan]", "entry 2 is 'nan': give a finite number"),
         ("nowhere.txt", "privacy.client_budgets=nowhere.txt is no file: give a list, a file with"),
+        (
+            "~nobody-of-that-name/a.txt",
+            "privacy.client_budgets=~nobody-of-that-name/a.txt: there is no user of that name here",
+        ),
         ("gamma(1,2)", "privacy.client_budgets=gamma(1,2) is none of uniform, loguniform"),
         ("uniform(2,1)", "privacy.client_budgets=uniform(2,1) needs two numbers above 0, the smaller one"),
         ("uniform(a,1)", "privacy.client_budgets is 'a', which is no number"),
