@@ -6,9 +6,9 @@ python -m benchmarks.game [--clients 100]
 import numpy as np
 
 from benchmarks.harness import publish, read_options, seconds, three
-from gdpfed.game.mean_field import play
-from gdpfed.game.rules import Game
 from gdpfed.report.table import Table
+from gdpfed.systems.fedpcs.game.mean_field import play
+from gdpfed.systems.fedpcs.game.rules import Game
 
 ROUNDS, REWARD = 30, 5.0
 

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from benchmarks.harness import publish, read_options
 from conf.load import load
-from gdpfed.game.welfare import posted_price_budgets, welfare
-from gdpfed.methods.client_sampling.fedpcs import FedPCS
-from gdpfed.methods.client_sampling.spending_paths import configured_game
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.report.table import Table
+from gdpfed.systems.fedpcs.configured_game import configured_game
+from gdpfed.systems.fedpcs.fedpcs import FedPCS
+from gdpfed.systems.fedpcs.game.welfare import posted_price_budgets, welfare
 
 Floats = npt.NDArray[np.float64]
 

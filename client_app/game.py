@@ -11,9 +11,9 @@ from client_app.budget import BudgetRefusedError
 from client_app.node_config import AVERSION_KEY, FIRST_BUDGET_KEY, RECORD_EPSILON_KEY, NodeConfigError
 from client_app.settings import Player, budgets_of, player_of
 from gdpfed.clients.messages import GAME_RECORD, PATH
-from gdpfed.game.announcement import Announcement
-from gdpfed.game.rules import Floats, GameError
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.systems.fedpcs.game.announcement import Announcement
+from gdpfed.systems.fedpcs.game.rules import Floats, GameError
 
 # The way through noise and back is rounded.
 ROUNDING = 1e-9

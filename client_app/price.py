@@ -9,11 +9,11 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from client_app.budget import BudgetRefusedError
 from client_app.settings import Budget, player_of
 from gdpfed.clients.messages import PRICE_RECORD
-from gdpfed.game.price import PostedPrice
-from gdpfed.game.rules import GameError
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.spending import epsilon_of_total
+from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
+from gdpfed.systems.fedpcs.game.rules import GameError
 
 ROUNDING = 1e-9
 

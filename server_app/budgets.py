@@ -18,13 +18,13 @@ from gdpfed.clients.messages import (
     PRICE_RECORD,
     TERMS_RECORD,
 )
-from gdpfed.game.announcement import Announcement
-from gdpfed.game.price import PostedPrice
-from gdpfed.methods.client_sampling.node_game import answered_announcement
-from gdpfed.methods.prices import posted_price
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
+from gdpfed.systems.fedpcs.game.announcement import Announcement
+from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
+from gdpfed.systems.fedpcs.node_game import answered_announcement
+from gdpfed.systems.fedpcs.prices import posted_price
 from server_app.exchange import ask
 from server_app.join import Joined
 

@@ -12,10 +12,10 @@ from flwr.serverapp import Grid
 
 from conf.schema import Config
 from gdpfed.clients.messages import GAME_RECORD, PATH, PLAY, one_line
-from gdpfed.game.announcement import Announcement
-from gdpfed.game.mean_field import find_mean_field
-from gdpfed.game.rules import Floats
-from gdpfed.methods.client_sampling.node_game import announcement, plays_with_nodes
+from gdpfed.systems.fedpcs.game.announcement import Announcement
+from gdpfed.systems.fedpcs.game.mean_field import find_mean_field
+from gdpfed.systems.fedpcs.game.rules import Floats
+from gdpfed.systems.fedpcs.node_game import announcement, plays_with_nodes
 from server_app.exchange import failure_of
 from server_app.join import Joined
 from server_app.questions import NodeRefusedError

@@ -23,11 +23,11 @@ from gdpfed.clients.messages import (
     UNIT,
 )
 from gdpfed.errors import ConfigError, RunError
-from gdpfed.game.price import PostedPrice
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.learning.datasets.own import ExampleForm
 from gdpfed.learning.task import Task
 from gdpfed.privacy.events import Unit
+from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
 from secagg import Roster
 from secagg.identity import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
 

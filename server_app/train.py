@@ -12,14 +12,14 @@ from edge_app.edge import Edge
 from edge_app.spool import Spool
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
-from gdpfed.methods.hierarchy.edge_average import EdgeAverage
-from gdpfed.methods.prices import posted_price
 from gdpfed.privacy.events import Unit
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer
 from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
+from gdpfed.systems.fedpcs.prices import posted_price
+from gdpfed.systems.h2fdp.edge_average import EdgeAverage
 from secagg import Roster
 from server_app.attendance import Attendance, tell_edges_the_end
 from server_app.budgets import (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from conf.schema import Config
     from gdpfed.methods.base import Method
-    from gdpfed.methods.prices import Priced
+    from gdpfed.systems.fedpcs.prices import Priced
 
 EXAMPLES = """\
 gdpfed plan                             the bundled digits, GDPFed+
@@ -138,8 +138,8 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
 
 def _price(config: "Config", options: argparse.Namespace) -> int:
     """Show what prices come to."""
-    from gdpfed.methods.prices import sweep
     from gdpfed.report.price_table import draw_prices, price_dict, price_table
+    from gdpfed.systems.fedpcs.prices import sweep
 
     with planning():
         rows: Sequence[Priced] = list(sweep(config))
@@ -154,8 +154,8 @@ def _price(config: "Config", options: argparse.Namespace) -> int:
 
 def _draw_game(method: "Method", picture: "Path") -> None:
     """Draw a game, or refuse a plan without one."""
-    from gdpfed.methods.client_sampling.fedpcs import FedPCS
     from gdpfed.report.game_pictures import draw_game
+    from gdpfed.systems.fedpcs.fedpcs import FedPCS
 
     if not isinstance(method, FedPCS):
         _refuse_picture(picture)

@@ -10,15 +10,15 @@ from gdpfed.errors import InputError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import METHODS
-from gdpfed.methods.hierarchy.control import Problem, solve
-from gdpfed.methods.hierarchy.controlled import problem_of, trust_of
-from gdpfed.methods.hierarchy.h2fdp import H2FDP
-from gdpfed.methods.hierarchy.mechanisms import mechanism_of
-from gdpfed.methods.hierarchy.subnets import sizes_of_subnets
 from gdpfed.privacy.plan import Trust
 from gdpfed.report.labels import dataset_label
 from gdpfed.report.style import new_figure, new_panels, save, styled
 from gdpfed.report.table import Table
+from gdpfed.systems.h2fdp.control import Problem, solve
+from gdpfed.systems.h2fdp.controlled import problem_of, trust_of
+from gdpfed.systems.h2fdp.h2fdp import H2FDP
+from gdpfed.systems.h2fdp.subnet_mechanisms import mechanism_of
+from gdpfed.systems.h2fdp.subnets import sizes_of_subnets
 
 FIGURE_HEADINGS = ("dataset", "row", "column", "quantity", "value")
 PANELS = ("tau", "devices", "energy (J)", "delay (s)")

@@ -11,15 +11,15 @@ from conf.experiment import Experiment
 from gdpfed.errors import InputError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.presentation import Footnotes, Presentation
-from gdpfed.game.adaptive import spent_in_round
-from gdpfed.game.mean_field import TOLERANCE, Play
-from gdpfed.game.server import ServerCost
-from gdpfed.game.welfare import round_welfare
 from gdpfed.methods import make_method
-from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.report.labels import dataset_label
 from gdpfed.report.style import line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
+from gdpfed.systems.fedpcs.fedpcs import FedPCS
+from gdpfed.systems.fedpcs.game.adaptive import spent_in_round
+from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, Play
+from gdpfed.systems.fedpcs.game.server_cost import ServerCost
+from gdpfed.systems.fedpcs.game.welfare import round_welfare
 
 FIGURE_HEADINGS = ("dataset", "row", "quantity", "value")
 PAPER_SCALE = 1.0

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from gdpfed.game.mean_field import TOLERANCE, Play
-from gdpfed.game.welfare import round_welfare
-from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.report.style import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.systems.fedpcs.fedpcs import FedPCS
+from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, Play
+from gdpfed.systems.fedpcs.game.welfare import round_welfare
 
 MOST_PATHS = 100
 PATH_OPACITY = 0.35

@@ -2,7 +2,6 @@
 
 from gdpfed.files import save_whole
 from gdpfed.learning.weak_data import data_warnings
-from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.report.event_files import EventFiles
 from gdpfed.report.labels import dataset_label, method_label
 from gdpfed.report.mlflow_run import MlflowRun
@@ -17,6 +16,7 @@ from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.records import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
+from gdpfed.systems.fedpcs.fedpcs import FedPCS
 
 SHOWN_COHORTS = (
     "run.show_cohorts=true: for whoever reads trackers or these lines no smaller epsilon is proved than that "

@@ -8,9 +8,9 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
-from gdpfed.methods.prices import Priced
 from gdpfed.report.console import Fitted
 from gdpfed.report.style import line_style, new_figure, new_panels, save, styled
+from gdpfed.systems.fedpcs.prices import Priced
 
 HEADINGS = ("price", "zCDP", "paid", "welfare", "least eps", "median", "most", "Lambda")
 QUANTILES = (0.0, 0.5, 1.0)

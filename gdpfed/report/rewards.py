@@ -3,12 +3,12 @@
 import json
 
 from gdpfed.files import save_whole
-from gdpfed.methods.client_sampling.fedpcs import FedPCS
 from gdpfed.privacy.ledgers.server import TAKEN
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.formats import versioned
 from gdpfed.runs.records import LEDGER_FILE, REWARDS_FILE
+from gdpfed.systems.fedpcs.fedpcs import FedPCS
 
 
 class RewardsFile(Observer):

@@ -14,10 +14,10 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import GAME_RECORD, ORDER_RECORD, PATH, TERMS_RECORD
 from gdpfed.errors import ConfigError, RunError
-from gdpfed.game.mean_field import play
-from gdpfed.game.rules import Game
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.simulation import simulate
+from gdpfed.systems.fedpcs.game.mean_field import play
+from gdpfed.systems.fedpcs.game.rules import Game
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, make_context, refusals
 from testing.small_runs import ledger_of, run
 

@@ -1,0 +1,429 @@
+"""FedPCS: clients spend what a game against a posted reward makes best for them, and are sampled by it.
+
+Source: Yuan, Wang, "A Game-Theoretic Framework for Privacy-Aware Client Sampling in Federated Learning", as
+docs/fedpcs.md corrects it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import CLIENTS, Config, MethodConfig, require
+from gdpfed.errors import ConfigError
+from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
+from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.rates import configured_delta
+from gdpfed.privacy.events import Adjacency, Unit
+from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.spending_plan import spending_plan
+from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.privacy.sampling.weighted import Draws
+from gdpfed.privacy.spending import Spending
+from gdpfed.record_steps import RecordSteps
+from gdpfed.systems.fedpcs.configured_game import Declared, played, refuse_lone_reward, spending_of
+from gdpfed.systems.fedpcs.game.mean_field import Outcome, Play
+from gdpfed.systems.fedpcs.game_tables import spending_tables
+from gdpfed.systems.fedpcs.local_works import (
+    LOCAL_WORKS,
+    adjacency_of,
+    local_work,
+    paid_by,
+    totals_of,
+)
+from gdpfed.systems.fedpcs.node_game import answered, answered_announcement, plays_with_nodes
+from gdpfed.systems.fedpcs.released_draws import RULES, draws_of, refuse_unfit_rule
+
+Floats = npt.NDArray[np.float64]
+
+TYPES = ("configuration", "clients")
+CLIENT_SAMPLING = ("budgets", "random", "first_budgets", "unbiased", *RULES)
+SPENDING = ("equal", "first", "paper")
+WEIGHTS = ("budget", "records", "horvitz_thompson", "paper")
+OVER_MEMBERS = ("budget", "records")
+"""Weights that are divided by those of all clients in the sum."""
+DISTANCES: dict[Adjacency, float] = {"zero_out": 1.0, "replace_one": 2.0}
+BEST = "best"
+MOST_ANNOUNCEMENTS = 1_000
+
+
+@dataclass
+class FedPCSConfig(MethodConfig):
+    """The options of method=fedpcs, beside those of all methods."""
+
+    local: str = "full_gradient"
+    types: str = "configuration"
+    seed: int | None = None
+    aversions: list[float] | None = None
+    first_budgets: list[float] | None = None
+    least_budget: float = 0.01
+    highest_budget: float = 12.0
+    budget_scale: float = 1.0
+    reward: Any = 5.0
+    server_weight: float = 0.5
+    accuracy_scale: float | None = None
+    caps: list[float] | None = None
+    client_sampling: str = "budgets"
+    counts_rho: float | None = None
+    spending: str = "equal"
+    draws: str = "poisson"
+    weights: str = "budget"
+    max_participations: int | None = None
+    most_announcements: int = 60
+    announced: list[Any] | None = None
+    paths: list[Any] | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        require(
+            self.client_sampling != "aocs",
+            "method.client_sampling=aocs cannot be charged: it reads the norm of every client's update, and "
+            "each weight that a client uses reveals its norm; use random or the data-free unbiased here, or "
+            "method=sampled_fedavg without privacy",
+        )
+        for key, known in (
+            ("local", tuple(LOCAL_WORKS)),
+            ("types", TYPES),
+            ("client_sampling", CLIENT_SAMPLING),
+            ("spending", SPENDING),
+            ("draws", get_args(Draws)),
+            ("weights", WEIGHTS),
+        ):
+            value = getattr(self, key)
+            require(value in known, f"method.{key}={value} is none of {', '.join(known)}")
+        rho = self.counts_rho
+        require(rho is None or 0 < rho < inf, f"method.counts_rho={rho} must be above 0, or null")
+        require(
+            self.client_sampling != "fed_cbs" or rho is not None,
+            "method.client_sampling=fed_cbs cannot be charged: it reads how many records of each class every "
+            "client has; set method.counts_rho=0.1, the zCDP at which each releases them once with noise, or "
+            "use method=sampled_fedavg without privacy",
+        )
+        self._validate_nodes()
+        least, highest = self.least_budget, self.highest_budget
+        require(
+            0 < least < highest < inf,
+            f"method.least_budget={least} must be above 0 and below method.highest_budget={highest}",
+        )
+        require(0 < self.budget_scale < inf, f"method.budget_scale={self.budget_scale} must be above 0")
+        self._validate_reward()
+        most = self.max_participations
+        require(most is None or most >= 1, f"method.max_participations={most} must be at least 1, or null")
+        require(
+            (self.draws, self.weights) != ("with_replacement", "paper"),
+            "method.weights=paper with method.draws=with_replacement is unbiased only if a client counts as "
+            "often as it is drawn, and a client answers once a round: use method.weights=horvitz_thompson",
+        )
+
+    def _validate_nodes(self) -> None:
+        """What nodes that keep their types can be asked."""
+        most = self.most_announcements
+        require(1 <= most <= MOST_ANNOUNCEMENTS, f"method.most_announcements={most} must be from 1 to 1000")
+        ours = {"aversions": None, "first_budgets": None, "caps": None, "client_sampling": "budgets"}
+        if self.types != CLIENTS:
+            ours = {"announced": None, "paths": None}
+        for key, usual in ours.items():
+            value = getattr(self, key)
+            require(
+                value == usual,
+                f"method.{key}={value} does not go with method.types={self.types}: leave it out",
+            )
+        require(
+            self.types != CLIENTS or self.reward != BEST,
+            "method.reward=best needs every client's aversion, which method.types=clients leaves with the "
+            "nodes: give a number",
+        )
+        require(
+            (self.announced is None) == (self.paths is None),
+            "method.announced and method.paths are what nodes have answered: leave both out, or give both",
+        )
+
+    def _validate_reward(self) -> None:
+        rewards = self.reward if isinstance(self.reward, list) else [self.reward]
+        numbers = all(type(each) in (int, float) and 0 <= each < inf for each in rewards)
+        require(
+            self.reward == BEST or (numbers and bool(rewards)),
+            f"method.reward={self.reward} is neither {BEST} nor numbers from 0, one or one a round",
+        )
+        require(0 <= self.server_weight < 1, f"method.server_weight={self.server_weight} must be in [0, 1)")
+        scale, caps = self.accuracy_scale, self.caps
+        require(scale is None or 0 < scale < inf, f"method.accuracy_scale={scale} must be above 0, or null")
+        require(
+            caps is None or (len(caps) == 2 and all(0 < each < inf for each in caps)),
+            f"method.caps={caps} must be the first and the last round's, as in method.caps=[700,300]",
+        )
+        require(
+            caps is None or self.reward != BEST,
+            f"method.caps={caps} says how many clients are sampled, which method.reward={BEST} takes as "
+            "given: leave one out",
+        )
+
+
+class FedPCS(ConfiguredMethod):
+    """theta + sum_{i in S} w_i Delta_i, each Delta_i under its client's own noise.
+
+    Delta_i is, by `local`: `full_gradient`, - eta times the mean of the clipped gradients of all of a
+    client's records, noised by 2 C / (D_i sqrt(2 rho_i^t)), as one record may be replaced by any other;
+    `update`, the change by local training, clipped to C and noised by C / sqrt(2 rho_i^t), or twice that
+    where a client may be replaced; `dp_sgd`, steps of DP-SGD, at the noise with which all steps of a run cost
+    the epsilon of the total budget.
+    The weights are public: `budget` gives w_i ~ 1 / variance of the noise, which is rho_i D_i^2 at one step a
+    round, and `records` D_i, both over those in the sum; `horvitz_thompson` theta_i / pi_i, unbiased; `paper`
+    theta_i / (K x_i), which is not, unless draws are with replacement. Where clients are protected, D_i is 1
+    for all.
+
+    Samples follow from budgets, or from what clients have released before: of `fed_cbs` from noised class
+    counts, of `delta` from noised gradients, each of which the server then reads alone.
+    """
+
+    name: ClassVar[str] = "fedpcs"
+    unit: ClassVar[Unit | None] = None
+    compared: ClassVar[bool] = False
+    config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
+
+    def __init__(self, plan: PrivacyPlan, config: Config, found: Outcome, declared: Declared) -> None:
+        super().__init__(plan, config)
+        self.play, self.declared = found, declared
+        told = answered_announcement(config)
+        self.announced = "" if told is None else told.digest
+        self.draws = draws_of(self.spending, declared.shares, config.run.seed)
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Play the configured game and plan what is spent in it."""
+        plan, found, declared = cls._planned(config)
+        return cls(plan, config, found, declared)
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        return cls._planned(config)[0]
+
+    @classmethod
+    def _planned(cls, config: Config) -> tuple[PrivacyPlan, Outcome, Declared]:
+        _refuse_other_budgets(config)
+        refuse_unfit_rule(config)
+        local, adjacency = local_work(config), adjacency_of(config)
+        declared = Declared.of(config, dimension=_dimension(config), distance=DISTANCES[adjacency])
+        found = answered(config) if plays_with_nodes(config) else played(config, declared)
+        plan = spending_plan(
+            paid_by(config, spending_of(config, found, declared)),
+            unit=local.unit,
+            adjacency=adjacency,
+            work=local.work,
+            clipping_norm=config.privacy.clipping_norm,
+            delta=configured_delta(config),
+            accountant=config.privacy.accountant,
+            sums_hidden=config.secagg.mode != "off",
+        )
+        return plan, found, declared
+
+    @property
+    def spending(self) -> Spending:
+        """What each client spends, and how the samples are drawn."""
+        spending = self.plan.groups[0].spending
+        if spending is None:
+            raise TypeError("the plan of fedpcs does not say what clients spend")
+        return spending
+
+    @cached_property
+    def inclusions(self) -> Floats:
+        """pi_i^t, shape (num_rounds, n)."""
+        return self.spending.inclusions()
+
+    def client_weights(self, round_index: int) -> Floats:
+        """w_i of every client in a round, shape (n,).
+
+        Those over the clients in the sum have a common factor that is divided out.
+        """
+        by, shares = self.config.method.weights, self.declared.shares
+        if by == "records":
+            return self.declared.record_counts
+        if by == "horvitz_thompson":
+            chances = self.draws.chances(round_index)
+            return np.asarray(shares / (self.inclusions[round_index] if chances is None else chances))
+        if by == "paper":
+            size = self.spending.cohort_sizes[round_index]
+            return np.asarray(shares / (size * self.spending.draw_probabilities[round_index]))
+        noise = self.spending.noise_multipliers(round_index, self.plan.distance)
+        return np.asarray((self.plan.distance * self.declared.record_counts / noise) ** 2 / 2)
+
+    def plan_tables(self) -> Sequence[PlanTable]:
+        """What the game comes to, by round and by client."""
+        return spending_tables(self)
+
+    def describe(self) -> dict[str, Any]:
+        """The plan, and the game that it comes of: rewards, the mean field, and every client's totals."""
+        spending, delta = self.spending, self.plan.delta
+        game = {
+            "rewards": self.play.rewards.tolist(),
+            "mean_budgets": self.play.mean_budgets.tolist(),
+            "announced": self.play.announced.tolist(),
+            "converged": self.play.converged,
+            "paths": self.play.budgets.tolist(),
+            **self._types(),
+            "record_counts": self.declared.record_counts.tolist(),
+        }
+        known = {} if spending.rule else {"inclusion_probabilities": self.inclusions.tolist()}
+        totals = {
+            **known,
+            **totals_of(spending, delta),
+            "expected_payments": self.expected_payments.tolist(),
+        }
+        return {**super().describe(), "game": game, "totals": totals}
+
+    def _types(self) -> dict[str, Any]:
+        """What is known of clients beside their paths; nothing where nodes keep it."""
+        if not isinstance(self.play, Play):
+            return {}
+        return {
+            "aversions": self.play.game.aversions.tolist(),
+            "corrections": self.play.responses.corrections.tolist(),
+        }
+
+    @property
+    def expected_payments(self) -> Floats:
+        """sum_t pi_i^t R_t rho_i^t, what each client can expect to be paid, shape (n,)."""
+        return np.asarray(self.play.rewards @ (self.inclusions * self._played))
+
+    @property
+    def _played(self) -> Floats:
+        """What is spent in the units of the game, in which rewards are paid."""
+        return np.asarray(self.spending.budgets / self.config.method.budget_scale)
+
+    def rewards_of(self, taken: dict[int, Sequence[int]]) -> dict[int, float]:
+        """r_i = sum R_t rho_i^t over the rounds that each client really took part in; bookkeeping."""
+        return {
+            client: float(sum(self.play.rewards[t] * self._played[t, client] for t in rounds))
+            for client, rounds in taken.items()
+        }
+
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
+        """One sum of weighed gradients, which carry their noise; or each alone, if samples follow from it."""
+        (cohort,) = cohorts
+        if not len(cohort):
+            return []
+        if self.draws.reads_alone:
+            return [
+                self._request(f"client {client}", theta, round_index, cohort[[i]], None)
+                for i, client in enumerate(cohort)
+            ]
+        return [self._request("all clients", theta, round_index, cohort, self._scaled_weights(round_index))]
+
+    def _scaled_weights(self, round_index: int) -> Floats:
+        """w_i with a mean of 1, shape (n,)."""
+        weights = self.client_weights(round_index)
+        return np.asarray(weights / weights.mean())
+
+    def _request(
+        self, name: str, theta: Theta, round_index: int, cohort: ClientIds, weights: Floats | None
+    ) -> SumRequest:
+        noise = self.spending.noise_multipliers(round_index, self.plan.distance)
+        return SumRequest(
+            name=name,
+            clients=cohort,
+            clipping_norm=inf,
+            noise_multiplier=0.0,
+            noise_at=NoiseAt.NOWHERE,
+            client_weights=None if weights is None else weights[cohort],
+            weight_range=None if weights is None else (float(weights.min()), float(weights.max())),
+            work=self.plan.works[0],
+            unit=self.plan.unit,
+            records=[
+                RecordSteps(
+                    num_steps=self.spending.local_steps,
+                    batch_rates=(self.spending.batch_rate,),
+                    clipping_norm=self.plan.clipping_norm,
+                    noise_multiplier=float(noise[client]),
+                )
+                for client in cohort
+            ],
+            alone=weights is None,
+            start=theta,
+        )
+
+    def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
+        """None are known where they follow from what this round releases."""
+        return [] if self.draws.reads_alone else super().requests_ahead(theta, round_index, draw)
+
+    def round(
+        self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
+    ) -> tuple[Theta, list[ClientSum]]:
+        sums = sum_updates(self.requests(theta, round_index, cohorts))
+        arrived = [each for each in sums if each.total is not None]
+        if self.draws.reads_alone and arrived:
+            return (theta + self._change_alone(arrived, round_index)).astype(np.float32), sums
+        for each in arrived:
+            theta = (theta + self.change(each, round_index)).astype(np.float32)
+        return theta, sums
+
+    def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
+        """What gradients that were read alone change of theta; samples of later rounds follow from them."""
+        clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
+        updates = np.stack([np.asarray(each.total) for each in arrived])
+        total = self._scaled_weights(round_index)[clients] @ updates
+        weighed = ClientSum("all clients", total, len(clients), members=clients.tolist())
+        change = self.change(weighed, round_index)
+        # Only now: the weights of this round are from its chances, which the distances move.
+        training = self.config.training
+        rate = training.learning_rate * training.learning_rate_decay**round_index
+        noise = self.spending.noise_multipliers(round_index, self.plan.distance) * self.plan.clipping_norm
+        stddevs = (noise / self.declared.record_counts)[clients]
+        self.draws.take_gradients(round_index, clients, -updates / rate, stddevs)
+        return change
+
+    def sample(self, round_index: int) -> Cohorts:
+        return (self.draws.sample(round_index),)
+
+    def take_counts(self, counts: Floats) -> None:
+        self.draws.take_counts(counts)
+
+    def noted(self, round_index: int) -> dict[str, float]:
+        return self.draws.noted(round_index)
+
+    def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
+        return self.draws.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        self.draws.load_state_dict(state)
+
+    def change(self, released: ClientSum, round_index: int) -> Floats:
+        """Return what a released sum changes of theta, shape (d,)."""
+        weights = self.client_weights(round_index)
+        scale = weights.mean()
+        if self.config.method.weights in OVER_MEMBERS:
+            scale /= weights[list(released.members)].sum()
+        return np.asarray(self.server_learning_rate * scale * np.asarray(released.total))
+
+
+def _refuse_other_budgets(config: Config) -> None:
+    """Refuse settings of budgets that the game has no use for.
+
+    Raises:
+        ConfigError, GameError: one line.
+    """
+    privacy = config.privacy
+    if privacy.budgets == CLIENTS or privacy.budgets_of == "records":
+        raise ConfigError(
+            f"privacy.budgets={privacy.budgets} of {privacy.budgets_of} do not go with method=fedpcs, in "
+            "which the game says what clients spend: leave them out, and set method.budget_scale or "
+            "method.highest_budget"
+        )
+    most, rounds = config.method.max_participations, config.run.num_rounds
+    if most is not None and most > rounds:
+        raise ConfigError(f"method.max_participations={most} is above run.num_rounds={rounds}: leave it out")
+    refuse_lone_reward(config)
+
+
+def _dimension(config: Config) -> int:
+    """d of the configured model, where something follows from it; it takes seconds to load torch."""
+    method = config.method
+    if method.client_sampling != "unbiased" and (method.reward != BEST or method.accuracy_scale):
+        return 1
+    from gdpfed.clients.configured import task_of
+
+    return task_of(config).dimension

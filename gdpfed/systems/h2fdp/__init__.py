@@ -1,0 +1,1 @@
+"""H2FDP: devices behind edges, which sum among themselves several times a round."""

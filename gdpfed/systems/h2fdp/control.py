@@ -1,0 +1,181 @@
+"""How many steps a round has and how many devices take part, by energy, time and noise: H2FDP's Algorithm 1.
+
+All inputs are public and none of them changes in a run. So the problem is solved once, for all steps, before
+training, by looking at every choice; what is chosen is part of the plan.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.plan import Trust
+from gdpfed.systems.h2fdp.radio import BACKHAUL, BITS, Cost, device_link
+
+Floats = npt.NDArray[np.float64]
+NoiseTerm = Callable[[int, Mapping[Trust, Floats]], Floats]
+"""nu of tau and of the devices of a subnet under every trust, as arrays of one shape."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What is minimised over tau and the sizes: a1 (R / tau) E + a2 (R / tau) D + a3 nu / phi.
+
+    Attributes:
+        total_steps: R.
+        local_steps: every tau that is looked at.
+        windows: J by tau.
+        subnets: how many there are under every trust.
+        sizes: s, every number of devices of a subnet that is looked at, by trust.
+        dimension: d.
+        weights: a1, a2, a3.
+        noise_scale: phi.
+        distance: of devices from their edge, in metres.
+        together: whether devices of a subnet send at the same time.
+        noise: nu.
+    """
+
+    total_steps: int
+    local_steps: Sequence[int]
+    windows: Callable[[int], int]
+    subnets: Mapping[Trust, int]
+    sizes: Mapping[Trust, Sequence[int]]
+    dimension: int
+    weights: tuple[float, float, float]
+    noise_scale: float
+    distance: float
+    together: bool
+    noise: NoiseTerm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The best choice.
+
+    Attributes:
+        local_steps: tau.
+        sizes: devices of a subnet that take part in a round, by trust.
+        cost: of R / tau rounds.
+        noise: nu.
+        objective: the weighted sum.
+    """
+
+    local_steps: int
+    sizes: Mapping[Trust, int]
+    cost: Cost
+    noise: float
+    objective: float
+
+
+def solve(problem: Problem) -> Chosen:
+    """Compare all choices; of equal ones the one with the fewest steps and devices.
+
+    Raises:
+        PrivacyError: no choice has noise that is finite.
+    """
+    words = list(problem.sizes)
+    grid = np.meshgrid(*(np.asarray(problem.sizes[word], float) for word in words), indexing="ij")
+    sizes: dict[Trust, Floats] = dict(zip(words, grid, strict=True))
+    bits, link = problem.dimension * BITS, device_link(problem.distance)
+    devices = np.asarray(sum(problem.subnets[word] * sizes[word] for word in words))
+    count = sum(problem.subnets.values())
+    slots = count if problem.together else devices
+    best: Chosen | None = None
+    for tau in problem.local_steps:
+        windows, rounds = problem.windows(tau), problem.total_steps / tau
+        joules = rounds * (count * BACKHAUL.joules(bits) + windows * devices * link.joules(bits))
+        seconds = rounds * (2 * count * BACKHAUL.seconds(bits) + windows * slots * link.seconds(bits))
+        seconds = np.broadcast_to(np.asarray(seconds), joules.shape)
+        noise = problem.noise(tau, sizes)
+        on_energy, on_delay, on_noise = problem.weights
+        value = on_energy * joules + on_delay * seconds
+        if on_noise:
+            value = value + on_noise * noise / problem.noise_scale
+        place = np.unravel_index(int(np.argmin(value)), value.shape)
+        if math.isfinite(value[place]) and (best is None or value[place] < best.objective):
+            best = Chosen(
+                local_steps=tau,
+                sizes={word: round(float(sizes[word][place])) for word in words},
+                cost=Cost(float(joules[place]), float(seconds[place])),
+                noise=float(noise[place]),
+                objective=float(value[place]),
+            )
+    if best is None:
+        raise PrivacyError("method.control=planned finds no rounds under which the noise is finite")
+    return best
+
+
+def printed_noise(
+    *,
+    dimension: int,
+    batch_rate: float,
+    gradient_norm: float,
+    delta: float,
+    epsilon: float,
+    windows: Callable[[int], int],
+    subnets: Mapping[Trust, int],
+    power: int,
+) -> NoiseTerm:
+    """Theorem 4.3's nu with c2 = v2 = 1, of which `power` 3 is printed, and 2 is right.
+
+    4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where
+    noise is added once, and 1 / s where it is added on every device.
+    """
+    once = 4 * dimension * (batch_rate * gradient_norm / epsilon) ** 2 * math.log(1 / delta)
+    total = sum(subnets.values())
+
+    def noise(tau: int, sizes: Mapping[Trust, Floats]) -> Floats:
+        spread = sum(
+            subnets[word] / (size if word == "untrusted" else size**2) for word, size in sizes.items()
+        )
+        return np.asarray(once * tau * (windows(tau) ** power + 1) / total**2 * spread)
+
+    return noise
+
+
+def planned_noise(
+    *,
+    variance: Callable[[int, Trust, int], float],
+    dimension: int,
+    smoothness: float,
+    learning_rate: float,
+    windows: Callable[[int], int],
+    subnets: Mapping[Trust, int],
+) -> NoiseTerm:
+    """nu of the noise that is really added: beta d J / (eta tau S^2) times the sum of all subnets' variances.
+
+    `variance` is that of a coordinate of a subnet's mean after one sum, of tau, trust and devices. A round's
+    step moves the loss by -(eta tau / 2) ||grad||^2, and its noise by (beta / 2) d J / S^2 sum_c Var_c.
+    """
+    total = sum(subnets.values())
+
+    def noise(tau: int, sizes: Mapping[Trust, Floats]) -> Floats:
+        spread: Any = 0.0
+        for word, size in sizes.items():
+            known = {one: variance(tau, word, round(one)) for one in np.unique(size).tolist()}
+            spread = spread + subnets[word] * np.vectorize(known.__getitem__, otypes=[float])(size)
+        factor = smoothness * dimension * windows(tau) / (learning_rate * tau * total**2)
+        return np.asarray(factor * spread)
+
+    return noise
+
+
+FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
+
+
+def over_weights(problem: Problem) -> list[list[Chosen]]:
+    """What is chosen where one weight is multiplied: a list a weight, by `FACTORS`."""
+    return [
+        [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]
+        for index in range(len(WEIGHTS))
+    ]
+
+
+def _scaled(weights: tuple[float, float, float], index: int, factor: float) -> tuple[float, float, float]:
+    first, second, third = (each * (factor if at == index else 1.0) for at, each in enumerate(weights))
+    return first, second, third

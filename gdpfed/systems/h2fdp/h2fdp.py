@@ -1,0 +1,307 @@
+"""H2FDP: devices behind edges, which sum several times a round, with noise where trust is.
+
+Source: Lin and Brinton, "Differentially-Private Hierarchical Federated Learning". Its noise does not cover
+what it releases; the mechanisms here do, and docs/h2fdp.md says why and what is left of its claims.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config, MethodConfig, require
+from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
+from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
+from gdpfed.methods.records import configured_records
+from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
+from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Work
+from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.subnet_plan import subnet_record_plan
+from gdpfed.record_steps import RecordSteps
+from gdpfed.systems.h2fdp import subnet_mechanisms
+from gdpfed.systems.h2fdp.control import Problem
+from gdpfed.systems.h2fdp.control_options import ControlConfig
+from gdpfed.systems.h2fdp.control_tables import control_tables
+from gdpfed.systems.h2fdp.controlled import controlled, problem_of, trust_of
+from gdpfed.systems.h2fdp.subnet_mechanisms import WORKS, mechanism_of
+from gdpfed.systems.h2fdp.subnet_noise import mean_noise, noise_factor
+from gdpfed.systems.h2fdp.subnet_tables import subnet_table
+from gdpfed.systems.h2fdp.subnets import drawing, rate_of_all, subnets_of, windows_of_round
+
+
+@dataclass
+class H2FDPConfig(ControlConfig):
+    """The options of method=h2fdp."""
+
+    def validate(self) -> None:
+        super().validate()
+        require(
+            self.mechanism in ("auto", *WORKS),
+            f"method.mechanism={self.mechanism} is none of auto, {', '.join(WORKS)}",
+        )
+        require(
+            self.mechanism != "step_local" or "trusted" not in self.trust_of_subnets(),
+            "method.mechanism=step_local adds noise on every device, whoever is trusted: leave out "
+            f"method.trusted_share={self.trusted_share}, and use method.trust=untrusted",
+        )
+
+
+class SubnetMethod(ConfiguredMethod):
+    """Subnets start a round from one model, sum in J windows each, and their models are averaged.
+
+    Args:
+        config: of the run.
+    """
+
+    unit: ClassVar[Unit | None] = None
+    compared: ClassVar[bool] = False
+
+    @property
+    def work(self) -> Work:
+        """What devices compute in a window."""
+        return self.plan.works[0]
+
+    @property
+    def window_steps(self) -> int:
+        """m, the steps of a device in a window."""
+        return int(self.config.training.local_steps) // self.plan.sums_per_round
+
+    def learning_rate(self, round_index: int) -> float:
+        """eta of a round."""
+        training = self.config.training
+        return float(training.learning_rate * training.learning_rate_decay**round_index)
+
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
+        """The sums of the first window of a round."""
+        return self.window_requests([theta] * len(cohorts), round_index, cohorts, 0)
+
+    def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
+        """Nothing: a round has several sums of the same clients, and keys are agreed for each in its turn."""
+        del theta, round_index, draw
+        return []
+
+    def window_requests(
+        self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
+    ) -> list[SumRequest]:
+        """One sum a subnet, from the subnet's model."""
+        from gdpfed.learning.local_update import LocalTraining
+
+        own = self.config.training
+        training = LocalTraining(
+            local_steps=self.window_steps,
+            batch_size=own.batch_size,
+            learning_rate=self.learning_rate(round_index),
+            momentum=own.momentum,
+        )
+        return [
+            replace(
+                self.subnet_request(group, round_index, cohort, start),
+                name=f"subnet {number}, window {window + 1}",
+                training=training,
+                window=window,
+            )
+            for number, (group, cohort, start) in enumerate(
+                zip(self.plan.groups, cohorts, models, strict=True)
+            )
+            if len(cohort)
+        ]
+
+    def subnet_request(
+        self, group: GroupPlan, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
+    ) -> SumRequest:
+        """What is asked of a subnet in any window."""
+        stretch = group.stretch(round_index)
+        return SumRequest(
+            name="subnet",
+            clients=cohort,
+            clipping_norm=stretch.clipping_norm,
+            noise_multiplier=stretch.noise_multiplier * group.noise_factor(len(cohort)),
+            noise_at=self.noise_at if group.trust != "trusted" else NoiseAt.EDGE,
+            noise=self.plan.noise,
+            work=self.work,
+            unit=self.plan.unit,
+            start=start,
+        )
+
+    def round(
+        self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
+    ) -> tuple[Theta, list[ClientSum]]:
+        """J windows of all subnets at once; a subnet without any sum leaves the mean to the others."""
+        models, summed = [theta] * len(cohorts), set[int]()
+        sums: list[ClientSum] = []
+        asked = [number for number, cohort in enumerate(cohorts) if len(cohort)]
+        for window in range(self.plan.sums_per_round):
+            requests = self.window_requests(models, round_index, cohorts, window)
+            answers = sum_updates(requests)
+            for number, answer in zip(asked, answers, strict=True):
+                if answer.total is not None:
+                    change = self.change(self.plan.groups[number], answer, round_index)
+                    models[number] = (models[number] + change).astype(np.float32)
+                    summed.add(number)
+            sums += answers
+        if summed:
+            mean = np.mean([models[number] for number in sorted(summed)], axis=0, dtype=np.float64)
+            theta = (theta + self.server_learning_rate * (mean - theta)).astype(np.float32)
+        return theta, sums
+
+    def change(self, group: GroupPlan, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+        """What a released sum changes of its subnet's model: by default the mean over the planned devices."""
+        del round_index
+        return np.asarray(released.total) / group.expected_cohort_size
+
+
+class H2FDP(SubnetMethod):
+    """Noise once at a trusted edge, once by all devices under secure aggregation, or on every device."""
+
+    name: ClassVar[str] = "h2fdp"
+    config_class: ClassVar[type[MethodConfig]] = H2FDPConfig
+
+    @classmethod
+    def settled(cls, config: Config) -> Config:
+        """The configuration with the steps, rounds and participants that control chooses."""
+        return controlled(config)
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        """Plan all windows of all rounds.
+
+        Raises:
+            ConfigError: options that contradict each other, a model that is not convex, or momentum.
+            PrivacyError: a plan that has no valid accounting.
+        """
+        mechanism = mechanism_of(config)
+        subnets = subnets_of(config)
+        trust = trust_of(config, mechanism)
+        sampling, rates = drawing(config)
+        sums_hidden = config.secagg.mode != "off"
+        if mechanism == "update":
+            refuse_given_rates(config)
+            privacy = config.privacy
+            plan = make_plan(
+                groups=subnets,
+                num_rounds=config.run.num_rounds,
+                sampling_rate=rate_of_all(config),
+                group_sampling_rates=rates,
+                clipping_norm=privacy.clipping_norm,
+                delta=configured_delta(config),
+                accountant=privacy.accountant,
+                renyi_orders=renyi_orders(config),
+                noise=cast("NoiseLaw", privacy.noise),
+                sampling=sampling,
+                adjacency=cast("Adjacency", privacy.adjacency),
+                sums_hidden=sums_hidden,
+                sums_per_round=windows_of_round(config),
+            )
+            groups = tuple(replace(group, trust=word) for group, word in zip(plan.groups, trust, strict=True))
+            return replace(plan, groups=groups)
+        return subnet_record_plan(
+            subnets=subnets,
+            trust=trust,
+            windows=subnet_mechanisms.windows_of(config, mechanism),
+            num_rounds=config.run.num_rounds,
+            delta=configured_delta(config),
+            reserved_delta=subnet_mechanisms.reserved_delta(config) if mechanism == "convex" else 0.0,
+            accountant=config.privacy.accountant,
+            sampling=sampling,
+            sampling_rate=rate_of_all(config),
+            subnet_rates=rates,
+            clipping_norm=config.privacy.clipping_norm,
+            sums_hidden=sums_hidden,
+        )
+
+    def plan_tables(self) -> Sequence[PlanTable]:
+        """Who is trusted where, what every observer sees, and what control chose."""
+        problem = self.problem
+        return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
+
+    @cached_property
+    def problem(self) -> Problem | None:
+        """What control has solved; None without it."""
+        return None if self.config.method.control == "none" else problem_of(self.config)
+
+    @cached_property
+    def record_counts(self) -> npt.NDArray[np.float64]:
+        """D_i of every client, shape (num_clients,)."""
+        return configured_records(self.config)
+
+    def subnet_request(
+        self, group: GroupPlan, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
+    ) -> SumRequest:
+        request = super().subnet_request(group, round_index, cohort, start)
+        if group.records is None:
+            return request
+        noised = self.work == "dp_sgd"
+        one = RecordSteps(
+            num_steps=self.window_steps,
+            batch_rates=group.records.batch_rates,
+            clipping_norm=self.record_norm,
+            noise_multiplier=group.records.noise_multiplier if noised else 0.0,
+        )
+        request = replace(request, records=[one] * len(cohort))
+        if not noised:
+            return request
+        weights = self.record_counts / self.record_counts.mean()
+        return replace(
+            request, noise_at=NoiseAt.NOWHERE, noise_multiplier=0.0, client_weights=weights[cohort]
+        )
+
+    @cached_property
+    def record_norm(self) -> float:
+        """What a record's gradient, or a step, is held to."""
+        return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
+
+    def change(self, group: GroupPlan, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+        """The mean over the devices in the sum, weighed by their records unless steps are clipped whole."""
+        if group.records is None:
+            return super().change(group, released, round_index)
+        total, members = np.asarray(released.total), list(released.members)
+        counts = self.record_counts[members]
+        if self.work == "dp_sgd":
+            return np.asarray(total / (counts / self.record_counts.mean()).sum())
+        rate = self.learning_rate(round_index)
+        if self.work == "window_steps":
+            return np.asarray(rate * total / len(members))
+        return np.asarray(rate * total / (group.records.mean_rate * counts.sum()))
+
+    def mean_noise(self, group_index: int) -> float:
+        """The standard deviation of a coordinate of a subnet's mean after one window of the first round.
+
+        With all devices of the round in it; noise for dropouts and colluders is part of it, as it is added.
+        """
+        group = self.plan.groups[group_index]
+        size = max(1, round(group.expected_cohort_size))
+        return self._mean_noise(group, size) * self._factor(group, size)
+
+    def noise_at_edge(self, group_index: int) -> float:
+        """The same in what the edge sees of each device: nothing, its own noise, or of the sum alone."""
+        group = self.plan.groups[group_index]
+        if group.trust == "trusted":
+            return 0.0
+        noise = self.mean_noise(group_index)
+        size = max(1, round(group.expected_cohort_size))
+        return noise if group.trust == "secagg" else noise / float(np.sqrt(size))
+
+    def _factor(self, group: GroupPlan, size: int) -> float:
+        if self.work == "dp_sgd":
+            return float(np.sqrt(size))
+        return noise_factor(self.config.secagg, group.trust, size)
+
+    def _mean_noise(self, group: GroupPlan, size: int) -> float:
+        """The same, of the noise as it is planned."""
+        records = group.records
+        counts = self.record_counts[list(group.clients)] if records is not None else np.ones(1)
+        return mean_noise(
+            work=self.work,
+            stddev=group.noise_stddev
+            if records is None
+            else records.noise_multiplier * records.clipping_norm,
+            learning_rate=self.learning_rate(0),
+            size=size,
+            expected_batch=1.0 if records is None else float(records.mean_rate * counts.mean()),
+            steps=self.window_steps,
+        )

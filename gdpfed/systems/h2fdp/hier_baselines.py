@@ -1,0 +1,76 @@
+"""What H2FDP is compared with: hierarchical averaging without privacy, and noise on every device."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from conf.schema import Config, MethodConfig, require
+from gdpfed.methods.rates import refuse_given_rates
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.make_plan import plain_plan
+from gdpfed.systems.h2fdp.h2fdp import H2FDP, H2FDPConfig, SubnetMethod
+from gdpfed.systems.h2fdp.subnets import SubnetConfig, drawing, rate_of_all, subnets_of, windows_of_round
+
+
+class HierFedAvg(SubnetMethod):
+    """Subnets that average without clipping and noise: the upper bound."""
+
+    name: ClassVar[str] = "hier_fedavg"
+    config_class: ClassVar[type[MethodConfig]] = SubnetConfig
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        refuse_given_rates(config)
+        sampling, rates = drawing(config)
+        return plain_plan(
+            groups=subnets_of(config),
+            num_rounds=config.run.num_rounds,
+            sampling_rate=rate_of_all(config),
+            sampling=sampling,
+            group_sampling_rates=rates,
+            sums_per_round=windows_of_round(config),
+        )
+
+
+@dataclass
+class HFLDPConfig(H2FDPConfig):
+    """The options of method=hfl_dp: nobody is trusted."""
+
+    trust: Any = "untrusted"
+
+    def validate(self) -> None:
+        super().validate()
+        require(
+            self.trust == "untrusted" and not self.trusted_share,
+            f"method.trust={self.trust} with method.trusted_share={self.trusted_share}: method={self.name} "
+            "trusts nobody; use method=h2fdp",
+        )
+
+
+class HFLDP(H2FDP):
+    """Every device adds all of the noise (Shi et al., ICME 2021, as its source compares with it)."""
+
+    name: ClassVar[str] = "hfl_dp"
+    config_class: ClassVar[type[MethodConfig]] = HFLDPConfig
+
+
+@dataclass
+class PEDPFLConfig(HFLDPConfig):
+    """The options of method=pedpfl: one star of all devices."""
+
+    num_subnets: int = 1
+    local_aggregations: int | None = 1
+
+    def validate(self) -> None:
+        super().validate()
+        require(
+            self.num_subnets == 1 and (self.local_aggregations == 1 or self.mechanism == "step_sum"),
+            f"method.num_subnets={self.num_subnets} with method.local_aggregations={self.local_aggregations}:"
+            f" method={self.name} is one subnet that sums once a round; use method=hfl_dp",
+        )
+
+
+class PEDPFL(HFLDP):
+    """One server, no edges, noise on every device (Shen et al., 2022, as its source compares with it)."""
+
+    name: ClassVar[str] = "pedpfl"
+    config_class: ClassVar[type[MethodConfig]] = PEDPFLConfig

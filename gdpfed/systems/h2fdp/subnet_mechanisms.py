@@ -1,0 +1,140 @@
+"""What H2FDP releases of records or clients: the mechanisms, and what each needs of model and training.
+
+The proofs are in docs/h2fdp.md.
+"""
+
+from typing import Literal, cast
+
+from conf.schema import Config, require
+from gdpfed.errors import PrivacyError
+from gdpfed.methods.rates import configured_delta
+from gdpfed.methods.records import configured_records
+from gdpfed.privacy.plan import Work
+from gdpfed.privacy.planning.subnet_plan import Windows
+from gdpfed.record_steps import RecordSteps, record_move
+from gdpfed.systems.h2fdp.subnets import windows_of_round
+
+Mechanism = Literal["update", "step_sum", "convex", "step_local", "window"]
+WORKS: dict[Mechanism, Work] = {
+    "update": "update",
+    "step_sum": "gradient_sum",
+    "convex": "convex_steps",
+    "step_local": "dp_sgd",
+    "window": "window_steps",
+}
+CONVEX_MODEL = "softmax"
+# The part of delta that steps may use up which are too long for the batch that was drawn.
+MOST_RESERVED = 0.01
+
+
+def mechanism_of(config: Config) -> Mechanism:
+    """The configured mechanism; of `auto` the one for the unit and, of records, for the model.
+
+    Raises:
+        ConfigError: a mechanism that protects another unit.
+    """
+    privacy = config.privacy
+    chosen = config.method.mechanism
+    if chosen == "auto":
+        convex = config.dataset.model == CONVEX_MODEL
+        chosen = "update" if privacy.unit == "client" else "convex" if convex else "step_sum"
+    unit = "client" if chosen == "update" else "record"
+    require(
+        privacy.unit == unit,
+        f"method.mechanism={chosen} protects a {unit}, not privacy.unit={privacy.unit}: set "
+        f"privacy={unit}_level, or method.mechanism=auto",
+    )
+    return cast("Mechanism", chosen)
+
+
+def windows_of(config: Config, mechanism: Mechanism) -> Windows:
+    """How a round is cut, and how far a record moves a device's part.
+
+    Raises:
+        ConfigError: momentum where noise comes after several steps, or other sums than steps.
+    """
+    training = config.training
+    require(
+        mechanism == "step_local" or training.momentum == 0,
+        f"training.momentum={training.momentum} does not go with method.mechanism={mechanism}, whose "
+        "accounting has a record act in the steps that it is in: set training.momentum=0, or "
+        "method.mechanism=step_local",
+    )
+    count = windows_of_round(config)
+    if mechanism == "step_sum":
+        given = config.method.local_aggregations
+        require(
+            given in (None, training.local_steps),
+            f"method.mechanism=step_sum sums after every step: method.local_aggregations={given} must be "
+            f"training.local_steps={training.local_steps}, or null",
+        )
+        count = training.local_steps
+    work, steps = WORKS[mechanism], training.local_steps // count
+    told = RecordSteps(
+        num_steps=steps,
+        batch_rates=(config.privacy.batch_rate,),
+        clipping_norm=record_norm(config, mechanism),
+        noise_multiplier=0.0,
+    )
+    return Windows(
+        work=work,
+        batch_rate=config.privacy.batch_rate,
+        num_steps=steps,
+        windows_per_round=count,
+        move=record_move(work, told),
+        most_records=int(configured_records(config).max()),
+    )
+
+
+def record_norm(config: Config, mechanism: Mechanism) -> float:
+    """C_x of a convex model, whose gradients no setting bounds; the configured norm otherwise.
+
+    Raises:
+        ConfigError: a model or a loss that is not known to be convex.
+    """
+    if mechanism != "convex":
+        return float(config.privacy.clipping_norm)
+    from gdpfed.clients.configured import task_of
+    from gdpfed.learning.models.softmax import convex_bounds
+
+    data = config.dataset
+    bounds = convex_bounds(task_of(config).build_model())
+    require(
+        bounds is not None,
+        f"method.mechanism=convex needs a convex loss with bounded gradients, and dataset.model={data.model} "
+        f"has none: use dataset.model={CONVEX_MODEL}, or method.mechanism=step_sum",
+    )
+    require(
+        data.loss == "cross_entropy" and not data.class_weights,
+        f"method.mechanism=convex is proved for dataset.loss=cross_entropy without weights, not "
+        f"{data.loss} with dataset.class_weights={data.class_weights}: use method.mechanism=step_sum",
+    )
+    return 0.0 if bounds is None else bounds.gradient_norm
+
+
+def reserved_delta(config: Config) -> float:
+    """The chance that, in a run, a batch is so large that a step brings two models further apart.
+
+    Only the steps of a record's own device matter to it.
+
+    Raises:
+        PrivacyError: more than `MOST_RESERVED` of delta.
+    """
+    from gdpfed.clients.configured import task_of
+    from gdpfed.learning.models.softmax import convex_bounds
+
+    bounds = convex_bounds(task_of(config).build_model())
+    if bounds is None:
+        return 0.0
+    rate, eta = config.privacy.batch_rate, config.training.learning_rate
+    steps = config.run.num_rounds * config.training.local_steps
+    counts = {int(count) for count in configured_records(config)}
+    reserved = steps * max(bounds.chance_of_long_step(eta, rate, count) for count in counts)
+    if reserved > MOST_RESERVED * configured_delta(config):
+        safe = 2 * rate / bounds.smoothness
+        raise PrivacyError(
+            f"training.learning_rate={eta:g} is too long a step for method.mechanism=convex: with a chance "
+            f"of {reserved:.2g} a batch makes it expand distances. Any up to {safe:.3g} will do at "
+            f"privacy.batch_rate={rate:g}, and longer ones at larger batches"
+        )
+    return reserved

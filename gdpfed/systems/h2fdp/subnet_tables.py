@@ -1,0 +1,149 @@
+"""A plan with subnets as a table: who is trusted where, the noise that follows, and epsilon per observer."""
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.planning.record_steps import step_noise
+
+if TYPE_CHECKING:
+    from gdpfed.systems.h2fdp.h2fdp import H2FDP
+
+HEADINGS = ("subnets", "trust", "devices", "z", "members", "cloud", "edge")
+
+
+@dataclass(frozen=True)
+class Observers:
+    """Epsilon of a whole run against those who are not the device, and the noise that they see.
+
+    Attributes:
+        members: epsilon against the other devices of its subnet, who get every model of it.
+        cloud: against the server.
+        edge: against the edge of its subnet.
+        noise: of a subnet's mean, which members and cloud see: a coordinate's standard deviation.
+        noise_at_edge: the same in what the edge sees: of single contributions, or of their sum alone.
+    """
+
+    members: float
+    cloud: float
+    edge: float
+    noise: float
+    noise_at_edge: float
+
+
+def observers(method: "H2FDP", group_index: int) -> Observers:
+    """Return what a run costs a device, or one of its records, against each observer.
+
+    Members see all L releases of their subnet. The cloud gets no more than these. A trusted edge sees single
+    contributions without noise; the other ones see what the members see, or contributions of which each has
+    all of the noise. In the run of a real edge the server is the edge, and the cloud sees what members see.
+    """
+    plan, group = method.plan, method.plan.groups[group_index]
+    members = plan.epsilon_against_members(group_index, group.participations_p99)
+    server = plan.epsilon_against_server(group_index, group.participations_p99)
+    cloud = members if _at_an_edge(method) else server
+    edge = math.inf if group.trust == "trusted" else server
+    return Observers(members, cloud, edge, method.mean_noise(group_index), method.noise_at_edge(group_index))
+
+
+def _at_an_edge(method: "H2FDP") -> bool:
+    """Whether the plan is that of a real edge, which is the server of its devices."""
+    return method.config.run.bridge is not None
+
+
+def subnet_table(method: "H2FDP") -> PlanTable:
+    """Return a table with one row for subnets in a row that are alike."""
+    plan = method.plan
+    rows = []
+    cells = [(index, _row(method, index)) for index in range(len(plan.groups))]
+    for row, alike in groupby(cells, key=lambda each: each[1]):
+        numbers = [index for index, _ in alike]
+        first, last = numbers[0], numbers[-1]
+        rows.append((str(first) if first == last else f"{first} to {last}", *row))
+    return PlanTable(
+        title=f"{method.name}: {plan.unit}-level DP, {plan.num_rounds} rounds",
+        headings=HEADINGS,
+        rows=rows,
+        notes=_notes(method),
+        text_columns=("trust",),
+    )
+
+
+def _row(method: "H2FDP", index: int) -> tuple[str, ...]:
+    group, seen = method.plan.groups[index], observers(method, index)
+    sigma = group.noise_multiplier if group.records is None else group.records.noise_multiplier
+    simulated = group.trust == "trusted" and not _at_an_edge(method)
+    trust = "simulated trust" if simulated else str(group.trust)
+    drawn, all_of_it = max(1, round(group.expected_cohort_size)), len(group.clients)
+    return (
+        trust,
+        str(drawn) if drawn == all_of_it else f"{drawn} of {all_of_it}",
+        f"{sigma:.4g}",
+        _seen(seen.members, seen.noise),
+        _seen(seen.cloud, seen.noise),
+        _seen(seen.edge, seen.noise_at_edge),
+    )
+
+
+def _seen(epsilon: float, noise: float) -> str:
+    return f"{'none' if math.isinf(epsilon) else f'{epsilon:.3f}'}\n{noise:.4g}"
+
+
+def _notes(method: "H2FDP") -> list[str]:
+    plan = method.plan
+    windows = plan.sums_per_round
+    lines = [
+        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.works[0]}: {_sums(windows)} a round of "
+        f"{method.window_steps} steps each, L = {plan.num_rounds * windows} releases of every subnet; budget "
+        f"epsilon {plan.groups[0].epsilon:g}.",
+        "members, cloud, edge: epsilon against the other devices of a subnet, the server, and its edge; "
+        "below it the noise that they see, the standard deviation of a coordinate of a subnet's model after "
+        "one sum of the first round, or, at an edge without trust or masks, of what one device adds to it.",
+    ]
+    trusted = any(group.trust == "trusted" for group in plan.groups)
+    if trusted and _at_an_edge(method):
+        lines.append(
+            "trusted: the edge sees single contributions without noise, and nothing is promised against it. "
+            "Devices take part only if they were started with edge-trusted=true."
+        )
+    elif trusted:
+        lines.append(
+            "Simulated trust: an edge sees single contributions without noise, and nothing is promised "
+            "against it. There are no edges in a flat federation: gdpfed simulate runs this plan, and the "
+            "run of an edge (run.bridge), with devices that trust it (edge-trusted)."
+        )
+    if not plan.sums_hidden:
+        server = "edge" if _at_an_edge(method) else "server"
+        lines.append(f"Secure aggregation is off: nothing is promised against the {server}.")
+    if plan.works == ("window_steps",):
+        lines.append(_step_local_instead(method))
+    return lines
+
+
+def _step_local_instead(method: "H2FDP") -> str:
+    """What the same budget costs by noise in every step on every device, whoever is trusted."""
+    plan, group = method.plan, method.plan.groups[0]
+    if group.records is None:
+        return ""
+    steps, rate = method.window_steps, group.records.mean_rate
+    sigma = step_noise(
+        make_accountant(plan.accountant),
+        epsilon=group.epsilon,
+        delta=plan.delta,
+        batch_rate=rate,
+        num_steps=plan.num_rounds * plan.sums_per_round * steps,
+    )
+    counts = method.record_counts[list(group.clients)]
+    batches = rate * counts.sum()
+    noise = method.learning_rate(0) * sigma * method.record_norm * math.sqrt(len(counts) * steps) / batches
+    return (
+        f"mechanism=step_local needs z {sigma:.4g} and leaves {noise:.4g} in the mean, on records clipped to "
+        f"{method.record_norm:g}, with nobody trusted."
+    )
+
+
+def _sums(count: int) -> str:
+    return "1 sum" if count == 1 else f"{count} sums"
