@@ -54,7 +54,7 @@ from gdpfed.clients.messages import (
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
-from secagg.parameters import OFF
+from secagg.protocol.parameters import OFF
 
 begin_process("flwr-clientapp", ends_with_parent=True)
 app = ClientApp()

@@ -32,7 +32,7 @@ from client_app.simulation_backend import in_flowers_simulation
 from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, ROSTER_RECORD, SIGNATURE
 from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
 from secagg import ACTIVE, Identity, RemoteProtocolError, Roster, RosterError
-from secagg.identity import CHALLENGE_BYTES, join_statement
+from secagg.crypto.signatures import CHALLENGE_BYTES, join_statement
 
 SETTINGS = (IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY)
 FIRST_SEEN = "first-seen"

@@ -12,7 +12,7 @@ from typing import Any
 
 from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
-from secagg.parameters import MODES
+from secagg.protocol.parameters import MODES
 
 CLIENT_ID_KEY = "partition-id"
 NUM_CLIENTS_KEY = "num-partitions"

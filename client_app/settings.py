@@ -41,7 +41,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.datasets.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
 from gdpfed.privacy.events import Unit
 from secagg import ClientPolicy
-from secagg.parameters import ACTIVE, CURIOUS, OFF
+from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF
 
 DEFAULT_DELTA = 1e-5
 DEFAULT_LIMITS: dict[str, Any] = {"minimum_cohort": 2, "maximum_dropout_fraction": 0.5}

@@ -17,7 +17,7 @@ from client_app.simulation_backend import in_flowers_simulation
 from client_app.update import Contributor, masked_update, order_and_model, update_in_clear
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, one_line
 from secagg import RemoteProtocolError, SumParameters
-from secagg.parameters import OFF
+from secagg.protocol.parameters import OFF
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder

@@ -11,9 +11,20 @@ bytes. The package does no input or output: a `ServerSession` says what to send 
     server.requests() -> client.unmask -> ... -> server.result()
 """
 
-from secagg.client import ClientSession
-from secagg.encoding import Encoding
-from secagg.errors import (
+from secagg.arithmetic.encoding import Encoding
+from secagg.arithmetic.modulus import modulus_bits_for
+from secagg.arithmetic.noise_levels import NoiseLevels
+from secagg.arithmetic.sum_bounds import check_sum, largest_undetected_push
+from secagg.crypto.prg import add_masks, keystream
+from secagg.crypto.roster import Roster
+from secagg.crypto.signatures import Identity
+from secagg.protocol.client_session import ClientSession
+from secagg.protocol.graph import COMPLETE_BELOW, sparse_degree
+from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters, threshold_for
+from secagg.protocol.policy import ClientPolicy
+from secagg.protocol.server_session import MaskedSum, ServerSession
+from secagg.protocol.transitions import ClientStage, Stage
+from secagg.sum_errors import (
     Cause,
     DecodeError,
     EncodingError,
@@ -24,17 +35,6 @@ from secagg.errors import (
     SecAggError,
     ThresholdNotMet,
 )
-from secagg.graph import COMPLETE_BELOW, sparse_degree
-from secagg.identity import Identity
-from secagg.modulus import modulus_bits_for
-from secagg.noise_levels import NoiseLevels
-from secagg.parameters import ACTIVE, CURIOUS, SumParameters, threshold_for
-from secagg.policy import ClientPolicy
-from secagg.prg import add_masks, keystream
-from secagg.roster import Roster
-from secagg.server import MaskedSum, ServerSession
-from secagg.stages import ClientStage, Stage
-from secagg.sum_bounds import check_sum, largest_undetected_push
 
 __all__ = [
     "ACTIVE",

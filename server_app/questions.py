@@ -29,7 +29,7 @@ from gdpfed.learning.task import Task
 from gdpfed.privacy.events import Unit
 from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
 from secagg import Roster
-from secagg.identity import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
+from secagg.crypto.signatures import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
 
 
 class NodeRefusedError(RunError):

@@ -20,7 +20,7 @@ from secagg import (
     keystream,
     threshold_for,
 )
-from secagg.keys import NO_CONTEXT, noise_key, noise_seeds
+from secagg.crypto.keys import NO_CONTEXT, noise_key, noise_seeds
 
 POLICY = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
 IDS = (3, 11, 12, 77, 2**40, 2**64 - 1, 0, 500, 501, 502, *range(1000, 1300))

@@ -5,9 +5,9 @@ from math import ceil, sqrt
 from benchmarks.secagg.ours import parameters_for
 from gdpfed.report.table import Table
 from secagg import largest_undetected_push
-from secagg.modulus import fitting_levels
-from secagg.noise_levels import MAX_LEVELS, NoiseLevels
-from secagg.packing import FULL_BITS
+from secagg.arithmetic.modulus import fitting_levels
+from secagg.arithmetic.noise_levels import MAX_LEVELS, NoiseLevels
+from secagg.arithmetic.packing import FULL_BITS
 
 LEVELS = (4, 5, 6, 7, 8)
 WANTED = 0.06

@@ -24,7 +24,7 @@ from secagg import (
     sparse_degree,
     threshold_for,
 )
-from secagg.packing import FULL_BITS
+from secagg.arithmetic.packing import FULL_BITS
 from testing.joined_sessions import POLICY, make_parameters
 
 

@@ -95,11 +95,11 @@ DEFENCES = (
         "test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (
             (
-                "secagg/server_intake.py",
+                "secagg/protocol/server_intake.py",
                 "        _check_bound(state, stage, member, reply)\n        if reply.context",
                 "        if reply.context",
             ),
-            ("secagg/server_intake.py", "if reply.context != state.context:", "if False:"),
+            ("secagg/protocol/server_intake.py", "if reply.context != state.context:", "if False:"),
         ),
     ),
     Defence(

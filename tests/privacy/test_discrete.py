@@ -23,8 +23,8 @@ from gdpfed.privacy.accountants.discrete import (
 from gdpfed.privacy.accountants.rdp import POISSON_ORDERS, _poisson_renyi
 from gdpfed.privacy.accountants.server_view import discrete_epsilon_against_server, epsilon_against_server
 from gdpfed.privacy.events import SampledGaussian
-from secagg.discrete_gaussian import total_variation_bound
-from secagg.noise_levels import NAMED_VARIANCES
+from secagg.arithmetic.discrete_gaussian import total_variation_bound
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES
 
 DELTA = 6000**-1.1
 SETTING = {"sampling": "poisson", "sampling_rate": 0.02, "group_size": 2000}

@@ -18,8 +18,8 @@ from secagg import (
     ThresholdNotMet,
     threshold_for,
 )
-from secagg.identity import is_signed, keys_statement, survivors_statement
-from secagg.messages import (
+from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
+from secagg.protocol.sum_messages import (
     AdvertiseReply,
     AdvertiseRequest,
     CheckReply,

@@ -17,7 +17,7 @@ from secagg import (
     Stage,
     ThresholdNotMet,
 )
-from secagg.messages import (
+from secagg.protocol.sum_messages import (
     AdvertiseReply,
     AdvertiseRequest,
     MaskReply,

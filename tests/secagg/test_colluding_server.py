@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from secagg import RemoteProtocolError, Stage
-from secagg.client_keys import pair_keys
-from secagg.keys import NO_CONTEXT, SECRET_BYTES, commitment, noise_commitment
-from secagg.messages import SHARE_BYTES, MaskReply, UnmaskReply, UnmaskRequest
-from secagg.prg import add_masks
-from secagg.shamir import recover
+from secagg.crypto.keys import NO_CONTEXT, SECRET_BYTES, commitment, noise_commitment
+from secagg.crypto.prg import add_masks
+from secagg.crypto.shamir import recover
+from secagg.protocol.client_keys import pair_keys
+from secagg.protocol.sum_messages import SHARE_BYTES, MaskReply, UnmaskReply, UnmaskRequest
 from testing.joined_sessions import IDS, Joined, make_parameters
 
 VICTIM = IDS[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from secagg import MaskedSum, RemoteProtocolError, Stage, ThresholdNotMet
-from secagg.messages import MaskReply, ShareReply, UnmaskReply, UnmaskRequest
+from secagg.protocol.sum_messages import MaskReply, ShareReply, UnmaskReply, UnmaskRequest
 from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
 
 LIAR, OTHER = IDS[0], IDS[1]

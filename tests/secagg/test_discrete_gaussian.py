@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy.stats import chi2
 
-from secagg.discrete_gaussian import (
+from secagg.arithmetic.discrete_gaussian import (
     Tables,
     _Source,
     exact_moments,
@@ -21,8 +21,8 @@ from secagg.discrete_gaussian import (
     tables,
     total_variation_bound,
 )
-from secagg.encoding import INTEGER_NOISE_STDDEVS
-from secagg.noise_levels import NAMED_VARIANCES
+from secagg.arithmetic.encoding import INTEGER_NOISE_STDDEVS
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES
 
 KEY = bytes(range(32))
 PI = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import Encoding, EncodingError
-from secagg.modulus import NOISE_TAIL
-from secagg.noise_levels import NAMED_VARIANCES
+from secagg.arithmetic.modulus import NOISE_TAIL
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES
 from testing.joined_sessions import Joined, make_parameters
 
 

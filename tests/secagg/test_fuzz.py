@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from secagg import ClientSession, DecodeError, RemoteProtocolError, SecAggError, SumParameters
-from secagg.client_state import ClientState
-from secagg.messages import (
+from secagg.protocol.client_state import ClientState
+from secagg.protocol.sum_messages import (
     AdvertiseReply,
     AdvertiseRequest,
     CheckReply,
@@ -24,7 +24,7 @@ from secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from secagg.wire import checksum
+from secagg.protocol.wire import checksum
 from testing.joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
 DIMENSION, LEVELS, BITS = 6, 2, 24

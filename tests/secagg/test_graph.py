@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from secagg import ClientPolicy, RemoteProtocolError, Stage, ThresholdNotMet, sparse_degree
-from secagg.graph import graph_of, is_correct, is_private
-from secagg.messages import MaskRequest
+from secagg.protocol.graph import graph_of, is_correct, is_private
+from secagg.protocol.sum_messages import MaskRequest
 from testing.joined_sessions import IDS, Joined, make_parameters
 
 SPARSE: dict[str, Any] = {"num_neighbours": 6, "threshold": 4, "dropout_tolerance": 2}

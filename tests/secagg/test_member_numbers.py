@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secagg import RemoteProtocolError, Stage
-from secagg.messages import AdvertiseRequest, MaskRequest, ShareRequest, UnmaskRequest
+from secagg.protocol.sum_messages import AdvertiseRequest, MaskRequest, ShareRequest, UnmaskRequest
 from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
 
 VICTIM = IDS[0]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from secagg import ClientSession, EncodingError, LocalProtocolError, Stage, ThresholdNotMet
-from secagg.client_keys import draw_noise
-from secagg.keys import noise_seeds
-from secagg.messages import ShareReply, UnmaskReply
-from secagg.modulus import fitting_levels
-from secagg.noise_levels import NAMED_VARIANCES, noise_levels
+from secagg.arithmetic.modulus import fitting_levels
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES, noise_levels
+from secagg.crypto.keys import noise_seeds
+from secagg.protocol.client_keys import draw_noise
+from secagg.protocol.sum_messages import ShareReply, UnmaskReply
 from testing.joined_sessions import IDS, POLICY, Joined, make_parameters
 
 LEVELS: dict[str, Any] = {

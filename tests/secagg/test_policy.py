@@ -14,7 +14,7 @@ from secagg import (
     SumParameters,
     threshold_for,
 )
-from secagg.messages import AdvertiseRequest
+from secagg.protocol.sum_messages import AdvertiseRequest
 from testing.joined_sessions import IDENTITIES, IDS, ROSTER, Joined, make_parameters
 
 VICTIM = IDS[0]

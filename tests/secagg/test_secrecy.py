@@ -8,8 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from secagg import ClientStage, RemoteProtocolError, Stage, ThresholdNotMet, keystream
-from secagg.messages import MaskReply
-from secagg.prg import KEY_BYTES, SEGMENT_WORDS, add_masks
+from secagg.crypto.prg import KEY_BYTES, SEGMENT_WORDS, add_masks
+from secagg.protocol.sum_messages import MaskReply
 from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from secagg import ImplausibleSum, check_sum, largest_undetected_push
-from secagg.sum_bounds import FALSE_ALARM_BITS, sum_bounds
+from secagg.arithmetic.sum_bounds import FALSE_ALARM_BITS, sum_bounds
 from testing.joined_sessions import make_parameters
 
 CASES: list[dict[str, Any]] = [

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from secagg.keys import PrivateKey, aead, commitment, hkdf_sha256
-from secagg.prg import KEY_BYTES, cipher_stream, keystream, mask_stream
+from secagg.crypto.keys import PrivateKey, aead, commitment, hkdf_sha256
+from secagg.crypto.prg import KEY_BYTES, cipher_stream, keystream, mask_stream
 from testing.wire_vectors import SUMS, transcript
 
 h = bytes.fromhex
@@ -15,7 +15,7 @@ WIRE_VECTORS = Path(__file__).parents[2] / "docs" / "secagg_wire_vectors.json"
 
 @pytest.mark.parametrize("name", SUMS)
 def test_messages_are_as_published(name: str) -> None:
-    """Another form on the wire is another version: raise `secagg.wire.VERSION` and publish anew."""
+    """Another form on the wire is another version: raise `secagg.protocol.wire.VERSION` and publish anew."""
     published = json.loads(WIRE_VECTORS.read_text(encoding="utf-8"))
     assert published.keys() == SUMS.keys()
     assert transcript(name) == published[name]

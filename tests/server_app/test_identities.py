@@ -16,7 +16,7 @@ from gdpfed.errors import ConfigError, RunError
 from gdpfed.identities import IdentityError, new_identity, read_identity
 from gdpfed.simulation.simulate import simulate
 from secagg import Roster
-from secagg.identity import join_statement
+from secagg.crypto.signatures import join_statement
 from testing.identities import (
     CONSORTIUM,
     CONSORTIUM_KEY,

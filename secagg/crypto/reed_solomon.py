@@ -12,8 +12,8 @@ with wrong values, and the shortest linear recurrence of the syndromes has these
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.prime_field import PRIME, Elements, inverse_difference_products, matmul, power_matrix
-from secagg.shamir import rows_of
+from secagg.crypto.prime_field import PRIME, Elements, inverse_difference_products, matmul, power_matrix
+from secagg.crypto.shamir import rows_of
 
 
 def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import DecodeError
-from secagg.identity import SIGNATURE_BYTES
-from secagg.keys import CONTEXT_BYTES, SEAL_OVERHEAD_BYTES, SECRET_BYTES
-from secagg.packing import check_packed, packed_bytes, unpack
-from secagg.parameters import SumParameters
-from secagg.prg import KEY_BYTES as MASK_KEY_BYTES
-from secagg.shamir import share_bytes
-from secagg.wire import Buffer, Reader, Writer, read_ids, read_table, write_ids, write_table
+from secagg.arithmetic.packing import check_packed, packed_bytes, unpack
+from secagg.crypto.keys import CONTEXT_BYTES, SEAL_OVERHEAD_BYTES, SECRET_BYTES
+from secagg.crypto.prg import KEY_BYTES as MASK_KEY_BYTES
+from secagg.crypto.shamir import share_bytes
+from secagg.crypto.signatures import SIGNATURE_BYTES
+from secagg.protocol.parameters import SumParameters
+from secagg.protocol.wire import Buffer, Reader, Writer, read_ids, read_table, write_ids, write_table
+from secagg.sum_errors import DecodeError
 
 KEY_BYTES = 32
 SID_BYTES = 32

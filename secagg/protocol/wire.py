@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from secagg.errors import DecodeError
+from secagg.sum_errors import DecodeError
 
 Buffer = bytes | memoryview
 T = TypeVar("T")

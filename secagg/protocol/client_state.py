@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from secagg.errors import DecodeError, LocalProtocolError
-from secagg.graph import Graph, graph_of
-from secagg.messages import PUBLIC_KEYS_BYTES, held_bytes
-from secagg.parameters import SumParameters
-from secagg.prg import KEY_BYTES
-from secagg.stages import ClientStage
-from secagg.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
+from secagg.crypto.prg import KEY_BYTES
+from secagg.protocol.graph import Graph, graph_of
+from secagg.protocol.parameters import SumParameters
+from secagg.protocol.sum_messages import PUBLIC_KEYS_BYTES, held_bytes
+from secagg.protocol.transitions import ClientStage
+from secagg.protocol.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
+from secagg.sum_errors import DecodeError, LocalProtocolError
 
 _MESSAGE_TYPE = 32
 _STAGES = list(ClientStage)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from secagg.prg import KEY_BYTES
+from secagg.crypto.prg import KEY_BYTES
 
 SECRET_BYTES = 32
 CONTEXT_BYTES = 32

@@ -8,13 +8,13 @@ from hmac import compare_digest
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import RemoteProtocolError, ThresholdNotMet
-from secagg.keys import noise_commitment, noise_key, noise_seeds
-from secagg.messages import UnmaskReply
-from secagg.noise_levels import NoiseLevels
-from secagg.prg import NUM_THREADS
-from secagg.recovery import ShareRecovery
-from secagg.unmasking import MaskedRound
+from secagg.arithmetic.noise_levels import NoiseLevels
+from secagg.crypto.keys import noise_commitment, noise_key, noise_seeds
+from secagg.crypto.prg import NUM_THREADS
+from secagg.crypto.recovery import ShareRecovery
+from secagg.protocol.sum_messages import UnmaskReply
+from secagg.protocol.unmasking import MaskedRound
+from secagg.sum_errors import RemoteProtocolError, ThresholdNotMet
 
 _Draw = tuple[int, bytes]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import EncodingError
+from secagg.sum_errors import EncodingError
 
 CHUNK = 2**16
 # BLAS shares longer products out to threads, which wait for each other where the processor is busy.

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import ImplausibleSum
-from secagg.parameters import SumParameters
+from secagg.protocol.parameters import SumParameters
+from secagg.sum_errors import ImplausibleSum
 
 FALSE_ALARM_BITS = 40
 """An honest sum is refused with probability at most 2**-40."""

@@ -2,9 +2,9 @@
 
 import math
 
-from secagg.errors import EncodingError
-from secagg.noise_levels import NAMED_VARIANCES, NoiseLevels, noise_levels
-from secagg.packing import FEWEST_BITS, FULL_BITS
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES, NoiseLevels, noise_levels
+from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS
+from secagg.sum_errors import EncodingError
 
 INTEGER_NOISE_STDDEVS = tuple(NAMED_VARIANCES)
 """Names of the choices of s, finest first: 512 sqrt(1 + 160**2), 512 sqrt(1 + 40**2), 40 sqrt(1 + 12**2).

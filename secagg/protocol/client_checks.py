@@ -1,10 +1,10 @@
 """Checks of the server's requests, which a client makes before it answers."""
 
-from secagg.client_state import ClientState
-from secagg.errors import Cause, RemoteProtocolError
-from secagg.identity import is_signed, keys_statement, survivors_statement
-from secagg.keys import is_canonical_public_key
-from secagg.messages import (
+from secagg.crypto.keys import is_canonical_public_key
+from secagg.crypto.roster import Roster
+from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
+from secagg.protocol.client_state import ClientState
+from secagg.protocol.sum_messages import (
     CheckRequest,
     MaskRequest,
     PublicKeys,
@@ -12,8 +12,8 @@ from secagg.messages import (
     UnmaskRequest,
     hash_parameters,
 )
-from secagg.roster import Roster
-from secagg.stages import Stage
+from secagg.protocol.transitions import Stage
+from secagg.sum_errors import Cause, RemoteProtocolError
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable
 
-from secagg.errors import Cause, RemoteProtocolError, ThresholdNotMet
-from secagg.keys import SECRET_BYTES
-from secagg.reed_solomon import wrong_shares
-from secagg.shamir import recover
-from secagg.stages import Stage
+from secagg.crypto.keys import SECRET_BYTES
+from secagg.crypto.reed_solomon import wrong_shares
+from secagg.crypto.shamir import recover
+from secagg.protocol.transitions import Stage
+from secagg.sum_errors import Cause, RemoteProtocolError, ThresholdNotMet
 
 
 class ShareRecovery:

@@ -15,9 +15,9 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import DecodeError
-from secagg.prg import NUM_THREADS
-from secagg.wire import Buffer
+from secagg.crypto.prg import NUM_THREADS
+from secagg.protocol.wire import Buffer
+from secagg.sum_errors import DecodeError
 
 FULL_BITS = 32
 FEWEST_BITS = 8

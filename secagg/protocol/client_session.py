@@ -13,7 +13,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.client_checks import (
+from secagg.arithmetic.encoding import Encoding
+from secagg.arithmetic.packing import pack
+from secagg.crypto.keys import CONTEXT_BYTES, NO_CONTEXT, SECRET_BYTES, session_id
+from secagg.crypto.prg import add_masks
+from secagg.crypto.roster import NOBODY, Roster
+from secagg.crypto.signatures import Identity, keys_statement, survivors_statement
+from secagg.protocol.client_checks import (
     check_announced,
     check_contributors,
     check_members,
@@ -21,7 +27,7 @@ from secagg.client_checks import (
     check_signed_survivors,
     check_survivors,
 )
-from secagg.client_keys import (
+from secagg.protocol.client_keys import (
     deal_shares,
     draw_noise,
     open_shares,
@@ -30,12 +36,10 @@ from secagg.client_keys import (
     revealed_shares,
     signed_masks,
 )
-from secagg.client_state import ClientState
-from secagg.encoding import Encoding
-from secagg.errors import Cause, DecodeError, LocalProtocolError, RemoteProtocolError
-from secagg.identity import Identity, keys_statement, survivors_statement
-from secagg.keys import CONTEXT_BYTES, NO_CONTEXT, SECRET_BYTES, session_id
-from secagg.messages import (
+from secagg.protocol.client_state import ClientState
+from secagg.protocol.parameters import ACTIVE, OFF, SumParameters
+from secagg.protocol.policy import ClientPolicy
+from secagg.protocol.sum_messages import (
     AdvertiseReply,
     AdvertiseRequest,
     CheckReply,
@@ -46,13 +50,9 @@ from secagg.messages import (
     UnmaskRequest,
     hash_parameters,
 )
-from secagg.packing import pack
-from secagg.parameters import ACTIVE, OFF, SumParameters
-from secagg.policy import ClientPolicy
-from secagg.prg import add_masks
-from secagg.roster import NOBODY, Roster
-from secagg.stages import ClientStage, Stage
-from secagg.wire import MAX_CLIENT_ID
+from secagg.protocol.transitions import ClientStage, Stage
+from secagg.protocol.wire import MAX_CLIENT_ID
+from secagg.sum_errors import Cause, DecodeError, LocalProtocolError, RemoteProtocolError
 
 NOISE_DOUBT_BITS = 40
 """Noise of a caller's own is refused where noise of the right law is so small once in 2**40 times."""

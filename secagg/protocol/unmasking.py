@@ -12,14 +12,14 @@ from hmac import compare_digest
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import ThresholdNotMet
-from secagg.graph import Graph
-from secagg.keys import PrivateKey, commitment, pair_mask_key, self_mask_key, share_commitment
-from secagg.messages import KEY_BYTES, PublicKeys, ShareReply, UnmaskReply
-from secagg.parameters import SumParameters
-from secagg.prg import add_masks
-from secagg.recovery import ShareRecovery
-from secagg.stages import Stage
+from secagg.crypto.keys import PrivateKey, commitment, pair_mask_key, self_mask_key, share_commitment
+from secagg.crypto.prg import add_masks
+from secagg.crypto.recovery import ShareRecovery
+from secagg.protocol.graph import Graph
+from secagg.protocol.parameters import SumParameters
+from secagg.protocol.sum_messages import KEY_BYTES, PublicKeys, ShareReply, UnmaskReply
+from secagg.protocol.transitions import Stage
+from secagg.sum_errors import ThresholdNotMet
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import EncodingError
-from secagg.modulus import INTEGER_NOISE_STDDEVS as INTEGER_NOISE_STDDEVS
-from secagg.modulus import NOISE_TAIL, fitting_levels
-from secagg.noise_levels import NoiseLevels
-from secagg.packing import FEWEST_BITS, FULL_BITS
-from secagg.rounding import CHUNK, kind, norm, rounded
+from secagg.arithmetic.modulus import INTEGER_NOISE_STDDEVS as INTEGER_NOISE_STDDEVS
+from secagg.arithmetic.modulus import NOISE_TAIL, fitting_levels
+from secagg.arithmetic.noise_levels import NoiseLevels
+from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS
+from secagg.arithmetic.rounding import CHUNK, kind, norm, rounded
+from secagg.sum_errors import EncodingError
 
 UNCLIPPED_GRID = 2.0**-20
 # The norm of a float32 update, summed in float32 on a GPU, is off by about 1e-6 of itself.

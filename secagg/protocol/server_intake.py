@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from typing import NoReturn
 
-from secagg.errors import Cause, RemoteProtocolError
-from secagg.identity import is_signed, keys_statement, survivors_statement
-from secagg.keys import is_sound_public_key
-from secagg.messages import (
+from secagg.crypto.keys import is_sound_public_key
+from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
+from secagg.protocol.parameters import ACTIVE
+from secagg.protocol.server_state import ServerState
+from secagg.protocol.sum_messages import (
     AdvertiseReply,
     CheckReply,
     MaskReply,
@@ -14,9 +15,8 @@ from secagg.messages import (
     UnmaskReply,
     hash_parameters,
 )
-from secagg.parameters import ACTIVE
-from secagg.server_state import ServerState
-from secagg.stages import Stage
+from secagg.protocol.transitions import Stage
+from secagg.sum_errors import Cause, RemoteProtocolError
 
 _Bound = ShareReply | MaskReply | CheckReply | UnmaskReply
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.graph import Graph, graph_of
-from secagg.keys import NO_CONTEXT, session_id
-from secagg.messages import MaskReply, ShareReply, UnmaskReply
-from secagg.packing import add_packed
-from secagg.parameters import SumParameters
-from secagg.roster import Roster
+from secagg.arithmetic.packing import add_packed
+from secagg.crypto.keys import NO_CONTEXT, session_id
+from secagg.crypto.roster import Roster
+from secagg.protocol.graph import Graph, graph_of
+from secagg.protocol.parameters import SumParameters
+from secagg.protocol.sum_messages import MaskReply, ShareReply, UnmaskReply
 
 
 @dataclass(repr=False, eq=False)

@@ -13,7 +13,7 @@ from math import isqrt, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.discrete_gaussian import sample
+from secagg.arithmetic.discrete_gaussian import sample
 
 MAX_LEVELS = 16
 FINE_STDDEV = 481.7

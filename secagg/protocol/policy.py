@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from secagg.errors import Cause, RemoteProtocolError
-from secagg.graph import PRIVACY_BITS, is_private
-from secagg.parameters import ACTIVE, CURIOUS, MODES, SumParameters
-from secagg.wire import MAX_CLIENTS
+from secagg.protocol.graph import PRIVACY_BITS, is_private
+from secagg.protocol.parameters import ACTIVE, CURIOUS, MODES, SumParameters
+from secagg.protocol.wire import MAX_CLIENTS
+from secagg.sum_errors import Cause, RemoteProtocolError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from math import ceil, comb
 
 import numpy as np
 
-from secagg.keys import graph_key
-from secagg.prg import keystream
+from secagg.crypto.keys import graph_key
+from secagg.crypto.prg import keystream
 
 PRIVACY_BITS = 40
 CORRECTNESS_BITS = 20

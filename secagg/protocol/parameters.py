@@ -3,15 +3,15 @@
 import math
 from dataclasses import dataclass
 
-from secagg.encoding import Encoding
-from secagg.errors import DecodeError
-from secagg.graph import fewest_private
-from secagg.keys import SECRET_BYTES
-from secagg.noise_levels import MAX_LEVELS, NoiseLevels
-from secagg.packing import FEWEST_BITS, FULL_BITS, packed_bytes
-from secagg.prg import KEY_BYTES
-from secagg.shamir import share_bytes
-from secagg.wire import MAX_CLIENTS, Reader, Writer
+from secagg.arithmetic.encoding import Encoding
+from secagg.arithmetic.noise_levels import MAX_LEVELS, NoiseLevels
+from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS, packed_bytes
+from secagg.crypto.keys import SECRET_BYTES
+from secagg.crypto.prg import KEY_BYTES
+from secagg.crypto.shamir import share_bytes
+from secagg.protocol.graph import fewest_private
+from secagg.protocol.wire import MAX_CLIENTS, Reader, Writer
+from secagg.sum_errors import DecodeError
 
 _MESSAGE_TYPE = 16
 _COUNTS = (

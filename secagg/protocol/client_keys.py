@@ -7,9 +7,7 @@ from hmac import compare_digest
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.client_state import ClientState
-from secagg.errors import Cause, RemoteProtocolError
-from secagg.keys import (
+from secagg.crypto.keys import (
     NONCE_BYTES,
     PrivateKey,
     Sealing,
@@ -21,7 +19,9 @@ from secagg.keys import (
     self_mask_key,
     share_commitment,
 )
-from secagg.messages import (
+from secagg.crypto.shamir import split
+from secagg.protocol.client_state import ClientState
+from secagg.protocol.sum_messages import (
     SHARE_BYTES,
     MaskRequest,
     PublicKeys,
@@ -30,8 +30,8 @@ from secagg.messages import (
     UnmaskRequest,
     held_bytes,
 )
-from secagg.shamir import split
-from secagg.stages import Stage
+from secagg.protocol.transitions import Stage
+from secagg.sum_errors import Cause, RemoteProtocolError
 
 
 def own_public_keys(state: ClientState) -> PublicKeys:

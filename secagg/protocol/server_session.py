@@ -7,7 +7,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import (
+from secagg.crypto.keys import CONTEXT_BYTES
+from secagg.crypto.recovery import ShareRecovery
+from secagg.crypto.roster import NOBODY, Roster
+from secagg.protocol.noise_removal import remove_noise
+from secagg.protocol.parameters import ACTIVE, OFF, SumParameters
+from secagg.protocol.server_intake import take_reply
+from secagg.protocol.server_state import ServerState
+from secagg.protocol.sum_messages import (
+    AdvertiseRequest,
+    CheckRequest,
+    MaskRequest,
+    ShareRequest,
+    UnmaskRequest,
+)
+from secagg.protocol.transitions import Stage
+from secagg.protocol.unmasking import MaskedRound, remove_masks
+from secagg.protocol.wire import MAX_CLIENT_ID
+from secagg.sum_errors import (
     Cause,
     DecodeError,
     LocalProtocolError,
@@ -15,17 +32,6 @@ from secagg.errors import (
     SecAggError,
     ThresholdNotMet,
 )
-from secagg.keys import CONTEXT_BYTES
-from secagg.messages import AdvertiseRequest, CheckRequest, MaskRequest, ShareRequest, UnmaskRequest
-from secagg.noise_removal import remove_noise
-from secagg.parameters import ACTIVE, OFF, SumParameters
-from secagg.recovery import ShareRecovery
-from secagg.roster import NOBODY, Roster
-from secagg.server_intake import take_reply
-from secagg.server_state import ServerState
-from secagg.stages import Stage
-from secagg.unmasking import MaskedRound, remove_masks
-from secagg.wire import MAX_CLIENT_ID
 
 # A missing entry is the error: a sum that is done or has failed has no further stage.
 _NEXT_STAGE = {

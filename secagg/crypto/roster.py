@@ -13,9 +13,9 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-from secagg.errors import RosterError
-from secagg.identity import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_signed
-from secagg.wire import MAX_CLIENT_ID
+from secagg.crypto.signatures import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_signed
+from secagg.protocol.wire import MAX_CLIENT_ID
+from secagg.sum_errors import RosterError
 
 ROSTER_VERSION = 1
 _ROSTER_PURPOSE = b"secagg/3/roster"

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.prg import cipher_stream
+from secagg.crypto.prg import cipher_stream
 
 KEY_BYTES = 32
 # sigma, k and the cells of the alias table, which span at least 16 sigma to either side.

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from secagg.prime_field import (
+from secagg.crypto.prime_field import (
     PRIME,
     Elements,
     inverse_difference_products,
