@@ -44,7 +44,7 @@ def push_table() -> Table:
     rows = []
     for n, dimension in ((30, 26_000), (120, 26_000), (30, 1_000_000), (120, 11_000_000)):
         pushes = (
-            largest_undetected_push(parameters_for(n, dimension, noise_multiplier=sigma))
+            largest_undetected_push(parameters_for(n, dimension, noise_multiplier=sigma).encoding(n))
             for sigma in (0.5, 1.0, 2.0)
         )
         rows.append((str(n), f"{dimension:,}", *(f"{push:,.0f} C" for push in pushes)))

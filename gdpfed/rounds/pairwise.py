@@ -103,12 +103,13 @@ class RunningSum:
         if self.failure is not None:
             return ClientSum(name, None, 0, self.failure)
         result = self._session.result()
-        total = self.parameters.encoding(result.num_contributors).decode(result.total)
+        encoding = self.parameters.encoding(result.num_contributors)
+        total = encoding.decode(result.total)
         num_survivors, norms = len(result.survivors), self.prepared.norms_of(result.survivors)
         # The noise of a member that dealt no shares of its seeds may be in the sum to the highest level.
         level = self.parameters.noise_levels if self.blamed else result.noise_level
         try:
-            check_sum(self.parameters, result.num_contributors, num_survivors, level, total, norms)
+            check_sum(encoding, num_survivors, level, total, norms)
         except ImplausibleSum as error:
             return ClientSum(name, None, 0, str(error))
         upload_bytes = self.parameters.upload_bytes_per_coordinate

@@ -25,9 +25,10 @@ def plain_sum(
     need = parameters.num_clients - parameters.dropout_tolerance
     if num_updates < need:
         return ClientSum(name, None, 0, f"{num_updates} updates arrived, {need} are needed")
-    decoded = parameters.encoding(parameters.num_clients).decode(total)
+    encoding = parameters.encoding(parameters.num_clients)
+    decoded = encoding.decode(total)
     try:
-        check_sum(parameters, parameters.num_clients, num_updates, 0, decoded)
+        check_sum(encoding, num_updates, 0, decoded)
     except ImplausibleSum as error:
         return ClientSum(name, None, 0, str(error))
     return ClientSum(name, decoded, num_updates, upload_bytes=4.0, members=tuple(members))

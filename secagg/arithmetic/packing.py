@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.crypto.prg import NUM_THREADS
-from secagg.protocol.wire import Buffer
 from secagg.sum_errors import DecodeError
 
 FULL_BITS = 32
@@ -84,7 +83,9 @@ def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
     return residues[:dimension].astype(np.uint32, copy=False)
 
 
-def add_packed(total: Residues, vectors: Sequence[Buffer], bits: int, num_threads: int = NUM_THREADS) -> None:
+def add_packed(
+    total: Residues, vectors: Sequence[bytes | memoryview], bits: int, num_threads: int = NUM_THREADS
+) -> None:
     """Add to uint32[d], in place, what `pack` wrote of vectors of d residues.
 
     All vectors are added to one chunk of the sum while it is in cache.

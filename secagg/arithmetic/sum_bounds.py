@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.protocol.parameters import SumParameters
+from secagg.arithmetic.encoding import Encoding
 from secagg.sum_errors import ImplausibleSum
 
 FALSE_ALARM_BITS = 40
@@ -58,26 +58,20 @@ class SumBounds:
 
 
 def sum_bounds(
-    parameters: SumParameters,
-    num_contributors: int,
-    num_survivors: int,
-    noise_level: int,
-    norms: float | None = None,
+    encoding: Encoding, num_survivors: int, noise_level: int, norms: float | None = None
 ) -> SumBounds:
     """The bounds of a sum; infinite without clipping.
 
     Args:
-        parameters: the sum's public numbers.
-        num_contributors: n2, which fixes the grid.
+        encoding: the sum's grid, with the noise of one client.
         num_survivors: how many contributions the sum has.
         noise_level: up to which level the noise stays in it.
         norms: A, the sum of the survivors' norms where they are known; by default `num_survivors` times C.
     """
-    largest = num_survivors * parameters.clipping_norm if norms is None else norms
-    encoding = parameters.encoding(num_contributors)
+    largest = num_survivors * encoding.clipping_norm if norms is None else norms
     if encoding.levels is None:
         return SumBounds(largest, largest, 0.0)
-    d, stddev = parameters.dimension, math.sqrt(encoding.levels.variance(noise_level))
+    d, stddev = encoding.dimension, math.sqrt(encoding.levels.variance(noise_level))
     unit = math.sqrt(num_survivors) * encoding.grid
     tail = unit * (stddev + 0.5)
     return SumBounds(
@@ -88,8 +82,7 @@ def sum_bounds(
 
 
 def check_sum(
-    parameters: SumParameters,
-    num_contributors: int,
+    encoding: Encoding,
     num_survivors: int,
     noise_level: int,
     total: NDArray[np.float64],
@@ -103,9 +96,9 @@ def check_sum(
     Raises:
         ImplausibleSum: names the bound, the value and the limit.
     """
-    if math.isinf(parameters.clipping_norm):
+    if math.isinf(encoding.clipping_norm):
         return
-    bounds = sum_bounds(parameters, num_contributors, num_survivors, noise_level, norms)
+    bounds = sum_bounds(encoding, num_survivors, noise_level, norms)
     found = {"coordinate": float(max(total.max(), -total.min())), "norm": float(np.linalg.norm(total))}
     for name, value in found.items():
         limit = getattr(bounds, name) * _SLACK
@@ -113,7 +106,7 @@ def check_sum(
             raise ImplausibleSum(name, value, limit)
 
 
-def largest_undetected_push(parameters: SumParameters) -> float:
+def largest_undetected_push(encoding: Encoding) -> float:
     """The norm of what one member can add to a sum that passes every second time, the other updates being 0.
 
     The noise is nearly orthogonal to what is added without knowing it: a push of norm p turns the noise's
@@ -121,6 +114,5 @@ def largest_undetected_push(parameters: SumParameters) -> float:
     coordinates it stays far below theirs. Updates of the others against its direction give it up to
     (n - 1) C more room, those along it take as much away.
     """
-    n = parameters.num_clients
-    bounds = sum_bounds(parameters, n, n, parameters.noise_level(n, 0)[1])
+    bounds = sum_bounds(encoding, encoding.num_contributors, noise_level=0)
     return math.sqrt(bounds.norm**2 - bounds.noise_norm**2)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from secagg.crypto.keys import SECRET_BYTES
 from secagg.crypto.reed_solomon import wrong_shares
 from secagg.crypto.shamir import recover
-from secagg.protocol.transitions import Stage
 from secagg.sum_errors import Cause, RemoteProtocolError, ThresholdNotMet
 
 
@@ -72,13 +71,13 @@ class ShareRecovery:
             reason = (
                 f"{self._threshold} of the {len(by_number)} shares that it dealt do not recover its secret"
             )
-            raise RemoteProtocolError(Stage.UNMASK, dealer, reason, cause=Cause.SHARES)
+            raise RemoteProtocolError("unmask", dealer, reason, cause=Cause.SHARES)
         self._note(dealer, {holder for holder, number in numbers.items() if number in wrong})
         return secret
 
     def _require(self, num_shares: int) -> None:
         if num_shares < self._threshold:
-            raise ThresholdNotMet(Stage.UNMASK, num_shares, self._threshold)
+            raise ThresholdNotMet("unmask", num_shares, self._threshold)
 
     def _recovered(self, by_number: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes | None:
         """What the first t shares recover, if it fits."""

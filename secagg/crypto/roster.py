@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 from secagg.crypto.signatures import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_signed
-from secagg.protocol.wire import MAX_CLIENT_ID
 from secagg.sum_errors import RosterError
 
+MAX_CLIENT_ID = 2**64 - 1
 ROSTER_VERSION = 1
 _ROSTER_PURPOSE = b"secagg/3/roster"
 _SIGNED_PURPOSE = b"secagg/3/signed roster"

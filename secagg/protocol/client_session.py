@@ -17,7 +17,7 @@ from secagg.arithmetic.encoding import Encoding
 from secagg.arithmetic.packing import pack
 from secagg.crypto.keys import CONTEXT_BYTES, NO_CONTEXT, SECRET_BYTES, session_id
 from secagg.crypto.prg import add_masks
-from secagg.crypto.roster import NOBODY, Roster
+from secagg.crypto.roster import MAX_CLIENT_ID, NOBODY, Roster
 from secagg.crypto.signatures import Identity, keys_statement, survivors_statement
 from secagg.protocol.client_checks import (
     check_announced,
@@ -51,7 +51,6 @@ from secagg.protocol.sum_messages import (
     hash_parameters,
 )
 from secagg.protocol.transitions import ClientStage, Stage
-from secagg.protocol.wire import MAX_CLIENT_ID
 from secagg.sum_errors import Cause, DecodeError, LocalProtocolError, RemoteProtocolError
 
 NOISE_DOUBT_BITS = 40

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from secagg.crypto.keys import CONTEXT_BYTES
 from secagg.crypto.recovery import ShareRecovery
-from secagg.crypto.roster import NOBODY, Roster
+from secagg.crypto.roster import MAX_CLIENT_ID, NOBODY, Roster
 from secagg.protocol.noise_removal import remove_noise
 from secagg.protocol.parameters import ACTIVE, OFF, SumParameters
 from secagg.protocol.server_intake import take_reply
@@ -23,7 +23,6 @@ from secagg.protocol.sum_messages import (
 )
 from secagg.protocol.transitions import Stage
 from secagg.protocol.unmasking import MaskedRound, remove_masks
-from secagg.protocol.wire import MAX_CLIENT_ID
 from secagg.sum_errors import (
     Cause,
     DecodeError,

@@ -21,7 +21,6 @@ CHECKSUM_BYTES = 16
 _HEADER_BYTES = 2
 _CHECKSUM_KEY = b"secagg/2/damage?"
 MAX_CLIENTS = 2**16 - 1
-MAX_CLIENT_ID = 2**64 - 1
 
 
 def checksum(*parts: Buffer) -> bytes:
