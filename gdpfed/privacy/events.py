@@ -1,4 +1,4 @@
-"""Events: what one round's release costs whom, and charges, which are events times how often they happen.
+"""Events: what one round's release costs whom.
 
 An event has every quantity that its accounting needs, in its own units, so that no reader needs an
 accountant's convention. `gdpfed.privacy.accountants` turns a list of charges into epsilon.
@@ -6,7 +6,7 @@ accountant's convention. `gdpfed.privacy.accountants` turns a list of charges in
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 from gdpfed.errors import PrivacyError
@@ -45,6 +45,27 @@ class Event:
     def is_noisy(self) -> bool:
         """Whether there is any noise; without it nothing is promised."""
         raise TypeError(f"{type(self).__name__} does not say whether it is noisy")
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The law of the noise."""
+        return "gaussian"
+
+    @property
+    def num_releases(self) -> int:
+        """How many noised sums are released together."""
+        return 1
+
+    def for_members(self) -> "Event":
+        """Return what one who knows the sample sees of the event: no sampling of clients is accounted."""
+        return self
+
+    def continuous(self, share: float) -> "Event":
+        """Return the event of continuous noise with this share of the standard deviation.
+
+        Raises PrivacyError for an event that has continuous noise only.
+        """
+        raise PrivacyError(f"{self.kind} has continuous noise only; use privacy.noise=gaussian")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `event_from_dict` reads."""
@@ -102,6 +123,25 @@ class SampledGaussian(Event):
     def is_noisy(self) -> bool:
         return self.noise_stddev > 0.0
 
+    @property
+    def law(self) -> NoiseLaw:
+        return self.noise
+
+    @property
+    def num_releases(self) -> int:
+        return self.num_sums
+
+    def for_members(self) -> "Gaussian":
+        return Gaussian(
+            noise_stddev=self.noise_stddev / math.sqrt(self.num_sums),
+            clipping_norm=self.clipping_norm,
+            adjacency=self.adjacency,
+            noise=self.noise,
+        )
+
+    def continuous(self, share: float) -> "SampledGaussian":
+        return replace(self, noise="gaussian", noise_stddev=self.noise_stddev * share)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Event):
@@ -133,6 +173,13 @@ class Gaussian(Event):
     @property
     def is_noisy(self) -> bool:
         return self.noise_stddev > 0.0
+
+    @property
+    def law(self) -> NoiseLaw:
+        return self.noise
+
+    def continuous(self, share: float) -> "Gaussian":
+        return replace(self, noise="gaussian", noise_stddev=self.noise_stddev * share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,37 +315,6 @@ _KINDS: dict[str, type[Event]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Charge:
-    """`count` releases of one event, each with a draw and noise of its own, in one unit."""
-
-    event: Event
-    count: int
-    unit: Unit = "client"
-
-    def __post_init__(self) -> None:
-        require_count("a charge's count", self.count)
-        require_choice("unit", self.unit, get_args(Unit))
-        if self.event.unit not in (None, self.unit):
-            raise PrivacyError(
-                f"{self.event.kind} costs a {self.event.unit}, not a {self.unit}; charge it in its own unit"
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, which `charge_from_dict` reads."""
-        return {"event": self.event.to_dict(), "count": self.count, "unit": self.unit}
-
-
-def charge_from_dict(data: object) -> Charge:
-    """Return the charge that `to_dict` wrote.
-
-    Raises PrivacyError for data that is incomplete, unknown or out of range.
-    """
-    if not isinstance(data, Mapping) or set(data) != {"event", "count", "unit"}:
-        raise PrivacyError(f"a charge is {data!r}; it must be a mapping of event, count and unit")
-    return Charge(event=event_from_dict(data["event"]), count=data["count"], unit=data["unit"])
-
-
 def event_from_dict(data: object) -> Event:
     """Return the event that `to_dict` wrote; PrivacyError as in `charge_from_dict`."""
     if not isinstance(data, Mapping) or data.get("kind") not in _KINDS:
@@ -308,31 +324,6 @@ def event_from_dict(data: object) -> Event:
         return _KINDS[data["kind"]](**values)
     except TypeError as error:
         raise PrivacyError(f"an event of kind {data['kind']} lacks or has odd entries ({error})") from None
-
-
-def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0) -> tuple[Charge, ...]:
-    """Return what rounds `skipped` to `rounds` - 1 of a list of charges cost, one release a round."""
-    kept: list[Charge] = []
-    position = 0
-    for charge in charges:
-        start, end = max(position, skipped), min(position + charge.count, rounds)
-        if start < end:
-            kept.append(Charge(event=charge.event, count=end - start, unit=charge.unit))
-        position += charge.count
-    return tuple(kept)
-
-
-def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
-    """Return the event of a round, from 0, of a list of charges.
-
-    Raises PrivacyError for a round beyond the list.
-    """
-    position = 0
-    for charge in charges:
-        position += charge.count
-        if round_index < position:
-            return charge.event
-    raise PrivacyError(f"round {round_index} lies beyond the {position} rounds that are charged for")
 
 
 def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:

@@ -18,9 +18,9 @@ from gdpfed.privacy.accountants.accountant import AccountantName, RenyiOrders, a
 from gdpfed.privacy.accountants.composition import best_guess, best_guess_against_server, compose
 from gdpfed.privacy.accountants.guesses import NO_BOUND, BestGuess
 from gdpfed.privacy.accountants.server_view import server_epsilon
+from gdpfed.privacy.charges import Charge, first_charges
 from gdpfed.privacy.events import (
     Adjacency,
-    Charge,
     DPSGDSteps,
     LocalWindows,
     NoiseLaw,
@@ -29,7 +29,6 @@ from gdpfed.privacy.events import (
     Sampling,
     Unit,
     WindowBound,
-    first_charges,
 )
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.spending import COUNTS_DISTANCE, Rule, Spending

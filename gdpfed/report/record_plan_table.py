@@ -8,7 +8,8 @@ from rich.table import Table
 
 from gdpfed.methods.base import Method
 from gdpfed.methods.records import RecordMethod
-from gdpfed.privacy.events import Charge, DPSGDSteps
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
 from gdpfed.report.console import Fitted
 from gdpfed.report.guess_lines import guess_line

@@ -15,7 +15,8 @@ from gdpfed.audit.accounting import (
 )
 from gdpfed.privacy.accountants.accountant import accountant_for, make_accountant
 from gdpfed.privacy.accountants.composition import compose, compose_against_server, compose_runs
-from gdpfed.privacy.events import Charge, DPSGDSteps, Gaussian, SampledGaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import DPSGDSteps, Gaussian, SampledGaussian
 
 DELTA = 1e-4
 

@@ -14,7 +14,8 @@ from client_app.ledger_file import locked_ledger
 from client_app.request import RoundOfRun
 from client_app.settings import budgets_of
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.events import Charge, SampledGaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import SumParameters

@@ -9,7 +9,8 @@ import pytest
 
 from client_app import node_file
 from client_app.ledger_file import LedgerError, locked_ledger
-from gdpfed.privacy.events import Charge, SampledGaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.terms import Terms
 
 TERMS = Terms(

@@ -4,7 +4,8 @@ import pytest
 
 from client_app import budget
 from client_app.settings import budgets_of
-from gdpfed.privacy.events import Charge, SampledGaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.terms import Terms
 from testing.local_grid import make_context
 

@@ -11,14 +11,8 @@ from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.composition import compose, compose_against_server, compose_runs
 from gdpfed.privacy.accountants.server_view import epsilon_against_server
 from gdpfed.privacy.accountants.zcdp import zcdp_epsilon
-from gdpfed.privacy.events import (
-    Charge,
-    DPSGDSteps,
-    Gaussian,
-    GaussianMixture,
-    SampledGaussian,
-    charge_from_dict,
-)
+from gdpfed.privacy.charges import Charge, charge_from_dict
+from gdpfed.privacy.events import DPSGDSteps, Gaussian, GaussianMixture, SampledGaussian
 
 DELTA = 1e-4
 PLD, RDP = make_accountant("pld"), make_accountant("rdp")

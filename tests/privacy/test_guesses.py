@@ -10,7 +10,8 @@ from conf.load import load
 from gdpfed.methods import make_method
 from gdpfed.privacy.accountants.composition import best_guess, best_guess_against_server
 from gdpfed.privacy.accountants.guesses import gaussian_guess, profile_guess, renyi_guess
-from gdpfed.privacy.events import Charge, Gaussian, SampledGaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Gaussian, SampledGaussian
 
 # riskcal 1.5.1, get_beta_from_pld and get_advantage_from_pld, of the same composed distributions.
 RISKCAL = [

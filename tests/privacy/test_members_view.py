@@ -6,7 +6,8 @@ import pytest
 
 from gdpfed.privacy.accountants.accountant import accountant_for
 from gdpfed.privacy.accountants.composition import compose
-from gdpfed.privacy.events import Charge, Gaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Gaussian
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan

@@ -17,7 +17,8 @@ from scipy.stats import norm
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
-from gdpfed.privacy.events import Charge, DPSGDSteps
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.ledgers.charged import NoiseAt, Release
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.planning.groups import Group, groups_from_shares

@@ -7,7 +7,8 @@ import pytest
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
-from gdpfed.privacy.events import Charge, DPSGDSteps
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares

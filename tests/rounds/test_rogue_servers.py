@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gdpfed.errors import RunError
-from gdpfed.privacy.events import Charge, DPSGDSteps
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import RecordTerms, terms_of
 from testing.local_grid import refusals

@@ -6,7 +6,7 @@ composes lists of charges with them.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol, cast, get_args
 
@@ -15,7 +15,7 @@ from gdpfed.privacy.accountants.discrete import GAUSSIAN_SHARE, MOST_EPSILON, ef
 from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.rdp import rdp_epsilon
 from gdpfed.privacy.accountants.theorem1 import theorem1_epsilon
-from gdpfed.privacy.events import DPSGDSteps, Event, Gaussian, NoiseLaw, SampledGaussian
+from gdpfed.privacy.events import Event, NoiseLaw
 from gdpfed.privacy.validation import require_choice, require_count, require_delta
 
 AccountantName = Literal["theorem1", "rdp", "pld"]
@@ -55,7 +55,7 @@ class _NamedAccountant:
     def epsilon(self, event: Event, count: int, delta: float) -> float:
         require_count("num_rounds", count, at_least=0)
         require_delta(delta)
-        if getattr(event, "noise", "gaussian") != "gaussian":
+        if event.law != "gaussian":
             raise PrivacyError(f"{event} has discrete noise; account it with accountant_for(noise, ...)")
         if count == 0:
             return 0.0
@@ -73,23 +73,16 @@ class _DiscreteAccountant:
 
     def epsilon(self, event: Event, count: int, delta: float) -> float:
         require_count("num_rounds", count, at_least=0)
-        reduced = effective_delta(delta, num_rounds=max(1, count * getattr(event, "num_sums", 1)))
+        reduced = effective_delta(delta, num_rounds=max(1, count * event.num_releases))
         if count == 0:
             return 0.0
         if not event.is_noisy:
             return math.inf
         if self.name == "rdp":
-            epsilon = make_accountant("rdp", "whole").epsilon(as_continuous(event, 1.0), count, reduced)
+            epsilon = make_accountant("rdp", "whole").epsilon(event.continuous(1.0), count, reduced)
         else:
-            epsilon = pld_epsilon(as_continuous(event, GAUSSIAN_SHARE), count, reduced)
+            epsilon = pld_epsilon(event.continuous(GAUSSIAN_SHARE), count, reduced)
         return epsilon if epsilon <= MOST_EPSILON else math.inf
-
-
-def as_continuous(event: Event, share: float) -> Event:
-    """Return the event of continuous noise with this share of the standard deviation."""
-    if isinstance(event, DPSGDSteps) or not isinstance(event, SampledGaussian | Gaussian):
-        raise PrivacyError(f"{event.kind} has continuous noise only; use privacy.noise=gaussian")
-    return replace(event, noise="gaussian", noise_stddev=event.noise_stddev * share)
 
 
 def make_accountant(name: str, renyi_orders: RenyiOrders = "fine") -> Accountant:

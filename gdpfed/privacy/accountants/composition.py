@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for, as_continuous
+from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
 from gdpfed.privacy.accountants.discrete import (
     DELTA_RESERVE,
     GAUSSIAN_SHARE,
@@ -33,10 +33,11 @@ from gdpfed.privacy.accountants.guesses import (
     profile_guess,
     renyi_guess,
 )
-from gdpfed.privacy.accountants.pld import composed_pld_epsilon, gaussian_parameter, pld_deltas
+from gdpfed.privacy.accountants.pld import composed_pld_epsilon, gaussian_parameter, has_losses, pld_deltas
 from gdpfed.privacy.accountants.rdp import epsilon_of_renyi, renyi_curve
 from gdpfed.privacy.accountants.zcdp import zcdp_epsilon
-from gdpfed.privacy.events import Charge, Event, Gaussian, NoiseLaw, SampledGaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Event, Gaussian
 from gdpfed.privacy.validation import require_delta
 
 Schedule = Literal["fixed", "adaptive"]
@@ -105,7 +106,7 @@ def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
         return 0.0
     if not all(charge.event.is_noisy for charge in charges):
         return math.inf
-    seen = [(_without_sampling(charge.event), charge.count) for charge in charges]
+    seen = [(charge.event.for_members(), charge.count) for charge in charges]
     if not all(isinstance(event, Gaussian) for event, _ in seen):
         return compose(charges, delta, schedule="adaptive").epsilon
     discrete = _discrete_releases(charges)
@@ -132,9 +133,7 @@ def best_guess(charges: Sequence[Charge]) -> BestGuess:
     merged = _merged(charges)
     # delta pays for a distance t of the noise from its law as (1 + e^epsilon) t, so a chance does, too.
     slack = DELTA_RESERVE if _discrete_releases(merged) else 0.0
-    if any(
-        isinstance(each.event, SampledGaussian) and each.event.sampling == "fixed_size" for each in merged
-    ):
+    if not all(has_losses(each.event) for each in merged):
         return renyi_guess(_renyi_total(merged, "fine"), slack)
     releases = [(_charged(charge.event), charge.count) for charge in merged]
     mu = gaussian_parameter(releases)
@@ -145,7 +144,7 @@ def best_guess(charges: Sequence[Charge]) -> BestGuess:
 
 def best_guess_against_server(charges: Sequence[Charge]) -> BestGuess:
     """Return the same of those who know that a client is part of every release of a sum."""
-    return best_guess([replace(charge, event=_without_sampling(charge.event)) for charge in charges])
+    return best_guess([replace(charge, event=charge.event.for_members()) for charge in charges])
 
 
 def _refuse_mixed_units(charges: Sequence[Charge]) -> None:
@@ -183,13 +182,13 @@ def _least(charges: Sequence[Charge], delta: float) -> Bound:
 
 
 def _accountant(charges: Sequence[Charge], name: str) -> Accountant:
-    return accountant_for(_law(charges[0].event), name, "fine")
+    return accountant_for(charges[0].event.law, name, "fine")
 
 
 def _fixed_epsilon(charges: Sequence[Charge], delta: float, accountant: Accountant) -> float:
     if len(charges) == 1:
         event = charges[0].event
-        own = accountant_for(_law(event), accountant.name, accountant.renyi_orders)
+        own = accountant_for(event.law, accountant.name, accountant.renyi_orders)
         return own.epsilon(event, charges[0].count, delta)
     if accountant.name == "rdp":
         return _renyi_sum(charges, delta, accountant.renyi_orders)
@@ -223,37 +222,23 @@ def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, 
     }
 
 
-def _law(event: Event) -> NoiseLaw:
-    return event.noise if isinstance(event, SampledGaussian | Gaussian) else "gaussian"
-
-
 def _discrete_releases(charges: Sequence[Charge]) -> int:
     """How many sums carry discrete noise."""
     return sum(
-        charge.count * (charge.event.num_sums if isinstance(charge.event, SampledGaussian) else 1)
+        charge.count * charge.event.num_releases
         for charge in charges
-        if _law(charge.event) == "discrete_gaussian"
+        if charge.event.law == "discrete_gaussian"
     )
 
 
 def _continuous(event: Event) -> Event:
     """The event whose divergences at whole orders are those of this one."""
-    return as_continuous(event, 1.0) if _law(event) == "discrete_gaussian" else event
+    return event.continuous(1.0) if event.law == "discrete_gaussian" else event
 
 
 def _charged(event: Event) -> Event:
     """The event of continuous noise that a discrete one is charged as."""
-    return as_continuous(event, GAUSSIAN_SHARE) if _law(event) == "discrete_gaussian" else event
-
-
-def _without_sampling(event: Event) -> Event:
-    """What one who knows the cohort sees of an event."""
-    if not isinstance(event, SampledGaussian):
-        return event
-    stddev = event.noise_stddev / math.sqrt(event.num_sums)
-    return Gaussian(
-        noise_stddev=stddev, clipping_norm=event.clipping_norm, adjacency=event.adjacency, noise=event.noise
-    )
+    return event.continuous(GAUSSIAN_SHARE) if event.law == "discrete_gaussian" else event
 
 
 def _bounded(epsilon: float, discrete: int) -> float:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant
-from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
-from gdpfed.privacy.accountants.pld import poisson_step, sigma_without_sampling
+from gdpfed.privacy.accountants.gaussian import gaussian_sigma
+from gdpfed.privacy.accountants.pld import Step, pld_epsilon, releases_of
 from gdpfed.privacy.events import Adjacency, Event, GaussianMixture
 
 fft = late_import("scipy.fft")
@@ -42,15 +42,14 @@ def estimated_epsilon(event: Event, count: int, delta: float) -> float:
 
     Raises PrivacyError for fixed_size sampling.
     """
-    sigma = sigma_without_sampling(event)
-    if sigma is not None:
-        return gaussian_epsilon(sigma / math.sqrt(count), delta)
-    multiplier, rate, adjacency, steps = poisson_step(event)
-    with_client, without = _log_densities(multiplier, rate, adjacency)
+    release, times = releases_of(event)
+    if not isinstance(release, Step):
+        return pld_epsilon(event, count, delta)
+    with_client, without = _log_densities(release.sigma, release.rate, release.adjacency)
     sides = [(with_client, without)]
-    if adjacency == "zero_out":  # The other adjacency is its own mirror image.
+    if release.adjacency == "zero_out":  # The other adjacency is its own mirror image.
         sides.append((without, with_client))
-    return max(_epsilon(one, other, count * steps, delta) for one, other in sides)
+    return max(_epsilon(one, other, count * times, delta) for one, other in sides)
 
 
 def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: float, delta: float) -> float:

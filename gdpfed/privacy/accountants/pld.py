@@ -6,7 +6,8 @@ at all; under replace_one by C in one run and by -C in the other. Both have the 
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache, reduce
+from dataclasses import dataclass
+from functools import lru_cache, reduce, singledispatch
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,105 @@ from gdpfed.privacy.events import (
 )
 
 
+@dataclass(frozen=True)
+class Step:
+    """A sampled Gaussian: its noise multiplier, the chance of being drawn, and what neighbours differ in."""
+
+    sigma: float
+    rate: float
+    adjacency: Adjacency = "zero_out"
+
+    def interval_bounds(self) -> tuple[float, float]:
+        """The grid of losses that it asks for, and the least that it can afford."""
+        return _interval_bounds(self.sigma, self.rate)
+
+    def losses(self, interval: float) -> BothLosses:
+        """Its privacy losses on a grid."""
+        return _one_step(self, interval)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A Gaussian that the unit is known to be part of, by its noise over the distance of neighbours."""
+
+    sigma: float
+
+    def interval_bounds(self) -> tuple[float, float]:
+        """The grid of losses that it asks for, and the least that it can afford."""
+        return _interval_bounds(self.sigma, 1.0)
+
+    def losses(self, interval: float) -> BothLosses:
+        """Its privacy losses on a grid."""
+        return _one_step(Step(self.sigma, 1.0), interval)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture of Gaussians."""
+
+    event: GaussianMixture
+
+    def interval_bounds(self) -> tuple[float, float]:
+        """The grid of losses that it asks for, and the least that it can afford."""
+        return _mixture_interval_bounds(self.event)
+
+    def losses(self, interval: float) -> BothLosses:
+        """Its privacy losses on a grid."""
+        return _one_mixture(self.event, interval)
+
+
+@singledispatch
+def releases_of(event: Event) -> tuple[Step | Known | Mixture, int]:
+    """Return what an event releases, and how often; a new event registers its own.
+
+    Raises PrivacyError for an event that has no bound by losses.
+    """
+    raise PrivacyError(f"the pld accountant has no bound for {event.kind}; use the rdp accountant")
+
+
+@releases_of.register
+def _(event: Gaussian) -> tuple[Known, int]:
+    return Known(event.noise_multiplier), 1
+
+
+@releases_of.register
+def _(event: SampledGaussian) -> tuple[Step | Known, int]:
+    if event.sampling != "poisson":
+        raise PrivacyError(
+            "the pld accountant has no bound for fixed_size sampling; use the rdp accountant, or poisson "
+            "sampling"
+        )
+    if event.sampling_rate == 1.0:
+        return Known(event.for_members().noise_multiplier), 1
+    return Step(event.noise_multiplier, event.sampling_rate, event.adjacency), 1
+
+
+@releases_of.register
+def _(event: DPSGDSteps) -> tuple[Step | Known, int]:
+    if event.batch_rate == 1.0:
+        return Known(event.noise_multiplier), event.num_steps
+    return Step(event.noise_multiplier, event.batch_rate), event.num_steps
+
+
+@releases_of.register
+def _(event: GaussianMixture) -> tuple[Mixture, int]:
+    return Mixture(event), 1
+
+
+@releases_of.register
+def _(event: LocalWindows) -> tuple[Mixture, int]:
+    return Mixture(event.mixture), event.num_windows
+
+
+def has_losses(event: Event) -> bool:
+    """Whether there is a bound by losses."""
+    try:
+        releases_of(event)
+    except PrivacyError:
+        return False
+    return True
+
+
 def pld_epsilon(event: Event, count: int, delta: float, *, coarseness: float = 1.0) -> float:
     """Return epsilon at delta of `count` releases of one event.
 
@@ -33,16 +133,11 @@ def pld_epsilon(event: Event, count: int, delta: float, *, coarseness: float = 1
 
     Raises PrivacyError for fixed_size sampling, which has no such bound.
     """
-    sigma = sigma_without_sampling(event)
-    if sigma is not None:
-        return gaussian_epsilon(sigma / math.sqrt(count), delta)
-    mixture, times = _mixture_of(event)
-    if mixture is not None:
-        interval = coarseness * max(_mixture_interval_bounds(mixture))
-        return _mixture_epsilon(mixture, interval, count * times, delta)
-    sigma, rate, adjacency, steps = poisson_step(event)
-    interval = coarseness * _discretization_interval(sigma, rate)
-    return _self_composed_epsilon(sigma, rate, adjacency, interval, count * steps, delta)
+    release, times = releases_of(event)
+    if isinstance(release, Known):
+        return gaussian_epsilon(release.sigma / math.sqrt(count * times), delta)
+    interval = coarseness * max(release.interval_bounds())
+    return _self_composed_epsilon(release, interval, count * times, delta)
 
 
 def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) -> float:
@@ -65,86 +160,42 @@ def pld_deltas(
 
     Raises PrivacyError for fixed_size sampling, which has no such bound.
     """
-    if len(releases) == 1 and _mixture_of(releases[0][0])[0] is None:
-        event, count = releases[0]
-        sigma, rate, adjacency, steps = poisson_step(event)
-        composed = _self_composed(
-            sigma, rate, adjacency, _discretization_interval(sigma, rate), count * steps
-        )
-    else:
-        composed = _composed(releases)
-    return composed.delta(epsilons)
+    if len(releases) > 1:
+        return _composed(releases).delta(epsilons)
+    ((event, count),) = releases
+    release, times = releases_of(event)
+    return _self_composed(release, max(release.interval_bounds()), count * times).delta(epsilons)
 
 
 def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
     """Return mu of releases that everybody is part of: they are one Gaussian; None where any is sampled."""
-    sigmas = [(sigma_without_sampling(event), count) for event, count in releases]
-    known = [count / sigma**2 for sigma, count in sigmas if sigma is not None]
-    return math.sqrt(math.fsum(known)) if len(known) == len(sigmas) else None
+    precisions = []
+    for event, count in releases:
+        release, times = releases_of(event)
+        if not isinstance(release, Known):
+            return None
+        precisions.append(count * times / release.sigma**2)
+    return math.sqrt(math.fsum(precisions))
 
 
 def _composed(releases: Sequence[tuple[Event, int]]) -> BothLosses:
-    wishes, least = zip(*(_bounds_of(event) for event, _ in releases), strict=True)
+    parts = [(*releases_of(event), count) for event, count in releases]
+    wishes, least = zip(*(release.interval_bounds() for release, _, _ in parts), strict=True)
     interval = max(min(wishes), *least)
-    parts = (_one_release(event, interval, count) for event, count in releases)
-    return reduce(lambda left, right: left.with_losses(right), parts)
-
-
-def sigma_without_sampling(event: Event) -> float | None:
-    """The noise over the distance of neighbours, of a release that everybody is part of; None for others."""
-    if isinstance(event, Gaussian):
-        return event.noise_multiplier
-    if isinstance(event, SampledGaussian) and event.sampling == "poisson" and event.sampling_rate == 1.0:
-        return event.noise_multiplier / (1.0 if event.adjacency == "zero_out" else 2.0)
-    if isinstance(event, DPSGDSteps) and event.batch_rate == 1.0:
-        return event.noise_multiplier / math.sqrt(event.num_steps)
-    return None
-
-
-def poisson_step(event: Event) -> tuple[float, float, Adjacency, int]:
-    """Multiplier, rate, adjacency, and how many such steps one release is."""
-    if isinstance(event, DPSGDSteps):
-        return event.noise_multiplier, event.batch_rate, "zero_out", event.num_steps
-    if isinstance(event, SampledGaussian) and event.sampling == "poisson":
-        return event.noise_multiplier, event.sampling_rate, event.adjacency, 1
-    raise PrivacyError(
-        "the pld accountant has no bound for fixed_size sampling; use the rdp accountant, or poisson sampling"
-    )
-
-
-def _mixture_of(event: Event) -> tuple[GaussianMixture | None, int]:
-    """The mixture that one release of an event is made of, and how many of it; None for other events."""
-    if isinstance(event, LocalWindows):
-        return event.mixture, event.num_windows
-    return (event, 1) if isinstance(event, GaussianMixture) else (None, 0)
-
-
-def _bounds_of(event: Event) -> tuple[float, float]:
-    """The grid of losses that an event asks for, and the least that it can afford."""
-    mixture, _ = _mixture_of(event)
-    if mixture is not None:
-        return _mixture_interval_bounds(mixture)
-    sigma = sigma_without_sampling(event)
-    if sigma is not None:
-        return _interval_bounds(sigma, 1.0)
-    multiplier, rate, _, _ = poisson_step(event)
-    return _interval_bounds(multiplier, rate)
-
-
-def _one_release(event: Event, interval: float, count: int) -> BothLosses:
-    mixture, times = _mixture_of(event)
-    if mixture is not None:
-        return _one_mixture(mixture, interval).repeated(count * times)
-    sigma = sigma_without_sampling(event)
-    if sigma is not None:
-        return _one_step(sigma, 1.0, "zero_out", interval).repeated(count)
-    sigma, rate, adjacency, steps = poisson_step(event)
-    return _one_step(sigma, rate, adjacency, interval).repeated(count * steps)
+    composed = (release.losses(interval).repeated(count * times) for release, times, count in parts)
+    return reduce(lambda left, right: left.with_losses(right), composed)
 
 
 @lru_cache(maxsize=4096)
-def _mixture_epsilon(mixture: GaussianMixture, interval: float, count: int, delta: float) -> float:
-    return _one_mixture(mixture, interval).repeated(count).epsilon(delta)
+def _self_composed_epsilon(
+    release: Step | Mixture | Known, interval: float, count: int, delta: float
+) -> float:
+    return _self_composed(release, interval, count).epsilon(delta)
+
+
+@lru_cache(maxsize=16)
+def _self_composed(release: Step | Mixture | Known, interval: float, count: int) -> BothLosses:
+    return release.losses(interval).repeated(count)
 
 
 @lru_cache(maxsize=64)
@@ -152,30 +203,11 @@ def _one_mixture(mixture: GaussianMixture, interval: float) -> BothLosses:
     return losses_of_mixture(mixture.noise_stddev, mixture.sensitivities, mixture.weights, interval)
 
 
-@lru_cache(maxsize=4096)
-def _self_composed_epsilon(
-    sigma: float, rate: float, adjacency: Adjacency, interval: float, num_steps: int, delta: float
-) -> float:
-    return _self_composed(sigma, rate, adjacency, interval, num_steps).epsilon(delta)
-
-
-@lru_cache(maxsize=16)
-def _self_composed(
-    sigma: float, rate: float, adjacency: Adjacency, interval: float, num_steps: int
-) -> BothLosses:
-    return _one_step(sigma, rate, adjacency, interval).repeated(num_steps)
-
-
 @lru_cache(maxsize=64)
-def _one_step(sigma: float, rate: float, adjacency: Adjacency, interval: float) -> BothLosses:
-    if adjacency == "replace_one":
-        return losses_of_replacing(sigma, rate, interval)
-    return losses_of_mixture(sigma, (0.0, 1.0), (1 - rate, rate), interval)
-
-
-def _discretization_interval(sigma: float, rate: float) -> float:
-    wish, least = _interval_bounds(sigma, rate)
-    return max(wish, least)
+def _one_step(step: Step, interval: float) -> BothLosses:
+    if step.adjacency == "replace_one":
+        return losses_of_replacing(step.sigma, step.rate, interval)
+    return losses_of_mixture(step.sigma, (0.0, 1.0), (1 - step.rate, step.rate), interval)
 
 
 def _interval_bounds(sigma: float, rate: float) -> tuple[float, float]:

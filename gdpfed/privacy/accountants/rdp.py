@@ -8,7 +8,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 
 import numpy as np
 import numpy.typing as npt
@@ -119,19 +119,31 @@ def _epsilon_of_order(order: float, renyi: float, delta: float) -> float:
     return max(0.0, renyi + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
 
 
+@singledispatch
 def renyi_curve(event: Event) -> dict[float, float]:
     """Return an upper bound on one release's Renyi divergence at every order that has one.
+
+    A new event registers its own.
 
     Raises PrivacyError for an event that has no such bound: poisson sampling under replace_one, and
     mixtures.
     """
-    if isinstance(event, Gaussian):
-        return {order: order / (2 * event.noise_multiplier**2) for order in POISSON_ORDERS}
-    if isinstance(event, DPSGDSteps):
-        one_step = _poisson_renyi(event.noise_multiplier, event.batch_rate)
-        return _with_slack(POISSON_ORDERS, one_step, event.num_steps)
-    if not isinstance(event, SampledGaussian):
-        raise PrivacyError(f"the rdp accountant has no bound for {event.kind}; use the pld accountant")
+    raise PrivacyError(f"the rdp accountant has no bound for {event.kind}; use the pld accountant")
+
+
+@renyi_curve.register
+def _(event: Gaussian) -> dict[float, float]:
+    return {order: order / (2 * event.noise_multiplier**2) for order in POISSON_ORDERS}
+
+
+@renyi_curve.register
+def _(event: DPSGDSteps) -> dict[float, float]:
+    one_step = _poisson_renyi(event.noise_multiplier, event.batch_rate)
+    return _with_slack(POISSON_ORDERS, one_step, event.num_steps)
+
+
+@renyi_curve.register
+def _(event: SampledGaussian) -> dict[float, float]:
     if event.sampling == "fixed_size":
         return _with_slack(FIXED_SIZE_ORDERS, _fixed_size_renyi(event))
     if event.adjacency == "zero_out":

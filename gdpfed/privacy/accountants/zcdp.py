@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.discrete import MOST_EPSILON, effective_delta
-from gdpfed.privacy.events import Charge, Gaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Gaussian
 from gdpfed.privacy.validation import require_delta
 
 optimize = late_import("scipy.optimize")

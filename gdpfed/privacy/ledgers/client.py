@@ -21,7 +21,8 @@ from typing import Any
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
-from gdpfed.privacy.events import Charge, Gaussian, SampledGaussian, Unit
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Gaussian, SampledGaussian, Unit
 from gdpfed.privacy.ledgers.terms import RecordTerms, Terms, upgraded_scalars
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 

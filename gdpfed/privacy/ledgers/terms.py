@@ -7,9 +7,9 @@ from math import inf
 from typing import Any, Self
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.charges import Charge, charge_from_dict, event_of_round, first_charges
 from gdpfed.privacy.events import (
     Adjacency,
-    Charge,
     Gaussian,
     LocalWindows,
     NoiseLaw,
@@ -17,9 +17,6 @@ from gdpfed.privacy.events import (
     SampledGaussian,
     Sampling,
     Unit,
-    charge_from_dict,
-    event_of_round,
-    first_charges,
 )
 from gdpfed.privacy.plan import PrivacyPlan, Work
 from gdpfed.privacy.spending import Spending

@@ -10,7 +10,8 @@ from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier, c
 from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.accountants.discrete import refuse_unaccountable
 from gdpfed.privacy.accountants.server_view import participations_quantile, server_epsilon
-from gdpfed.privacy.events import Adjacency, Charge, NoiseLaw, Sampling
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Stretch
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law

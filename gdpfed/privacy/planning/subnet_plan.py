@@ -12,7 +12,8 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.calibration import calibrate_windows
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
-from gdpfed.privacy.events import Charge, GaussianMixture, LocalWindows, Sampling, WindowBound
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import GaussianMixture, LocalWindows, Sampling, WindowBound
 from gdpfed.privacy.plan import (
     GroupPlan,
     PrivacyPlan,

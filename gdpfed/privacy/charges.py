@@ -1,0 +1,65 @@
+"""Charges: events times how often they happen, in the unit that they are about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.events import Event, Unit, event_from_dict
+from gdpfed.privacy.validation import require_choice, require_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """`count` releases of one event, each with a draw and noise of its own, in one unit."""
+
+    event: Event
+    count: int
+    unit: Unit = "client"
+
+    def __post_init__(self) -> None:
+        require_count("a charge's count", self.count)
+        require_choice("unit", self.unit, get_args(Unit))
+        if self.event.unit not in (None, self.unit):
+            raise PrivacyError(
+                f"{self.event.kind} costs a {self.event.unit}, not a {self.unit}; charge it in its own unit"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, which `charge_from_dict` reads."""
+        return {"event": self.event.to_dict(), "count": self.count, "unit": self.unit}
+
+
+def charge_from_dict(data: object) -> Charge:
+    """Return the charge that `to_dict` wrote.
+
+    Raises PrivacyError for data that is incomplete, unknown or out of range.
+    """
+    if not isinstance(data, Mapping) or set(data) != {"event", "count", "unit"}:
+        raise PrivacyError(f"a charge is {data!r}; it must be a mapping of event, count and unit")
+    return Charge(event=event_from_dict(data["event"]), count=data["count"], unit=data["unit"])
+
+
+def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0) -> tuple[Charge, ...]:
+    """Return what rounds `skipped` to `rounds` - 1 of a list of charges cost, one release a round."""
+    kept: list[Charge] = []
+    position = 0
+    for charge in charges:
+        start, end = max(position, skipped), min(position + charge.count, rounds)
+        if start < end:
+            kept.append(Charge(event=charge.event, count=end - start, unit=charge.unit))
+        position += charge.count
+    return tuple(kept)
+
+
+def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
+    """Return the event of a round, from 0, of a list of charges.
+
+    Raises PrivacyError for a round beyond the list.
+    """
+    position = 0
+    for charge in charges:
+        position += charge.count
+        if round_index < position:
+            return charge.event
+    raise PrivacyError(f"round {round_index} lies beyond the {position} rounds that are charged for")
