@@ -126,6 +126,7 @@ def _check_participations(files: RunFiles) -> Iterator[str]:
                     f"{records['most_rounds']}"
                 )
                 break
+        yield from _check_most_often(files, index)
         asked = sum(record["cohort_sizes"][index] for record in files.rounds)
         total = sum(counts.values())
         # The cohort of a round that was charged and has not ended is in the ledger alone.
@@ -135,6 +136,28 @@ def _check_participations(files: RunFiles) -> Iterator[str]:
                 f"the ledger counts {total} participations in group {index}, rounds.jsonl {asked}: one of "
                 "them was changed"
             )
+
+
+def _check_most_often(files: RunFiles, index: int) -> Iterator[str]:
+    """The client that took part most often, against the rates of its group.
+
+    P(K >= k) is that of a binomial K at the mean rate, which is not below that of different rates for a k
+    above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent Trials",
+    1956, Theorem 4). A client that was out of reach was drawn in fewer rounds, and never in more.
+    """
+    group, charged = files.plan["groups"][index], files.ledger["charged_rounds"]
+    counts = files.ledger["participations"][index]
+    if files.plan["unit"] == "record" or "spending" in group or not counts:
+        return
+    client = max(counts, key=lambda each: counts[each])
+    expected = sum(_event(group, number)["sampling_rate"] for number in range(1, charged + 1))
+    everybody = sum(each["clients"] for each in files.plan["groups"])
+    chance = stats.binom.sf(counts[client] - 1, charged, min(1.0, expected / max(charged, 1)))
+    if counts[client] > expected and chance < UNLIKELY / everybody:
+        yield (
+            f"the ledger counts client {client} of group {index} in {counts[client]} of {charged} charged "
+            f"rounds; at the rates of its group about {expected:.3g} are to be expected"
+        )
 
 
 def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:

@@ -218,3 +218,17 @@ def test_charges_of_other_events_are_no_terms_about_records():
     )
     with pytest.raises(PrivacyError, match="something else than steps of DP-SGD with one batch rate and one"):
         replace(TERMS, charges=(*TERMS.charges, other))
+
+
+@pytest.mark.parametrize(
+    ("terms", "other"),
+    [(OF_CLIENTS, replace(OF_CLIENTS.charges[0], unit="record")), (TERMS, OF_CLIENTS.charges[0])],
+)
+def test_charges_of_two_units_are_no_terms(terms, other):
+    """A ledger would take them all for charges of the first unit."""
+    mixed = (*terms.charges, other)
+    with pytest.raises(PrivacyError, match="charges are of several units"):
+        replace(terms, charges=mixed)
+    message = terms.to_scalars() | {"charges": json.dumps([each.to_dict() for each in mixed])}
+    with pytest.raises(PrivacyError, match="charges are of several units"):
+        Terms.from_scalars(message)

@@ -1,0 +1,125 @@
+"""Rounds that are each likely and together are not: what an audit says of a whole run's participations."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gdpfed.audit.round_checks import UNLIKELY, check_rounds
+from gdpfed.audit.run_files import RunFiles
+
+CLIENTS = 20
+ROUNDS = 200
+RATE = 0.1
+
+
+def files_of(
+    cohorts: Sequence[Sequence[int]], rates: Sequence[tuple[float, int]] = ((RATE, ROUNDS),), **plan: Any
+) -> RunFiles:
+    """A run of one group without noise, whose cohorts are these; `rates` are (rate, rounds) in order."""
+    charges = [{"count": count, "event": {"sampling_rate": rate}} for rate, count in rates]
+    return RunFiles(
+        config={"privacy": {}},
+        plan={
+            "num_rounds": ROUNDS,
+            "groups": [{"clients": CLIENTS, "charges": charges}],
+            "unit": "client",
+            "sampling": "poisson",
+            "sums_per_round": 1,
+            "private": False,
+        }
+        | plan,
+        ledger={
+            "charged_rounds": len(cohorts),
+            "participations": [{str(k): n for k, n in Counter(i for each in cohorts for i in each).items()}],
+        },
+        clients=[[(0, CLIENTS)]],
+        rounds=[
+            {"round": t, "cohort_sizes": [len(each)], "survivors": [len(each)], "failures": {}}
+            for t, each in enumerate(cohorts, start=1)
+        ],
+    )
+
+
+def cohorts_with(total: int) -> list[list[int]]:
+    """ROUNDS cohorts of sizes that differ by one at most and add up to a total, of clients in turn."""
+    members, sizes = (
+        iter(range(total)),
+        [(t + 1) * total // ROUNDS - t * total // ROUNDS for t in range(ROUNDS)],
+    )
+    return [[next(members) % CLIENTS for _ in range(size)] for size in sizes]
+
+
+def favouring(times: int) -> list[list[int]]:
+    """Cohorts of two, of which client 0 is in the first `times`; the others come in turn."""
+    others = iter(np.tile(np.arange(1, CLIENTS), ROUNDS).tolist())
+    return [[0, next(others)] if t < times else [next(others), next(others)] for t in range(ROUNDS)]
+
+
+def two_sided(total: int) -> float:
+    """Twice the smaller tail of Binomial(ROUNDS CLIENTS, RATE), added up from its probabilities."""
+    chances = stats.binom.pmf(np.arange(ROUNDS * CLIENTS + 1), ROUNDS * CLIENTS, RATE)
+    return float(2 * min(chances[: total + 1].sum(), chances[total:].sum()))
+
+
+def last_that_passes(step: int) -> int:
+    """The largest (smallest, for a step of -1) total that an honest run reaches once in a million runs."""
+    total = round(RATE * ROUNDS * CLIENTS)
+    while two_sided(total + step) >= UNLIKELY:
+        total += step
+    return total
+
+
+def test_as_many_participations_as_the_rate_makes_are_no_finding():
+    assert list(check_rounds(files_of(cohorts_with(round(RATE * ROUNDS * CLIENTS))))) == []
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_cohorts_that_are_likely_one_by_one_and_not_together_are_named(step):
+    bound = last_that_passes(step)
+    assert list(check_rounds(files_of(cohorts_with(bound)))) == []
+    (finding,) = check_rounds(files_of(cohorts_with(bound + step)))
+    assert finding.startswith(f"group 0 was asked {bound + step} times in {ROUNDS} rounds; at rate 0.1 of")
+    assert "about 400 are" in finding
+
+
+def test_participations_are_counted_against_the_clients_in_reach():
+    half = files_of(cohorts_with(ROUNDS))
+    assert [each.partition(" times")[0] for each in check_rounds(half)] == ["group 0 was asked 200"]
+    for record in half.rounds:
+        record["reachable"] = [CLIENTS // 2]
+    assert list(check_rounds(half)) == []
+
+
+def test_a_client_that_took_part_far_too_often_is_named():
+    """Cohorts of one size, 10 % of the clients each: in 200 rounds each is in about 20."""
+    chances = stats.binom.pmf(np.arange(ROUNDS + 1), ROUNDS, RATE)
+    bound = max(k for k in range(ROUNDS) if chances[k:].sum() >= UNLIKELY / CLIENTS)
+    for sampling in ("poisson", "fixed_size"):
+        assert list(check_rounds(files_of(favouring(bound), sampling=sampling))) == []
+        (finding,) = check_rounds(files_of(favouring(bound + 1), sampling=sampling))
+        assert finding.startswith(
+            f"the ledger counts client 0 of group 0 in {bound + 1} of 200 charged rounds; "
+            "at the rates of its group about 20 "
+        )
+
+
+def test_rates_that_change_are_taken_together():
+    """A client in all of the 20 rounds at rate 1 and in few of the others has done nothing odd."""
+    rates = ((1.0, 20), (RATE, ROUNDS - 20))
+    early = [list(range(CLIENTS))] * 20
+    assert list(check_rounds(files_of(early + cohorts_with(400)[20:], rates))) == []
+    (finding,) = check_rounds(files_of(early + favouring(100)[20:], rates))
+    assert "client 0 of group 0 in 100 of 200 charged rounds" in finding
+    assert "about 38 " in finding
+
+
+@pytest.mark.parametrize("plan", [{"unit": "record"}, {"spending": True}])
+def test_who_hides_nothing_may_be_asked_in_every_round(plan):
+    files = files_of(favouring(ROUNDS), unit=plan.get("unit", "client"))
+    if "spending" in plan:
+        files.plan["groups"][0]["spending"] = {}
+    assert list(check_rounds(files)) == []
