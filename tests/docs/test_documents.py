@@ -11,7 +11,6 @@ LAYERS = "imports point one way"
 QUOTED = re.compile(r"`([^`\s]+)`")
 PATH = re.compile(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|toml)")
 ROOM = re.compile(r"^\| (\d+) \| `([^`]+)` \|", re.MULTILINE)
-FOLDER_ROW = re.compile(r"^\| (`[^|]+`) \| [^|]+ \|$", re.MULTILINE)
 NAME = re.compile(r"`([A-Za-z]\w*(?:\.\w+)?)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -27,11 +26,6 @@ def paths_in(text):
     return {
         path for path in QUOTED.findall(text) if re.fullmatch(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|toml)", path)
     }
-
-
-def folders_of_readme():
-    _, _, table = text_of("README.md").partition("| folder | what is in it |")
-    return [path for row in FOLDER_ROW.findall(table) for path in QUOTED.findall(row)]
 
 
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/extending.md"])
@@ -77,10 +71,11 @@ def test_names_that_the_architecture_quotes_are_in_the_code():
     assert {name for name in quoted - words if not set(name.split(".")) <= words} == set()
 
 
-def test_folders_of_the_readme_exist():
-    folders = folders_of_readme()
-    assert len(folders) > 10
-    assert [path for path in folders if not (ROOT / path).is_dir()] == []
+def test_the_readme_is_one_screen_and_leads_to_every_document():
+    readme = text_of("README.md")
+    assert len(readme.splitlines()) <= 120
+    documents = {str(path.relative_to(ROOT)) for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("*.md"))}
+    assert documents - {"README.md"} - set(LINK.findall(readme)) == set()
 
 
 def test_rooms_stand_in_the_order_of_the_import_contract():
