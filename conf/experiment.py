@@ -15,16 +15,14 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from conf.extensions import METHODS
+from conf.extensions import METHODS, QUANTITIES
 from conf.schema import require
 from gdpfed.errors import ConfigError
 
 EXPERIMENT_DIRECTORY = Path(__file__).resolve().parent / "experiment"
 METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
-# Trained: final accuracy, or accuracy over the rounds. Planned only: noise and Lambda, sampling rates, the
-# noise of steps on records, what a game comes to, or what control chooses.
+# Final accuracy, or accuracy over the rounds; all other quantities are computed from plans alone.
 TRAINED = ("accuracy", "convergence")
-PLANNED = ("noise", "rates", "steps", "mean_field", "welfare", "server_cost", "caps", "control")
 WITHOUT_MASKS = (
     "Sums are computed without masks (secagg=off): nobody drops out or colludes, so no noise is added for "
     "them."
@@ -77,7 +75,7 @@ class Experiment:
 
     Attributes:
         title: what it shows, one line.
-        quantity: one of ``TRAINED`` or ``PLANNED``.
+        quantity: one of ``TRAINED``, or of `QUANTITIES`.
         text: what must be known to read it, a paragraph an entry.
         datasets: options of the group ``dataset``.
         row_heading, column_heading: what the rows and the columns are.
@@ -132,7 +130,7 @@ class Experiment:
         Raises:
             ConfigError: one line that names experiment, value and remedy.
         """
-        known = (*TRAINED, *PLANNED)
+        known = (*TRAINED, *QUANTITIES.names())
         require(
             self.quantity in known, f"{self.name}: quantity={self.quantity} is none of {', '.join(known)}"
         )

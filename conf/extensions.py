@@ -45,6 +45,23 @@ METHODS: Registry[Any] = Registry(
 )
 """Every method that can be chosen: subclasses of :class:`gdpfed.methods.base.Method`."""
 
+QUANTITIES: Registry[Any] = Registry(
+    "quantity of experiments",
+    "gdpfed.experiments",
+    built_in={
+        "noise": "gdpfed.experiments.noise:present_noise",
+        "rates": "gdpfed.experiments.rates:present_rates",
+        "steps": "gdpfed.experiments.steps:present_steps",
+        "mean_field": "gdpfed.systems.fedpcs.game_experiments:present_games",
+        "welfare": "gdpfed.systems.fedpcs.game_experiments:present_games",
+        "server_cost": "gdpfed.systems.fedpcs.game_experiments:present_games",
+        "caps": "gdpfed.systems.fedpcs.game_experiments:present_games",
+        "control": "gdpfed.systems.h2fdp.control_experiment:present_control",
+    },
+    error=ConfigError,
+)
+"""What experiments show that needs no training: functions of an experiment, its data sets and its cells."""
+
 
 def option_directories() -> list[Path]:
     """Where option files are: the project's own directory first, then those of installed packages.

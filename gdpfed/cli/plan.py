@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -15,13 +14,13 @@ from gdpfed.cli.command import (
     user_path,
 )
 from gdpfed.errors import ConfigError, InputError
+from gdpfed.report.plan_questions import PLAN_QUESTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conf.schema import Config
-    from gdpfed.methods.base import Method
-    from gdpfed.systems.fedpcs.prices import Priced
+    from gdpfed.report.plan_questions import PlanQuestion
 
 EXAMPLES = """\
 gdpfed plan                             the bundled digits, GDPFed+
@@ -46,12 +45,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="propose rounds, norm, local steps and the server's step from public quantities alone, with the "
         "plan that comes of them; what you name stays",
     )
-    parser.add_argument(
-        "--price",
-        action="store_true",
-        help="post prices of a unit of zCDP, which clients answer by their aversions: what they spend, and "
-        "the noise that comes of it",
-    )
+    for name, question in PLAN_QUESTIONS.items().items():
+        parser.add_argument(f"--{name}", action="store_true", help=question.help)
     parser.add_argument(
         "--output",
         type=user_path,
@@ -79,7 +74,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.runs.paths import with_saved_delta
     from gdpfed.runs.resume import load_run
 
-    asked = [f"--{name}" for name in ("compare", "choose", "price") if getattr(options, name)]
+    asked = [f"--{name}" for name in ("compare", "choose", *PLAN_QUESTIONS.names()) if getattr(options, name)]
     if len(asked) > 1:
         raise InputError(f"{' and '.join(asked)} are given: each is a question of its own, ask one at a time")
     picture: Path | None = options.output
@@ -100,12 +95,13 @@ def _execute(options: argparse.Namespace) -> int:
     if options.choose:
         _refuse_picture(picture)
         return _choose(config, options)
-    if options.price:
-        return _price(config, options)
+    for name in PLAN_QUESTIONS.names():
+        if getattr(options, name):
+            return _answer(PLAN_QUESTIONS.get(name), config, options)
     with planning():
         method = make_method(with_saved_delta(config))
-    if picture is not None:
-        _draw_game(method, picture)
+    if picture is not None and not method.draw_plan(picture):
+        _refuse_picture(picture)
     if options.json:
         _print_json({**method.describe(), "best_guesses": guesses_dict(method.plan)})
     else:
@@ -136,31 +132,17 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
     return 0
 
 
-def _price(config: "Config", options: argparse.Namespace) -> int:
-    """Show what prices come to."""
-    from gdpfed.report.price_table import draw_prices, price_dict, price_table
-    from gdpfed.systems.fedpcs.prices import sweep
-
+def _answer(question: "PlanQuestion", config: "Config", options: argparse.Namespace) -> int:
+    """Show what a question comes to."""
     with planning():
-        rows: Sequence[Priced] = list(sweep(config))
+        answer = question.answer(config)
     if options.json:
-        _print_json([price_dict(row) for row in rows])
+        _print_json(answer.values)
     else:
-        make_console().print(price_table(rows, config.method.name))
+        make_console().print(answer.shown)
     if options.output is not None:
-        draw_prices(rows, options.output)
+        answer.draw(options.output)
     return 0
-
-
-def _draw_game(method: "Method", picture: "Path") -> None:
-    """Draw a game, or refuse a plan without one."""
-    from gdpfed.report.game_pictures import draw_game
-    from gdpfed.systems.fedpcs.fedpcs import FedPCS
-
-    if not isinstance(method, FedPCS):
-        _refuse_picture(picture)
-    else:
-        draw_game(method, picture)
 
 
 def _refuse_picture(picture: "Path | None") -> None:

@@ -71,3 +71,16 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
             "or another dataset.partition"
         )
     return counts
+
+
+def require_classes(num_classes: int, dataset: str) -> None:
+    """Refuse data whose labels are no classes.
+
+    Raises:
+        ConfigError: there are fewer than two.
+    """
+    if num_classes < 2:
+        raise ConfigError(
+            f"method.client_sampling=fed_cbs balances classes, and dataset={dataset} has none: use "
+            "method.client_sampling=random"
+        )

@@ -1,7 +1,7 @@
 """One experiment from its file to its table: train what is missing, plan what needs no training, write."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from conf.experiment import Experiment
+from conf.extensions import QUANTITIES
 from gdpfed.child_process import can_fork
 from gdpfed.errors import ExperimentError, InputError
 from gdpfed.experiments.accuracy import (
@@ -18,9 +19,6 @@ from gdpfed.experiments.accuracy import (
     convergence_picture,
 )
 from gdpfed.experiments.cells import Cell, Setting, cells_of
-from gdpfed.experiments.control import present_control
-from gdpfed.experiments.games import KINDS, present_games
-from gdpfed.experiments.noise import present_noise
 from gdpfed.experiments.presentation import (
     TRAFFIC_FILE,
     Presentation,
@@ -30,19 +28,12 @@ from gdpfed.experiments.presentation import (
     write_experiment,
 )
 from gdpfed.experiments.progress import ExperimentProgress
-from gdpfed.experiments.rates import present_rates
 from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
-from gdpfed.experiments.steps import present_steps
 from gdpfed.experiments.traffic import traffic_picture
 from gdpfed.experiments.training import SIMULATION, Trainer, choose_num_jobs, train_missing
+from gdpfed.registry import Registry
 
-PLANNED = {
-    "noise": present_noise,
-    "rates": present_rates,
-    "steps": present_steps,
-    "control": present_control,
-    **dict.fromkeys(KINDS, present_games),
-}
+PLANNED: Registry[Callable[[Experiment, Sequence[str], Sequence[Cell]], Presentation]] = QUANTITIES
 PICTURES = {"accuracy": accuracy_picture, "convergence": convergence_picture}
 
 
@@ -117,7 +108,7 @@ def reproduce(request: Reproduction, console: Console, trainer: Trainer = SIMULA
 
 def _compute(request: Reproduction, cells: Sequence[Cell], console: Console) -> None:
     with console.status(f"planning {len(cells)} cells ..."):
-        presentation = PLANNED[request.experiment.quantity](request.experiment, request.datasets, cells)
+        presentation = PLANNED.get(request.experiment.quantity)(request.experiment, request.datasets, cells)
     _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
 
 

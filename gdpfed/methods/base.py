@@ -9,6 +9,7 @@ which refuses what the plan has not charged.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
-from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt, Release, Vector
@@ -152,6 +153,25 @@ class Method(ABC):
 
     def plan_tables(self) -> Sequence[PlanTable]:
         """Return tables in which `gdpfed plan` and logs show the plan; by default none, for the usual one."""
+        return ()
+
+    def draw_plan(self, path: Path) -> bool:
+        """Draw the plan as PNG, for ``gdpfed plan --output``; returns whether there is a picture of it."""
+        del path
+        return False
+
+    def card_text(self, against_server: Sequence[float]) -> CardText:
+        """Return what the model card says of this method's promise beside, or in place of, the usual.
+
+        Args:
+            against_server: the epsilon of every group against the server, over the rounds of the run.
+        """
+        del against_server
+        return CardText()
+
+    def observers(self, directory: Path) -> Sequence[Any]:
+        """Return further observers (`gdpfed.rounds.observers.Observer`) of a run in that directory."""
+        del directory
         return ()
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:

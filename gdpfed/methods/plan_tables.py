@@ -1,4 +1,4 @@
-"""What a method says of its own plan, in tables that any output can show."""
+"""What a method says of its plan and its promise: tables for any output, and lines of the model card."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,3 +21,18 @@ class PlanTable:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
     text_columns: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardText:
+    """Lines of the model card, in Markdown; each is empty where the usual ones say enough.
+
+    Attributes:
+        promise: what is promised, in place of the usual lines.
+        also: what is to be said below the usual lines on the promise.
+        not_covered: what is not promised, in place of the usual lines.
+    """
+
+    promise: Sequence[str] = ()
+    also: Sequence[str] = ()
+    not_covered: Sequence[str] = ()

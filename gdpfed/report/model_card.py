@@ -9,14 +9,13 @@ from math import exp, isinf
 
 from conf.schema import FIRST_SEEN, Config
 from gdpfed.learning.metrics import DEFAULT
+from gdpfed.methods.plan_tables import CardText
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.guess_lines import guess_lines
 from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import chosen_by_data_lines, large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
 from gdpfed.report.shown import Shown
-from gdpfed.report.spending_card import spending_not_covered, spending_promise
-from gdpfed.report.subnet_card import trust_lines
 from gdpfed.runs.records import RoundRecord
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
@@ -59,6 +58,7 @@ class CardSubject:
         against_server: epsilon against the server of every group, of the client that took part most often. It
             follows from the cohorts, and is shown where these are no secret.
         charged_rounds: how many rounds the ledger was charged.
+        own: what the method says of its promise.
         parts: results by party and by budget; None where test examples have no owners.
     """
 
@@ -68,6 +68,7 @@ class CardSubject:
     spent: Sequence[float]
     against_server: Sequence[float]
     charged_rounds: int
+    own: CardText
     parts: Parts | None = None
 
 
@@ -154,14 +155,14 @@ def _rounds(subject: CardSubject) -> str:
 
 
 def _promise(subject: CardSubject) -> list[str]:
-    plan, at_an_edge = subject.plan, subject.config.run.bridge is not None
+    plan, own = subject.plan, subject.own
     if not plan.private:
         return ["Nothing: updates were neither clipped nor noised."]
-    if (spending := plan.groups[0].spending) is not None:
-        return spending_promise(plan, spending, subject.against_server[0])
+    if own.promise:
+        return [*own.promise]
     if plan.unit == "record":
         guesses = guess_lines(plan, subject.charged_rounds)
-        return [*record_promise(plan, subject.spent), *guesses, "", *trust_lines(plan, at_an_edge=at_an_edge)]
+        return [*record_promise(plan, subject.spent), *guesses, "", *own.also]
     words = ADJACENCY_IN_WORDS[plan.adjacency]
     lines = [
         "Take any client, with everything it holds. Whoever sees the models of this run, and is told nothing "
@@ -194,15 +195,15 @@ def _promise(subject: CardSubject) -> list[str]:
         "time.",
         *guess_lines(plan, subject.charged_rounds),
         "",
-        *trust_lines(plan, at_an_edge=at_an_edge),
+        *own.also,
     ]
 
 
 def _not_covered(subject: CardSubject) -> list[str]:
     if not subject.plan.private:
         return ["Everything, see above."]
-    if subject.plan.groups[0].spending is not None:
-        return [spending_not_covered(subject.plan)]
+    if subject.own.not_covered:
+        return [*subject.own.not_covered]
     if subject.plan.unit == "record":
         return record_not_covered(subject.plan)
     if not subject.plan.sums_hidden:

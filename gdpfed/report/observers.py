@@ -10,13 +10,11 @@ from gdpfed.report.parts import Parts, PartsFile
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
-from gdpfed.report.rewards import RewardsFile
 from gdpfed.report.status import status_line
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.records import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
-from gdpfed.systems.fedpcs.fedpcs import FedPCS
 
 SHOWN_COHORTS = (
     "run.show_cohorts=true: for whoever reads trackers or these lines no smaller epsilon is proved than that "
@@ -25,19 +23,17 @@ SHOWN_COHORTS = (
 
 
 def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
-    """Status lines, event files, MLflow where it is configured, pictures, results by party, model card.
+    """Status lines, event files, MLflow if configured, the method's own, pictures, parties, model card.
 
     Raises:
         TrackingError: MLflow is not installed, or its tracker cannot be reached.
     """
-    method = run.method
-    rewards = [RewardsFile(run, method)] if isinstance(method, FedPCS) else []
     trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
     return [
         StatusLines(run, announce),
         EventFiles(cohorts=shows_cohorts(run)),
         *trackers,
-        *rewards,
+        *run.method.observers(run.path),
         Pictures(run),
         PartsFile(run),
         ModelCard(run),
@@ -105,6 +101,7 @@ class ModelCard(Observer):
             spent=run.spent,
             against_server=run.against_server,
             charged_rounds=run.charged_rounds,
+            own=self._run.method.card_text(run.against_server),
             parts=Parts.read(self._run.path),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())

@@ -1,5 +1,6 @@
 """Class counts that every client releases before the first round, once, where samples follow from them."""
 
+from gdpfed.clients.configured import require_classes
 from gdpfed.errors import RunError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method
@@ -7,7 +8,6 @@ from gdpfed.privacy.ledgers.charged import CountsRequest
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.rounds.fleet import NO_COUNTS, Fleet
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.systems.fedpcs.client_choice import require_classes
 
 
 def refuse_without_counts(fleet: Fleet, method: Method, task: Task) -> None:

@@ -203,7 +203,7 @@ def test_what_control_chooses_is_shown_from_plans_alone(number, tmp_path):
 def compute(experiment, datasets, directory):
     """What a planned experiment shows, its picture drawn."""
     cells = cells_of(experiment, Setting(datasets=datasets))
-    presentation = PLANNED[experiment.quantity](experiment, datasets, cells)
+    presentation = PLANNED.get(experiment.quantity)(experiment, datasets, cells)
     presentation.draw(directory / "picture.png")
     assert min(imread(directory / "picture.png").shape[:2]) > 200
     return presentation
@@ -218,7 +218,7 @@ def test_an_experiment_is_no_option_group():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("quantity: speed", "bad: quantity=speed is none of accuracy, convergence, noise, rates"),
+        ("quantity: speed", "bad: quantity=speed is none of accuracy, convergence, caps, control"),
         ("quantity: accuracy", "bad: give at least one row and one data set"),
         ("quantity: accuracy\ncolour: red", "Key 'colour' not in 'Experiment'"),
         (

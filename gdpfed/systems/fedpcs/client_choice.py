@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import ConfigError
 from gdpfed.privacy.sampling.weighted import capped_probabilities
 
 Floats = npt.NDArray[np.float64]
@@ -107,19 +106,6 @@ def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) 
 def public_draws(seed: int, round_index: int) -> np.random.Generator:
     """The draws of a round that nothing has to hide: no amplification by sampling is claimed."""
     return np.random.default_rng([seed, round_index])
-
-
-def require_classes(num_classes: int, dataset: str) -> None:
-    """Refuse data whose labels are no classes.
-
-    Raises:
-        ConfigError: there are fewer than two.
-    """
-    if num_classes < 2:
-        raise ConfigError(
-            f"method.client_sampling=fed_cbs balances classes, and dataset={dataset} has none: use "
-            "method.client_sampling=random"
-        )
 
 
 def class_imbalance(counts: Floats) -> Floats:

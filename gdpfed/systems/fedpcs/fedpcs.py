@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
-from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
@@ -255,6 +256,23 @@ class FedPCS(ConfiguredMethod):
     def plan_tables(self) -> Sequence[PlanTable]:
         """What the game comes to, by round and by client."""
         return spending_tables(self)
+
+    def draw_plan(self, path: Path) -> bool:
+        from gdpfed.systems.fedpcs.game_pictures import draw_game
+
+        draw_game(self, path)
+        return True
+
+    def card_text(self, against_server: Sequence[float]) -> CardText:
+        from gdpfed.systems.fedpcs.budgets_card import budgets_card
+
+        return budgets_card(self.plan, self.spending, against_server[0])
+
+    def observers(self, directory: Path) -> Sequence[Any]:
+        """The file of what clients have earned."""
+        from gdpfed.systems.fedpcs.rewards import RewardsFile
+
+        return [RewardsFile(directory, self)]
 
     def describe(self) -> dict[str, Any]:
         """The plan, and the game that it comes of: rewards, the mean field, and every client's totals."""

@@ -32,7 +32,6 @@ from gdpfed.systems.fedpcs.client_choice import (
     aocs_chances,
     delta_chances,
     public_draws,
-    require_classes,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -102,6 +101,8 @@ class SampledFedAvg(ConfiguredMethod):
         from gdpfed.clients.configured import task_of
 
         counts, config = task_of(self.config).class_counts().astype(np.float64), self.config
+        from gdpfed.clients.configured import require_classes
+
         require_classes(counts.shape[1], config.dataset.name)
         return BalancedSamples(counts, [_cohort_size(config)] * config.run.num_rounds, config.run.seed)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
 from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
-from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.records import configured_records
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
@@ -28,6 +28,7 @@ from gdpfed.systems.h2fdp.control import Problem
 from gdpfed.systems.h2fdp.control_options import ControlConfig
 from gdpfed.systems.h2fdp.control_tables import control_tables
 from gdpfed.systems.h2fdp.controlled import controlled, problem_of, trust_of
+from gdpfed.systems.h2fdp.subnet_card import trust_lines
 from gdpfed.systems.h2fdp.subnet_mechanisms import WORKS, mechanism_of
 from gdpfed.systems.h2fdp.subnet_noise import mean_noise, noise_factor
 from gdpfed.systems.h2fdp.subnet_tables import subnet_table
@@ -218,6 +219,11 @@ class H2FDP(SubnetMethod):
         """Who is trusted where, what every observer sees, and what control chose."""
         problem = self.problem
         return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
+
+    def card_text(self, against_server: Sequence[float]) -> CardText:
+        """Who added the noise in which subnets."""
+        del against_server
+        return CardText(also=[*trust_lines(self.plan, at_an_edge=self.config.run.bridge is not None)])
 
     @cached_property
     def problem(self) -> Problem | None:

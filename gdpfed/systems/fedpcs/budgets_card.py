@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gdpfed.methods.plan_tables import CardText
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.step_spending import StepSpending
 from gdpfed.privacy.spending import Spending, epsilon_of_total
@@ -34,14 +35,23 @@ IN_WORDS = {
 }
 
 
-def spending_not_covered(plan: PrivacyPlan) -> str:
-    """The lines on what is promised to nobody."""
+def budgets_card(plan: PrivacyPlan, spending: Spending, against_server: float) -> CardText:
+    """What is promised to every record, or to every client, and what to nobody.
+
+    Args:
+        plan: of the run.
+        spending: the zCDP budgets of its clients.
+        against_server: the largest epsilon of a client over the rounds that it took part in.
+    """
+    return CardText(promise=_promise(plan, spending, against_server), not_covered=[_not_covered(plan)])
+
+
+def _not_covered(plan: PrivacyPlan) -> str:
     whole = _RECORDS_NOT_COVERED if plan.unit == "record" else ""
     return whole + (_CHOSEN_BY_RELEASES if plan.rule else "") + _NOT_COVERED
 
 
-def spending_promise(plan: PrivacyPlan, spending: Spending, against_server: float) -> list[str]:
-    """The lines on what is promised to every record, or to every client."""
+def _promise(plan: PrivacyPlan, spending: Spending, against_server: float) -> list[str]:
     whose, otherwise = IN_WORDS[plan.unit, plan.adjacency]
     return [
         f"Take {whose}. Whoever sees the models of this run, or every single message, can hardly tell them "

@@ -1,11 +1,11 @@
 """The file of what clients have earned under a posted reward; bookkeeping, no money moves."""
 
 import json
+from pathlib import Path
 
 from gdpfed.files import save_whole
 from gdpfed.privacy.ledgers.server import TAKEN
 from gdpfed.rounds.observers import Observer, RoundEnded
-from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.formats import versioned
 from gdpfed.runs.records import LEDGER_FILE, REWARDS_FILE
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
@@ -17,8 +17,8 @@ class RewardsFile(Observer):
     They come from the ledger's file, which says who took part: it is its owner's to read only.
     """
 
-    def __init__(self, run: PreparedRun, method: FedPCS) -> None:
-        self._path, self._method = run.path, method
+    def __init__(self, directory: Path, method: FedPCS) -> None:
+        self._path, self._method = directory, method
 
     def round_ended(self, ended: RoundEnded) -> None:
         del ended

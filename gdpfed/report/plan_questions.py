@@ -1,0 +1,50 @@
+"""Questions of ``gdpfed plan --<name>`` beside that for the plan, which other packages may add to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdpfed.errors import ConfigError
+from gdpfed.registry import Registry
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from conf.schema import Config
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlanAnswer:
+    """What a question comes to.
+
+    Attributes:
+        shown: for the terminal.
+        values: the same as JSON.
+        draw: writes it as PNG.
+    """
+
+    shown: "RenderableType"
+    values: object
+    draw: Callable[[Path], None]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlanQuestion:
+    """A question; its module is loaded for ``gdpfed plan --help``, so it imports what answers in `answer`.
+
+    Attributes:
+        help: for the help page.
+        answer: answers it for a configuration.
+    """
+
+    help: str
+    answer: "Callable[[Config], PlanAnswer]"
+
+
+PLAN_QUESTIONS: Registry[PlanQuestion] = Registry(
+    "question",
+    "gdpfed.plan_questions",
+    built_in={"price": "gdpfed.systems.fedpcs.price_question:QUESTION"},
+    error=ConfigError,
+)

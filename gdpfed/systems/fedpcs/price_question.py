@@ -1,0 +1,33 @@
+"""``gdpfed plan --price``: what clients spend at posted prices, and the noise that comes of it."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gdpfed.report.plan_questions import PlanAnswer, PlanQuestion
+
+if TYPE_CHECKING:
+    from conf.schema import Config
+
+
+def _answer(config: "Config") -> PlanAnswer:
+    """What prices come to, of the configured price alone where there is one.
+
+    Raises:
+        ConfigError: a method whose clients say no budgets.
+    """
+    from gdpfed.systems.fedpcs.price_tables import draw_prices, price_dict, price_table
+    from gdpfed.systems.fedpcs.prices import sweep
+
+    rows = list(sweep(config))
+    return PlanAnswer(
+        shown=price_table(rows, config.method.name),
+        values=[price_dict(row) for row in rows],
+        draw=partial(draw_prices, rows),
+    )
+
+
+QUESTION = PlanQuestion(
+    help="post prices of a unit of zCDP, which clients answer by their aversions: what they spend, and the "
+    "noise that comes of it",
+    answer=_answer,
+)
