@@ -15,9 +15,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
-from client_app import budget, game, price
+from client_app import game, price
 from client_app.identity import prove
-from client_app.node_config import MODE_KEY, NodeConfigError, check_settings
 from client_app.session import MASKED_SLOT, erase_session
 from client_app.settings import (
     bridge_of,
@@ -47,11 +46,14 @@ from gdpfed.clients.messages import (
     REFUSAL_RECORD,
     RUN,
     STAGES,
+    TERMS_RECORD,
     THETA_RECORD,
     UNMASK,
     one_line,
 )
 from gdpfed.errors import PrivacyError
+from gdpfed.federation.node import budget
+from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError, check_settings
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
 from secagg.protocol.parameters import OFF
@@ -118,13 +120,23 @@ def join(message: Message, context: Context) -> RecordDict:
     return RecordDict({CLIENT_RECORD: answer})
 
 
+def terms_in(content: RecordDict) -> Terms:
+    """The terms that a message offers; BudgetRefusedError where it holds none."""
+    record = content.get(TERMS_RECORD)
+    if not isinstance(record, ConfigRecord):
+        raise budget.BudgetRefusedError(
+            f"the message lacks the record {TERMS_RECORD}, without which nothing is sent"
+        )
+    return Terms.from_scalars(dict(record))
+
+
 def _terms(message: Message, context: Context) -> Terms:
     """The terms that a message offers, if the node may send at all what they ask for.
 
     Raises:
         NodeConfigError: updates are to leave in clear, and the node was not started for that.
     """
-    terms = budget.terms_in(message.content)
+    terms = terms_in(message.content)
     if not terms.task:
         raise NodeConfigError("the terms do not say what is trained: the server runs another version")
     if terms.unit == "record" and not terms.sums_hidden and mode_of(context) != OFF:

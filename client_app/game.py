@@ -7,10 +7,16 @@ last, and the node answers it again. So a node that was restarted, or comes late
 import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from client_app.budget import BudgetRefusedError
-from client_app.node_config import AVERSION_KEY, FIRST_BUDGET_KEY, RECORD_EPSILON_KEY, NodeConfigError
-from client_app.settings import Player, budgets_of, player_of
+from client_app.settings import budgets_of, player_of
 from gdpfed.clients.messages import GAME_RECORD, PATH
+from gdpfed.federation.node.budget import BudgetRefusedError
+from gdpfed.federation.node.node_config import (
+    AVERSION_KEY,
+    FIRST_BUDGET_KEY,
+    RECORD_EPSILON_KEY,
+    NodeConfigError,
+)
+from gdpfed.federation.node.own_budget import Player
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.systems.fedpcs.game.announcement import Announcement
 from gdpfed.systems.fedpcs.game.rules import Floats, GameError

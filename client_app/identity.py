@@ -19,17 +19,17 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from client_app.node_config import (
+from client_app.settings import client_id_of, kept_beside, mode_of
+from client_app.simulation_backend import in_flowers_simulation
+from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, ROSTER_RECORD, SIGNATURE
+from gdpfed.federation.node.node_config import (
     CLIENT_ID_KEY,
     CONSORTIUM_KEY,
     IDENTITY_FILE_KEY,
     ROSTER_FILE_KEY,
     NodeConfigError,
 )
-from client_app.node_file import NodeFile
-from client_app.settings import client_id_of, kept_beside, mode_of
-from client_app.simulation_backend import in_flowers_simulation
-from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, ROSTER_RECORD, SIGNATURE
+from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
 from secagg import ACTIVE, Identity, RemoteProtocolError, Roster, RosterError
 from secagg.crypto.signatures import CHALLENGE_BYTES, join_statement

@@ -6,9 +6,10 @@ Its aversion stays here. As with a game, the node remembers nothing: terms come 
 import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from client_app.budget import BudgetRefusedError
-from client_app.settings import Budget, player_of
+from client_app.settings import player_of
 from gdpfed.clients.messages import PRICE_RECORD
+from gdpfed.federation.node.budget import BudgetRefusedError
+from gdpfed.federation.node.own_budget import Budget
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.spending import epsilon_of_total

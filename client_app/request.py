@@ -4,18 +4,10 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
 
-from gdpfed.clients.messages import DATA, ROUND, RUN
+from gdpfed.clients.messages import DATA, ROUND, RUN, RoundOfRun
 from secagg import RemoteProtocolError
 
 MOST_ROUNDS = 2**31
-
-
-@dataclass(frozen=True)
-class RoundOfRun:
-    """One round of one run."""
-
-    run: str
-    index: int
 
 
 @dataclass(frozen=True)

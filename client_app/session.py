@@ -3,8 +3,8 @@
 There are at most two: one whose vector is masked and whose sum is being unmasked, and one that has agreed
 on keys only, for that round or the next.
 
-A node with a session file (:mod:`client_app.session_file`) seals what it keeps, so that a Context from before
-an answer is of no use. A node without one, as in simulation, keeps its sessions open in the Context.
+A node with a session file (:mod:`gdpfed.federation.node.session_file`) seals what it keeps, so that a Context
+from before an answer is of no use. A node without one, as in simulation, keeps its sessions open there.
 """
 
 import time
@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Context
 
 from client_app.identity import signing_of
-from client_app.request import RoundOfRun
-from client_app.session_file import SessionFile
 from client_app.settings import policy_of, session_file_of, session_seconds_of
-from gdpfed.clients.messages import DATA, ROUND, RUN
+from gdpfed.clients.messages import DATA, ROUND, RUN, RoundOfRun
+from gdpfed.federation.node.session_file import SessionFile
 from secagg import ClientSession, LocalProtocolError
 
 AGREEING = "secagg-session-agreeing"

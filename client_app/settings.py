@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,11 @@ from typing import Any
 from flwr.app import ConfigRecord, Context
 from flwr.common.logger import log
 
-from client_app.node_config import (
+from client_app.simulation_backend import in_flowers_simulation
+from edge_app.bridge import Bridge
+from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
+from gdpfed.errors import LearningError
+from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
     CAP_KEY,
     CLIENT_ID_KEY,
@@ -33,11 +36,8 @@ from client_app.node_config import (
     SETTING_OF,
     numbers_in,
 )
-from client_app.node_config import NodeConfigError as NodeConfigError
-from client_app.simulation_backend import in_flowers_simulation
-from edge_app.bridge import Bridge
-from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
-from gdpfed.errors import LearningError
+from gdpfed.federation.node.node_config import NodeConfigError as NodeConfigError
+from gdpfed.federation.node.own_budget import Budget, Budgets, Player
 from gdpfed.learning.datasets.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
 from gdpfed.privacy.events import Unit
 from secagg import ClientPolicy
@@ -54,52 +54,6 @@ BUDGET_KEYS = (
     *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
     *(CAP_KEY, MOST_ROUNDS_KEY, RAISED_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
 )
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The budget of this client, or of each of its records, for all runs together that protect that.
-
-    Attributes:
-        epsilons, delta: against everybody who does not know in which rounds it took part: one number, or
-            one for every group of its records.
-        ledger: where it keeps what it has agreed to.
-        max_epsilon_against_server: against the server, which asks it and so knows; inf for no limit.
-        max_participations: rounds of one run in which it sends updates at most; inf for no limit.
-        edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
-        raised_from: the operator's word that this budget is above that of the ledger's last run, which was so
-            much; 0 without one.
-    """
-
-    epsilons: tuple[float, ...]
-    delta: float
-    ledger: Path
-    max_epsilon_against_server: float = math.inf
-    max_participations: float = math.inf
-    edge_trusted: bool = False
-    raised_from: float = 0.0
-
-    @property
-    def epsilon(self) -> float:
-        """The least of the budgets."""
-        return min(self.epsilons)
-
-
-@dataclass(frozen=True)
-class Player:
-    """What a client answers a game or a price with; its aversion does not leave the node.
-
-    Attributes:
-        aversion: c_i in (0, 1), the weight of its privacy cost.
-        first_budget: rho_i^0, with which its path begins; None for one that answers prices only.
-    """
-
-    aversion: float
-    first_budget: float | None
-
-
-Budgets = Mapping[Unit, Budget]
-"""What a node has of its own; in one ledger, and never added up."""
 
 
 def client_id_of(context: Context) -> int:

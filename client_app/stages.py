@@ -7,15 +7,15 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Context, RecordDict
 
-from client_app import budget
 from client_app.identity import accept_roster
-from client_app.node_config import DATA_KEY, MODE_KEY, NodeConfigError, check_settings
 from client_app.request import StageRequest
 from client_app.session import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
 from client_app.settings import bridge_of, budgets_of, client_id_of, data_of, mode_of, policy_of
 from client_app.simulation_backend import in_flowers_simulation
 from client_app.update import Contributor, masked_update, order_and_model, update_in_clear
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, one_line
+from gdpfed.federation.node import budget
+from gdpfed.federation.node.node_config import DATA_KEY, MODE_KEY, NodeConfigError, check_settings
 from secagg import RemoteProtocolError, SumParameters
 from secagg.protocol.parameters import OFF
 

@@ -18,7 +18,10 @@ from typing import Any
 import yaml
 
 from client_app.identity import FIRST_SEEN
-from client_app.node_config import (
+from deploy.credentials import AUTHORITY, CONSORTIUM
+from deploy.edges import CLOUD
+from deploy.placements import CREDENTIALS
+from gdpfed.federation.node.node_config import (
     CONSORTIUM_KEY,
     DATA_KEY,
     EDGE_KEY,
@@ -28,9 +31,6 @@ from client_app.node_config import (
     RECORD_EPSILON_KEY,
     ROSTER_FILE_KEY,
 )
-from deploy.credentials import AUTHORITY, CONSORTIUM
-from deploy.edges import CLOUD
-from deploy.placements import CREDENTIALS
 
 DEFAULT_FILE = Path("docker-compose.yml")
 HELP = f"Compose files (default: {DEFAULT_FILE})"

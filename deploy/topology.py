@@ -22,7 +22,8 @@ from itertools import cycle
 from math import inf
 from typing import Protocol
 
-from client_app.node_config import (
+from gdpfed.errors import InputError
+from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
     CAP_KEY,
     FIRST_BUDGET_KEY,
@@ -30,7 +31,6 @@ from client_app.node_config import (
     RAISED_KEY,
     SETTING_OF,
 )
-from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
 

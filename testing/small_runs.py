@@ -13,10 +13,10 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
-from client_app.ledger_file import locked_ledger
 from conf.load import load
 from conf.schema import Config
 from gdpfed.errors import FailedError, RunError
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.runs.records import RoundRecord, read_rounds
 from gdpfed.runs.resume import load_run

@@ -6,6 +6,8 @@ records does only in a run that protects records, in which it is public; and ste
 private by themselves, may.
 """
 
+from dataclasses import dataclass
+
 JOIN, PLAY, CARRY, OFFER, BEGIN, END = "join", "play", "carry", "offer", "begin", "end"
 """The queries."""
 
@@ -51,6 +53,15 @@ PATH = "path"
 """What is announced of a game, and in the answer to it the client's path."""
 PRICE_RECORD = "price"
 """The price that is posted, in the query ``join`` and with terms."""
+
+
+@dataclass(frozen=True)
+class RoundOfRun:
+    """One round of one run."""
+
+    run: str
+    index: int
+
 
 MOST_CHARACTERS = 300
 MOST_NUMBER = 2.0**64

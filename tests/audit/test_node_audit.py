@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from client_app.budget import begin
-from client_app.ledger_file import locked_ledger
-from client_app.request import RoundOfRun
-from client_app.settings import Budget, Budgets
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main
+from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import AuditError
+from gdpfed.federation.node.budget import begin
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan

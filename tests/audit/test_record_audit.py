@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from client_app.budget import begin
-from client_app.ledger_file import locked_ledger
-from client_app.settings import Budget, Budgets
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
+from gdpfed.federation.node.budget import begin
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares

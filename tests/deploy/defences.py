@@ -105,7 +105,7 @@ DEFENCES = (
     Defence(
         "own-budget",
         "test_faults.py::test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes",
-        (("client_app/budget.py", "        if not epsilon <= limit:\n", "        if False:\n"),),
+        (("gdpfed/federation/node/budget.py", "        if not epsilon <= limit:\n", "        if False:\n"),),
     ),
     Defence(
         "superlink-restarted",

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from client_app.ledger_file import locked_ledger
 from gdpfed.clients.messages import DATA, REFUSAL, THETA_RECORD, UNMASK
+from gdpfed.federation.node.ledger_file import locked_ledger
 from secagg.protocol.sum_messages import UnmaskReply, UnmaskRequest
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, kinds_of
 from testing.small_runs import run

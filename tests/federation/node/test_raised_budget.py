@@ -2,8 +2,8 @@
 
 import pytest
 
-from client_app import budget
 from client_app.settings import budgets_of
+from gdpfed.federation.node import budget
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.terms import Terms

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from client_app import budget
-from client_app.ledger_file import locked_ledger
-from client_app.node_config import NodeConfigError, check_settings
-from client_app.request import RoundOfRun
 from client_app.settings import budgets_of
-from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, TERMS_RECORD, UNIT
+from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, TERMS_RECORD, UNIT, RoundOfRun
 from gdpfed.errors import PrivacyError
+from gdpfed.federation.node import budget
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from client_app import node_file
-from client_app.ledger_file import LedgerError, locked_ledger
+from gdpfed.federation.node import node_file
+from gdpfed.federation.node.ledger_file import LedgerError, locked_ledger
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.terms import Terms

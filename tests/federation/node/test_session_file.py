@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from client_app import node_file
-from client_app.session_file import MOST_SESSIONS, SessionFile, SessionFileError
+from gdpfed.federation.node import node_file
+from gdpfed.federation.node.session_file import MOST_SESSIONS, SessionFile, SessionFileError
 from secagg import LocalProtocolError
 
 ROUND = b"0/run"

@@ -13,15 +13,12 @@ from math import ceil, fsum, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord, RecordDict
-from flwr.common.logger import log
-
-from client_app.ledger_file import locked_ledger
-from client_app.node_config import EDGE_TRUSTED_KEY, MOST_ROUNDS_KEY, RAISED_KEY, SETTING_OF
-from client_app.request import RoundOfRun
-from client_app.settings import Budget, Budgets
-from gdpfed.clients.messages import TERMS_RECORD
+from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
+from gdpfed.federation import log
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.node_config import EDGE_TRUSTED_KEY, MOST_ROUNDS_KEY, RAISED_KEY, SETTING_OF
+from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import RecordTerms, Terms
@@ -48,16 +45,6 @@ class BudgetRefusedError(PrivacyError):
     Its text goes to the server, so it tells of no data and not of what other runs have cost this client.
     Those figures are in the node's own log.
     """
-
-
-def terms_in(content: RecordDict) -> Terms:
-    """The terms that a message offers; BudgetRefusedError where it holds none."""
-    record = content.get(TERMS_RECORD)
-    if not isinstance(record, ConfigRecord):
-        raise BudgetRefusedError(
-            f"the message lacks the record {TERMS_RECORD}, without which nothing is sent"
-        )
-    return Terms.from_scalars(dict(record))
 
 
 def of_unit(budgets: Budgets, unit: Unit) -> Budget:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from client_app.node_config import NodeConfigError
+from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.files import NoRegularFileError, open_regular, read_regular, write_whole
 
 LOCK_SECONDS = 30.0

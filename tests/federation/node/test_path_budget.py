@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_app import budget
-from client_app.ledger_file import locked_ledger
-from client_app.request import RoundOfRun
 from client_app.settings import budgets_of
 from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import AuditError, PrivacyError
+from gdpfed.federation.node import budget
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_app import budget
-from client_app.ledger_file import locked_ledger
-from client_app.request import RoundOfRun
 from client_app.settings import budgets_of
+from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
+from gdpfed.federation.node import budget
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.client import ClientLedger

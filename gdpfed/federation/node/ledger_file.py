@@ -15,11 +15,10 @@ from logging import ERROR, WARNING
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from flwr.common.logger import log
-
-from client_app.node_config import LEDGER_KEY, NodeConfigError
-from client_app.node_file import NodeFile
 from gdpfed.errors import PrivacyError
+from gdpfed.federation import log
+from gdpfed.federation.node.node_config import LEDGER_KEY, NodeConfigError
+from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.privacy.ledgers.client import ClientLedger
 
 MARK_BYTES = 256

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from client_app.node_config import LIMITS, NodeConfigError, check_settings
 from client_app.settings import policy_of, session_file_of
 from gdpfed.clients.messages import CLIENT_RECORD, DATA, JOIN, REFUSAL, ROUND, RUN
+from gdpfed.federation.node.node_config import LIMITS, NodeConfigError, check_settings
 from testing.local_grid import ask, make_context
 
 GOOD = {

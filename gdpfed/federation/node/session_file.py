@@ -17,10 +17,10 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from flwr.common.logger import log
 
-from client_app.node_config import SESSION_FILE_KEY, NodeConfigError
-from client_app.node_file import NodeFile
+from gdpfed.federation import log
+from gdpfed.federation.node.node_config import SESSION_FILE_KEY, NodeConfigError
+from gdpfed.federation.node.node_file import NodeFile
 from secagg import LocalProtocolError
 
 KEY_BYTES, HANDLE_BYTES = 32, 16

@@ -1,0 +1,10 @@
+"""A federation without its transport: plain values in and out, which the Flower apps carry.
+
+What it logs is a line of Flower's log, beside those of the apps.
+"""
+
+import logging
+
+from gdpfed.app_process import FLOWER_LOGGER
+
+log = logging.getLogger(FLOWER_LOGGER).log

@@ -1,0 +1,54 @@
+"""What a node has of its own: the budgets that it keeps to, and what it answers games and prices with."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gdpfed.privacy.events import Unit
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The budget of this client, or of each of its records, for all runs together that protect that.
+
+    Attributes:
+        epsilons, delta: against everybody who does not know in which rounds it took part: one number, or
+            one for every group of its records.
+        ledger: where it keeps what it has agreed to.
+        max_epsilon_against_server: against the server, which asks it and so knows; inf for no limit.
+        max_participations: rounds of one run in which it sends updates at most; inf for no limit.
+        edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
+        raised_from: the operator's word that this budget is above that of the ledger's last run, which was so
+            much; 0 without one.
+    """
+
+    epsilons: tuple[float, ...]
+    delta: float
+    ledger: Path
+    max_epsilon_against_server: float = math.inf
+    max_participations: float = math.inf
+    edge_trusted: bool = False
+    raised_from: float = 0.0
+
+    @property
+    def epsilon(self) -> float:
+        """The least of the budgets."""
+        return min(self.epsilons)
+
+
+@dataclass(frozen=True)
+class Player:
+    """What a client answers a game or a price with; its aversion does not leave the node.
+
+    Attributes:
+        aversion: c_i in (0, 1), the weight of its privacy cost.
+        first_budget: rho_i^0, with which its path begins; None for one that answers prices only.
+    """
+
+    aversion: float
+    first_budget: float | None
+
+
+Budgets = Mapping[Unit, Budget]
+"""What a node has of its own; in one ledger, and never added up."""
