@@ -28,7 +28,7 @@ from client_app.settings import (
     unit_in,
 )
 from client_app.stages import answer_stage
-from edge_app.spool import BridgeError
+from edge_app.mailbox import BridgeError
 from gdpfed.app_process import begin_process
 from gdpfed.clients.messages import (
     BEGIN,

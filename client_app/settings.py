@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Context
 from flwr.common.logger import log
 
 from client_app.simulation_backend import in_flowers_simulation
-from edge_app.bridge import Bridge
+from edge_app.edge_client import Bridge
 from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
 from gdpfed.errors import LearningError
 from gdpfed.federation.node.node_config import (

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.logger import log
 
-from edge_app.bridge import Bridge
-from edge_app.spool import BridgeError, Job
+from edge_app.edge_client import Bridge
+from edge_app.mailbox import BridgeError, Job
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.errors import LearningError
 from gdpfed.late_import import loaded_for_good

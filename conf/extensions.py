@@ -49,9 +49,9 @@ QUANTITIES: Registry[Any] = Registry(
     "quantity of experiments",
     "gdpfed.experiments",
     built_in={
-        "noise": "gdpfed.experiments.noise:present_noise",
-        "rates": "gdpfed.experiments.rates:present_rates",
-        "steps": "gdpfed.experiments.steps:present_steps",
+        "noise": "gdpfed.experiments.planned_noise:present_noise",
+        "rates": "gdpfed.experiments.planned_rates:present_rates",
+        "steps": "gdpfed.experiments.planned_steps:present_steps",
         "mean_field": "gdpfed.systems.fedpcs.game_experiments:present_games",
         "welfare": "gdpfed.systems.fedpcs.game_experiments:present_games",
         "server_cost": "gdpfed.systems.fedpcs.game_experiments:present_games",

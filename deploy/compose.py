@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from deploy.check import NO_ADDRESS
-from deploy.control import federation_overrides
 from deploy.credentials import PUBLIC
+from deploy.operate import federation_overrides
 from deploy.options import federation_words
 from deploy.placements import CREDENTIALS, Containers
 from deploy.topology import (
@@ -285,7 +285,7 @@ def init_job(site: Site, party: str | None, image: Tree) -> Tree:
 
 def register_job(place: Containers, image: Tree) -> Tree:
     """Return the job that registers the nodes at the SuperLink; it sees public keys only."""
-    return job(image, ["deploy.control", "register", *_superlink(place), "--public", PUBLIC_PATH]) | {
+    return job(image, ["deploy.operate", "register", *_superlink(place), "--public", PUBLIC_PATH]) | {
         "depends_on": {SUPERLINK: HEALTHY},
         "networks": [SERVER],
         "volumes": [bind(f"{ROOT}/{PUBLIC}", PUBLIC_PATH)],
@@ -304,7 +304,7 @@ def control_job(command: str, words: Sequence[str], place: Containers, image: Tr
 
     It starts nothing else, and says in one line if there is no SuperLink.
     """
-    return job(image, ["deploy.control", command, *_superlink(place), *words]) | {
+    return job(image, ["deploy.operate", command, *_superlink(place), *words]) | {
         "command": [],
         "profiles": [command],
         "networks": [SERVER],

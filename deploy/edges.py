@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from deploy.control import training_words
+from deploy.operate import training_words
 from deploy.topology import (
     BRIDGE_KIND,
     EXAMPLES_FILE,

@@ -17,8 +17,8 @@ from rich.console import Console
 from conf.load import load
 from deploy.edges import CLOUD, MINIMUM_EDGES, Layers
 from deploy.local import audit_nodes, said_budgets
+from deploy.loopback import LoopbackFederation
 from deploy.options import exit_status
-from deploy.processes import LoopbackFederation
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError, LaunchError

@@ -12,10 +12,10 @@ from rich.console import Console
 from client_app.settings import DEFAULT_DELTA
 from conf.load import load
 from conf.schema import CLIENTS
-from deploy.control import NODES_PLAY, federation_overrides, training_words
+from deploy.loopback import LoopbackFederation
+from deploy.operate import NODES_PLAY, federation_overrides, training_words
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.placements import Containers
-from deploy.processes import LoopbackFederation
 from deploy.topology import Federation, secagg_words
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed

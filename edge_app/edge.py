@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edge_app.spool import BridgeError, Job, Spool
+from edge_app.mailbox import BridgeError, Job, Spool
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import TrainingOver
 from gdpfed.methods.base import Theta

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
 from edge_app.edge import Edge
-from edge_app.spool import Spool
+from edge_app.mailbox import Spool
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
 from gdpfed.privacy.events import Unit

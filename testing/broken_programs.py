@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import torch
 
-from gdpfed.canaries.seen import WatchedFleet
+from gdpfed.canaries.transcript import WatchedFleet
 from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.record_batches import PoissonBatches
 from gdpfed.learning.record_gradients import RecordGradients
@@ -17,7 +17,7 @@ from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.plain import sum_noise_steps
 from secagg import Encoding, keystream
 
-_NOISE = "gdpfed.simulation.fleet.sum_noise_steps"
+_NOISE = "gdpfed.simulation.in_process_fleet.sum_noise_steps"
 _sum_wave = WatchedFleet.sum_wave
 _clipped_sums = RecordGradients.clipped_sums
 _draw = PoissonBatches.draw
@@ -41,7 +41,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
         "gdpfed.rounds.loop.draw_cohorts",
         lambda plan, index, key: draw_cohorts(plan, 0, key),
     ),
-    "charged once, summed twice": ("gdpfed.canaries.seen.WatchedFleet.sum_wave", _sums_twice),
+    "charged once, summed twice": ("gdpfed.canaries.transcript.WatchedFleet.sum_wave", _sums_twice),
 }
 """What is wrong, and where: of a simulation with ``secagg=off`` and many clients at once."""
 

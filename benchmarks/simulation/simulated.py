@@ -12,7 +12,7 @@ from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.records import read_rounds
-from gdpfed.simulation.simulate import simulate_prepared
+from gdpfed.simulation.simulated_run import simulate_prepared
 
 SAMPLE_SECONDS = 0.02
 

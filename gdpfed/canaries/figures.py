@@ -28,7 +28,7 @@ from gdpfed.canaries.scores import (
     participations_of,
     released_model,
 )
-from gdpfed.canaries.seen import Seen
+from gdpfed.canaries.transcript import Seen
 from gdpfed.privacy.plan import PrivacyPlan
 
 VIEWS = ("sums", "server", "updates", "model")

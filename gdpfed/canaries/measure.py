@@ -20,18 +20,18 @@ from gdpfed.canaries.canary import (
     parts_of,
     random_directions,
 )
-from gdpfed.canaries.engine import CanaryEngine
+from gdpfed.canaries.canary_engine import CanaryEngine
 from gdpfed.canaries.figures import Measured, measured
-from gdpfed.canaries.records import RecordCanaries, RecordCanaryEngine, choose_records
-from gdpfed.canaries.seen import ResultSeen, Seen, SeenModels, WatchedFleet
+from gdpfed.canaries.record_canaries import RecordCanaries, RecordCanaryEngine, choose_records
+from gdpfed.canaries.transcript import ResultSeen, Seen, SeenModels, WatchedFleet
 from gdpfed.errors import ConfigError
 from gdpfed.learning.evaluate import Evaluation
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import Theta
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.simulation.choice import choose_engine
 from gdpfed.simulation.engine import Cohort, Engine
+from gdpfed.simulation.engine_choice import choose_engine
 from secagg import Encoding
 
 MOST_DENSE_CANARIES = 1000

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from gdpfed.canaries.bounds import Scores
 from gdpfed.canaries.canary import parts_of
-from gdpfed.canaries.seen import RevealedSum, Seen
+from gdpfed.canaries.transcript import RevealedSum, Seen
 from gdpfed.privacy.plan import Stretch
 
 # Differences of sums are compared on so many canaries, to find the two that are most alike.

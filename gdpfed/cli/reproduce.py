@@ -50,7 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     from conf.experiment import load_experiment
     from gdpfed.experiments.cells import Setting
-    from gdpfed.experiments.reproduce import Reproduction, reproduce
+    from gdpfed.experiments.reproduction import Reproduction, reproduce
 
     if options.list or options.experiment is None:
         make_console().print(_list().to_rich())

@@ -16,7 +16,7 @@ from typing import Protocol
 from conf.schema import Config
 from gdpfed.child_process import can_fork, serve_only
 from gdpfed.errors import GDPFedError, InputError, LearningError, RunError
-from gdpfed.experiments.progress import ExperimentProgress
+from gdpfed.experiments.experiment_progress import ExperimentProgress
 from gdpfed.experiments.runs import CellRun
 from gdpfed.runs.records import RoundRecord
 

@@ -8,7 +8,7 @@ import pytest
 
 import gdpfed.clients.update as node
 import gdpfed.simulation.joined_sessions as sessions
-from gdpfed.canaries.seen import WatchedFleet
+from gdpfed.canaries.transcript import WatchedFleet
 from secagg import ClientSession
 from testing.broken_programs import FAULTS, broken
 from tests.canaries.small_measurements import FEW, MANY, measured

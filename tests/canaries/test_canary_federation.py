@@ -5,9 +5,9 @@ import pytest
 
 import gdpfed.clients.update as node
 from gdpfed.canaries.canary import Canaries, choose_clients, dirac_directions
-from gdpfed.canaries.engine import CanaryEngine
+from gdpfed.canaries.canary_engine import CanaryEngine
 from gdpfed.canaries.figures import measured
-from gdpfed.canaries.seen import Seen
+from gdpfed.canaries.transcript import Seen
 from gdpfed.clients.configured import task_of
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method

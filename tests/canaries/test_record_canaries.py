@@ -7,7 +7,7 @@ import gdpfed.simulation.joined_sessions as sessions
 from conf.load import load
 from gdpfed.canaries.canary import parts_of
 from gdpfed.canaries.measure import Settings, measure
-from gdpfed.canaries.records import CanaryGradients, choose_records
+from gdpfed.canaries.record_canaries import CanaryGradients, choose_records
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
 from gdpfed.methods import make_method

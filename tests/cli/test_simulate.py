@@ -13,7 +13,7 @@ from gdpfed.learning.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.loop import RoundLoop
 from gdpfed.runs.records import read_rounds
-from gdpfed.simulation.fleet import InProcessFleet
+from gdpfed.simulation.in_process_fleet import InProcessFleet
 
 SMALL = (
     "dataset.num_clients=24",

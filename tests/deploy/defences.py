@@ -117,7 +117,7 @@ DEFENCES = (
         "test_faults.py::test_a_superlink_restarted_in_the_middle_of_a_run",
         (
             (
-                "deploy/superlink_control.py",
+                "deploy/superlink_client.py",
                 "while (run := self._run(run_id)).status != FINISHED:",
                 "while not (run := self._run(run_id)):",
             ),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 
-from deploy.control import training_words
 from deploy.credentials import SECRETS
+from deploy.loopback import OPERATOR, LoopbackFederation
+from deploy.operate import training_words
 from deploy.placements import credentials_of
-from deploy.processes import OPERATOR, LoopbackFederation
 from deploy.topology import SERVER_SUPEREXEC, SUPERLINK, Federation, Node
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.launch.flower_run import FlowerRun, run_command, training_config

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy import check, control, init
+from deploy import check, init, operate
 from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
 from deploy.compose import MOST_NODES, compose_file, to_text
@@ -66,7 +66,7 @@ def test_the_app_sees_no_private_key_but_its_identity():
 
 
 def test_jobs_say_what_their_programs_take_and_images_are_of_the_locked_version():
-    parsers = {"deploy.init": init.parser(), "deploy.control": control.parser()}
+    parsers = {"deploy.init": init.parser(), "deploy.operate": operate.parser()}
     jobs = {name: each for name, each in TREE["services"].items() if each["restart"] == "no"}
     assert set(jobs) == {"init", "register", "train", "nodes", "flwr", "audit"}
     for service in jobs.values():
@@ -331,7 +331,7 @@ def test_a_superlink_that_is_no_host_is_refused(words, said, capsys):
 )
 def test_a_job_takes_a_host_and_a_port(superlink, capsys):
     with pytest.raises(SystemExit, match="2"):
-        control.main(["nodes", "--ca", "ca.crt", "--superlink", superlink])
+        operate.main(["nodes", "--ca", "ca.crt", "--superlink", superlink])
     assert re.search("is no (host|port)|has no port", capsys.readouterr().err)
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from conf.load import load
-from deploy import check, control, init
+from deploy import check, init, operate
 from deploy.__main__ import main as write_compose
 from deploy.edge_files import site_file
 from deploy.edges import Layers
@@ -105,7 +105,7 @@ def test_the_jobs_say_what_their_programs_take():
     for site in LAYERS.sites:
         jobs = site_file(LAYERS, site)["services"]
         train = jobs["train"]["entrypoint"]
-        control.parser().parse_args(train[3:])
+        operate.parser().parse_args(train[3:])
         made = init.parser().parse_args([*init_words(at_defaults({"services": jobs})), "--directory", "x"])
         assert (made.edges, made.nodes, made.site) == (2, 6, site)
         assert made.party == ([SERVER] if site == "cloud" else [])

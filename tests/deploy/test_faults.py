@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deploy.processes import LoopbackFederation
+from deploy.loopback import LoopbackFederation
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import LaunchError
 from tests.deploy.faulty_federation import FEDERATION, FaultyFederation

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from deploy import local
 from deploy.credentials import PUBLIC, Store
+from deploy.loopback import LoopbackFederation
 from deploy.placements import Loopback, credentials_of
-from deploy.processes import LoopbackFederation
-from deploy.superlink_control import ControlError
+from deploy.superlink_client import ControlError
 from deploy.topology import NODE_KEY_FILE, SUPERLINK, Federation, services
 from gdpfed.launch.home import free_ports
 from tests.deploy.faulty_federation import FaultyFederation

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from flwr.proto.run_pb2 import RunStatus
 
-from deploy.control import nodes_to_wait_for, run_name
-from deploy.superlink_control import Control, ControlError
+from deploy.operate import nodes_to_wait_for, run_name
+from deploy.superlink_client import Control, ControlError
 
 
 def test_a_run_that_broke_off_says_how_it_is_resumed_and_what_it_took(monkeypatch, capsys):

@@ -8,8 +8,8 @@ import pytest
 
 from deploy.edges import CLOUD, Layers
 from deploy.layers import LoopbackLayers
-from edge_app.bridge import Bridge
-from edge_app.spool import ANSWER, JOB, Spool
+from edge_app.edge_client import Bridge
+from edge_app.mailbox import ANSWER, JOB, Spool
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import LaunchError

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from deploy import local
-from deploy.processes import copy_examples
+from deploy.loopback import copy_examples
 from deploy.topology import Federation
 from gdpfed.launch.home import PROJECT
 from testing.flower_traces import FlowerTraces

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from conf.load import load
-from edge_app.bridge import Bridge
 from edge_app.edge import TOO_LATE, Edge
-from edge_app.spool import JOB, BridgeError, Job, Spool
+from edge_app.edge_client import Bridge
+from edge_app.mailbox import JOB, BridgeError, Job, Spool
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.runs.records import read_rounds
-from gdpfed.simulation.simulate import simulate
+from gdpfed.simulation.simulated_run import simulate
 from testing.layers import CLOUD, EdgeRun, cloud_grid, run_layers
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
 from testing.small_runs import final_model, ledger_of, nothing_drawn, run

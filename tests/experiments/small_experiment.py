@@ -12,7 +12,7 @@ from conf.experiment import Choice, Experiment, Published
 from conf.schema import Config
 from gdpfed.errors import LearningError
 from gdpfed.experiments.cells import Setting
-from gdpfed.experiments.reproduce import Reproduction, reproduce
+from gdpfed.experiments.reproduction import Reproduction, reproduce
 from gdpfed.experiments.training import Trainer
 from gdpfed.runs.records import RoundRecord, read_rounds
 from testing.written_runs import append_record, begin_run, finish_run

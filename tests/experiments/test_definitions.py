@@ -11,7 +11,7 @@ from conf.load import load, options
 from gdpfed.cli import main
 from gdpfed.errors import ConfigError
 from gdpfed.experiments.cells import Setting, cells_of
-from gdpfed.experiments.reproduce import PLANNED
+from gdpfed.experiments.reproduction import PLANNED
 from gdpfed.methods import METHODS, make_method
 
 PAPER_TOLERANCE_PERCENT = 1.5

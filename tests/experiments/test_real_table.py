@@ -9,7 +9,7 @@ from rich.console import Console
 
 from conf.experiment import load_experiment
 from gdpfed.experiments.cells import Setting
-from gdpfed.experiments.reproduce import Reproduction, reproduce
+from gdpfed.experiments.reproduction import Reproduction, reproduce
 from gdpfed.report.finished_run import read_run
 
 ROWS = ("fedavg", "dp_fedavg_step", "gdpfed_plus")

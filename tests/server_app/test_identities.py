@@ -14,7 +14,7 @@ from client_app.settings import NodeConfigError
 from conf.load import load
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.identities import IdentityError, new_identity, read_identity
-from gdpfed.simulation.simulate import simulate
+from gdpfed.simulation.simulated_run import simulate
 from secagg import Roster
 from secagg.crypto.signatures import join_statement
 from testing.identities import (

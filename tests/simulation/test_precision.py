@@ -8,10 +8,10 @@ from conf.schema import SecAggConfig
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.rounds import plain
 from gdpfed.rounds.prepared import PreparedSum
-from gdpfed.simulation import batched_encoding, fleet
+from gdpfed.simulation import batched_encoding, in_process_fleet
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.examples import Batches
-from gdpfed.simulation.fleet import InProcessFleet
+from gdpfed.simulation.in_process_fleet import InProcessFleet
 from tests.simulation.small_cohorts import order_of, theta_of
 
 CLIENTS = list(range(7, 27))
@@ -39,7 +39,7 @@ def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precis
     theta = theta_of(order)
     watched(monkeypatch, batched_encoding, "clipped_steps", seen)
     watched(monkeypatch, plain, "gaussian_noise", seen)
-    watched(monkeypatch, fleet, "plain_sum", seen)
+    watched(monkeypatch, in_process_fleet, "plain_sum", seen)
     watched(monkeypatch, torch.nn.functional, "linear", seen)
     settings = SecAggConfig(mode="off")
     engine = BatchedEngine(order.task, torch.device("cpu"), precision=precision)

@@ -21,7 +21,7 @@ from gdpfed.learning.programs import pieces
 from gdpfed.learning.programs.lowering import lower
 from gdpfed.learning.task import Task
 from gdpfed.simulation.batched_training import BatchedTraining
-from gdpfed.simulation.choice import choose_engine
+from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.examples import Batches, DeviceExamples
 from gdpfed.simulation.programmed_training import ProgrammedTraining
 from gdpfed.simulation.training_choice import choose_training
@@ -193,7 +193,7 @@ def test_the_run_says_whether_loops_are_compiled(monkeypatch):
 
 def test_numba_is_loaded_for_models_that_need_it_only():
     code = (
-        "import sys, conf.load, gdpfed.clients.configured, gdpfed.simulation.choice as choice\n"
+        "import sys, conf.load, gdpfed.clients.configured, gdpfed.simulation.engine_choice as choice\n"
         "config = conf.load.load(['simulation.workers=1', 'dataset.model=linear'])\n"
         "task = gdpfed.clients.configured.task_of(config)\n"
         "for records in (False, True):\n"

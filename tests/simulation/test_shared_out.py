@@ -17,7 +17,7 @@ from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.devices import SeveralDevices
 from gdpfed.simulation.engine import split_evenly
-from gdpfed.simulation.processes import WorkerProcesses, _start_worker
+from gdpfed.simulation.parallel_engines import WorkerProcesses, _start_worker
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 ORDER = order_of()

@@ -17,8 +17,8 @@ from safetensors.numpy import load as load_tensors
 
 from conf.load import load
 from deploy.compose import USER_ID, app_image, compose_file, to_text
-from deploy.control import training_words
 from deploy.demo_data import provide_demo_data
+from deploy.operate import training_words
 from deploy.topology import DATA, EXAMPLES_FILE, Federation
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid

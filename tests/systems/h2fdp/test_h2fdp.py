@@ -18,7 +18,7 @@ from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.record_steps import record_move
 from gdpfed.rounds.state import new_ledger
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.fleet import InProcessFleet
+from gdpfed.simulation.in_process_fleet import InProcessFleet
 from gdpfed.systems.h2fdp.subnet_tables import observers
 from secagg import keystream
 

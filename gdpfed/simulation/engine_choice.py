@@ -18,7 +18,7 @@ from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.devices import SeveralDevices
 from gdpfed.simulation.engine import Engine
-from gdpfed.simulation.processes import WorkerProcesses
+from gdpfed.simulation.parallel_engines import WorkerProcesses
 from gdpfed.simulation.sequential import SequentialEngine
 from gdpfed.simulation.training_choice import choose_training
 

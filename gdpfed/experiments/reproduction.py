@@ -19,6 +19,7 @@ from gdpfed.experiments.accuracy import (
     convergence_picture,
 )
 from gdpfed.experiments.cells import Cell, Setting, cells_of
+from gdpfed.experiments.experiment_progress import ExperimentProgress
 from gdpfed.experiments.presentation import (
     TRAFFIC_FILE,
     Presentation,
@@ -27,7 +28,6 @@ from gdpfed.experiments.presentation import (
     trained_entry,
     write_experiment,
 )
-from gdpfed.experiments.progress import ExperimentProgress
 from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
 from gdpfed.experiments.traffic import traffic_picture
 from gdpfed.experiments.training import SIMULATION, Trainer, choose_num_jobs, train_missing

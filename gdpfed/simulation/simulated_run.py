@@ -11,8 +11,8 @@ from gdpfed.report.observers import default_observers
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.run import MakeObservers, PreparedRun
 from gdpfed.runs.records import RoundRecord
-from gdpfed.simulation.choice import choose_engine
-from gdpfed.simulation.fleet import InProcessFleet
+from gdpfed.simulation.engine_choice import choose_engine
+from gdpfed.simulation.in_process_fleet import InProcessFleet
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""``python -m deploy.control``: register nodes, list them by name, wait for them, train, call ``flwr``.
+"""``python -m deploy.operate``: register nodes, list them by name, wait for them, train, call ``flwr``.
 
 The operator of the server runs it. It writes its connection into ``FLWR_HOME``.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from conf.schema import CLIENTS
 from deploy.options import address, exit_status
-from deploy.superlink_control import Control, ControlError
+from deploy.superlink_client import Control, ControlError
 from deploy.topology import Federation
 from gdpfed.launch.flower_run import run_command, training_config
 from gdpfed.launch.home import PROJECT
@@ -129,7 +129,7 @@ def _flower_home() -> Path:
 
 def parser() -> argparse.ArgumentParser:
     """The options of this command."""
-    made = argparse.ArgumentParser(prog="python -m deploy.control", description=__doc__)
+    made = argparse.ArgumentParser(prog="python -m deploy.operate", description=__doc__)
     commands = made.add_subparsers(required=True, dest="command", metavar="COMMAND")
     register = commands.add_parser("register", help="register the public keys of the nodes at the SuperLink")
     register.add_argument("--public", type=Path, required=True, help="directory with the public keys, *.pub")

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_app.spool import JOB, BridgeError, Job, Spool, Vector
+from edge_app.mailbox import JOB, BridgeError, Job, Spool, Vector
 
 POLL_SECONDS = 0.2
 

@@ -8,8 +8,8 @@ from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.task import Task
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.choice import choose_engine
-from gdpfed.simulation.processes import WorkerProcesses
+from gdpfed.simulation.engine_choice import choose_engine
+from gdpfed.simulation.parallel_engines import WorkerProcesses
 from gdpfed.simulation.sequential import SequentialEngine
 
 
@@ -33,7 +33,7 @@ def test_the_engine_is_the_one_that_was_asked_for():
 
 
 def test_a_large_model_trains_one_client_after_the_other(monkeypatch):
-    monkeypatch.setattr("gdpfed.simulation.choice.MOST_BATCHED_PARAMETERS_ON_CPU", 600)
+    monkeypatch.setattr("gdpfed.simulation.engine_choice.MOST_BATCHED_PARAMETERS_ON_CPU", 600)
     assert chosen("simulation.workers=1")[0] is SequentialEngine
     assert chosen("simulation.workers=1", "simulation.engine=batched")[0] is BatchedEngine
 

@@ -13,7 +13,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Engine
-from gdpfed.simulation.fleet import InProcessFleet
+from gdpfed.simulation.in_process_fleet import InProcessFleet
 
 ResultSeen = Callable[[PreparedSum, ClientSum], None]
 

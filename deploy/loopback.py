@@ -11,7 +11,7 @@ from typing import Self
 from deploy.credentials import PUBLIC, Store
 from deploy.demo_data import provide_demo_data
 from deploy.placements import Loopback
-from deploy.superlink_control import Control
+from deploy.superlink_client import Control
 from deploy.topology import (
     BRIDGE,
     DATA,
@@ -120,7 +120,7 @@ class LoopbackFederation:
         return self.home.read(f"{name}.log")
 
     def control(self, command: str, *words: str) -> None:
-        """Run ``deploy.control`` to its end.
+        """Run ``deploy.operate`` to its end.
 
         Raises:
             LaunchError: it failed; its last line.
@@ -135,9 +135,9 @@ class LoopbackFederation:
         return Control(self.home.path / OPERATOR, address, self.home.path / PUBLIC / SUPERLINK_CA_FILE)
 
     def control_words(self, command: str, *words: str) -> list[str]:
-        """Return the command line of ``deploy.control`` for this federation."""
+        """Return the command line of ``deploy.operate`` for this federation."""
         return [
-            *("python", "-m", "deploy.control", command),
+            *("python", "-m", "deploy.operate", command),
             *("--superlink", f"{self.place.host(SUPERLINK)}:{self.place.port(SUPERLINK)}"),
             *("--ca", str(self.home.path / PUBLIC / SUPERLINK_CA_FILE)),
             *words,
