@@ -38,7 +38,7 @@ from gdpfed.federation.node.node_config import (
 )
 from gdpfed.federation.node.node_config import NodeConfigError as NodeConfigError
 from gdpfed.federation.node.own_budget import Budget, Budgets, Player
-from gdpfed.learning.datasets.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
+from gdpfed.learning.data.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
 from gdpfed.privacy.events import Unit
 from secagg import ClientPolicy
 from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF

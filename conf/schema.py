@@ -60,7 +60,7 @@ class DatasetConfig:
     """One data set with the settings recommended for it, from which run, privacy and training start.
 
     From ``image_size`` to ``features``, what is null does not belong to the data set or has its default
-    (:class:`gdpfed.learning.datasets.DataSource` says what each is).
+    (:class:`gdpfed.learning.data.DataSource` says what each is).
     """
 
     name: str = MISSING

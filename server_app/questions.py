@@ -24,7 +24,7 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.identities import public_key_of, read_roster
-from gdpfed.learning.datasets.own import ExampleForm
+from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.task import Task
 from gdpfed.privacy.events import Unit
 from gdpfed.systems.fedpcs.game.posted_price import PostedPrice

@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 import torch
 
+from fastgrad.record_gradients import RecordGradients
 from gdpfed.canaries.transcript import WatchedFleet
-from gdpfed.learning.noise import gaussian_noise
-from gdpfed.learning.record_batches import PoissonBatches
-from gdpfed.learning.record_gradients import RecordGradients
-from gdpfed.learning.record_training import exact_sums
+from gdpfed.learning.training.gaussian_noise import gaussian_noise
+from gdpfed.learning.training.record_batches import PoissonBatches
+from gdpfed.learning.training.record_training import exact_sums
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.plain import sum_noise_steps
@@ -46,7 +46,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 """What is wrong, and where: of a simulation with ``secagg=off`` and many clients at once."""
 
 
-_STEPS = "gdpfed.learning.record_training."
+_STEPS = "gdpfed.learning.training.record_training."
 _FAR = 1e9
 
 
@@ -64,9 +64,9 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
         _STEPS + "gaussian_noise",
         lambda *asked, **how: gaussian_noise(*asked, **how) / 2,
     ),
-    "dp_sgd, no clipping": ("gdpfed.learning.record_gradients.RecordGradients.clipped_sums", _unclipped_sums),
+    "dp_sgd, no clipping": ("fastgrad.record_gradients.RecordGradients.clipped_sums", _unclipped_sums),
     "dp_sgd, one batch for all steps": (
-        "gdpfed.learning.record_batches.PoissonBatches.draw",
+        "gdpfed.learning.training.record_batches.PoissonBatches.draw",
         lambda self, bits: _draw(self, keystream(bytes(32))),
     ),
     "dp_sgd, noise of one seed": (
@@ -78,7 +78,7 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "dp_sum, noise of one seed": FAULTS["noise of one seed"],
     "dp_sum, no clipping": ("gdpfed.clients.record_work.exact_sums", _unclipped_integers),
     "dp_sum, one batch for all steps": (
-        "gdpfed.learning.record_batches.PoissonBatches.draw",
+        "gdpfed.learning.training.record_batches.PoissonBatches.draw",
         lambda self, bits: _draw(self, keystream(bytes(32))),
     ),
     "dp_sum, charged once, summed twice": FAULTS["charged once, summed twice"],

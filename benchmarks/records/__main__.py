@@ -22,10 +22,10 @@ from benchmarks.harness import CONSOLE, publish, read_options, three
 from benchmarks.records.work import EDGE, NUM_CLASSES, OPACUS_PYTHON, Work
 from benchmarks.simulation.work import run_alone
 from gdpfed.clients.order import ClientPart, TrainingOrder
-from gdpfed.learning.datasets import DataSource
-from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.record_steps import RecordSteps
 from gdpfed.report.table import Table
 from gdpfed.simulation.batched import BatchedEngine

@@ -8,13 +8,13 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.records.work import EDGE, NUM_CLASSES, clock, work_of_this_process
-from gdpfed.learning.datasets import Split
-from gdpfed.learning.local_update import LocalTraining, local_update
-from gdpfed.learning.losses import cross_entropy
+from fastgrad.forms import record_gradients
+from fastgrad.modules import cross_entropy
+from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.record_batches import PoissonBatches
-from gdpfed.learning.record_form import record_gradients
-from gdpfed.learning.record_training import RecordHolder, noised_updates
+from gdpfed.learning.training.local_update import LocalTraining, local_update
+from gdpfed.learning.training.record_batches import PoissonBatches
+from gdpfed.learning.training.record_training import RecordHolder, noised_updates
 from gdpfed.record_steps import RecordSteps
 from secagg import keystream
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.learning.datasets.fmnist import FILES
+from gdpfed.learning.data.fmnist import FILES
 
 SIZES = {"train": 60_000, "t10k": 10_000}
 EDGE, NUM_CLASSES = 28, 10

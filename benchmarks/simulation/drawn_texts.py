@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gdpfed.learning.datasets.text import CHARACTERS
+from gdpfed.learning.data.text import CHARACTERS
 
 LETTERS = [character for character in CHARACTERS if character.isalpha()]
 

@@ -25,8 +25,8 @@ from gdpfed.canaries.figures import Measured, measured
 from gdpfed.canaries.record_canaries import RecordCanaries, RecordCanaryEngine, choose_records
 from gdpfed.canaries.transcript import ResultSeen, Seen, SeenModels, WatchedFleet
 from gdpfed.errors import ConfigError
-from gdpfed.learning.evaluate import Evaluation
 from gdpfed.learning.models import flatten
+from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import Theta
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastgrad.modules import cross_entropy
+from fastgrad.record_gradients import Part, RecordGradients, Rows
 from gdpfed.canaries.canary import OVERSHOOT, Canaries, Vectors, dirac_directions, parts_of
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.clients.record_work import checked_steps
 from gdpfed.clients.update import contribution_steps
-from gdpfed.learning.losses import cross_entropy
-from gdpfed.learning.record_gradients import Part, RecordGradients, Rows
-from gdpfed.learning.record_groups import record_groups
+from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
 from gdpfed.privacy.plan import PrivacyPlan

@@ -36,8 +36,8 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
     """
     if config.dataset.name in TABLES and config.dataset.path is not None:
         from gdpfed.clients.configured import task_of
-        from gdpfed.learning.datasets.tabular import declared_columns
-        from gdpfed.learning.losses import check_loss
+        from gdpfed.learning.data.tabular import declared_columns
+        from gdpfed.learning.training.record_losses import check_loss
 
         task = task_of(config)
         check_loss(task.loss, task.class_weights, declared_columns(task.source).num_classes)

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from conf.schema import Config
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import ConfigError
-from gdpfed.learning.datasets import DataSource
-from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.data import DataSource
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining
 
 
 def task_of(config: Config) -> Task:

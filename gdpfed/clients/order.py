@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import InputError
-from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.record_steps import OWN_NOISE_WORKS, RecordSteps
 from secagg import SumParameters
 

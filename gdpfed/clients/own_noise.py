@@ -3,9 +3,9 @@
 import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.learning.local_update import clip
-from gdpfed.learning.noise import gaussian_noise
-from gdpfed.learning.record_batches import RandomBytes
+from gdpfed.learning.training.gaussian_noise import gaussian_noise
+from gdpfed.learning.training.local_update import clip
+from gdpfed.learning.training.record_batches import RandomBytes
 
 # Of C: far more than the rounding of float64 in the norm that is clipped to.
 SLACK = 1 - 2.0**-30

@@ -11,16 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastgrad.forms import record_gradients
+from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.learning.datasets import Split
-from gdpfed.learning.datasets.own import ExampleForm
+from gdpfed.learning.data import Split
+from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.models.softmax import ConvexBounds, convex_bounds
-from gdpfed.learning.record_batches import PoissonBatches, RandomBytes
-from gdpfed.learning.record_coupling import refuse_coupled_records
-from gdpfed.learning.record_form import record_gradients
-from gdpfed.learning.record_gradients import RecordGradients
-from gdpfed.learning.record_groups import record_groups
-from gdpfed.learning.record_training import (
+from gdpfed.learning.task import Task
+from gdpfed.learning.training.record_batches import PoissonBatches, RandomBytes
+from gdpfed.learning.training.record_coupling import refuse_coupled_records
+from gdpfed.learning.training.record_training import (
     Positions,
     RecordHolder,
     StepBound,
@@ -28,7 +29,6 @@ from gdpfed.learning.record_training import (
     exact_sums,
     noised_updates,
 )
-from gdpfed.learning.task import Task
 from gdpfed.record_steps import WINDOW_WORKS, RecordSteps, record_move
 from secagg import keystream
 

@@ -5,8 +5,8 @@ import numpy.typing as npt
 import torch
 
 from gdpfed.errors import PrivacyError
-from gdpfed.learning.noise import gaussian_noise
-from gdpfed.learning.record_batches import RandomBytes
+from gdpfed.learning.training.gaussian_noise import gaussian_noise
+from gdpfed.learning.training.record_batches import RandomBytes
 
 GRID = 2.0**-10
 """What is released is a multiple of this, so that its last digits tell nothing."""

@@ -21,11 +21,11 @@ from gdpfed.clients.record_work import (
     record_updates,
     secret_bits,
 )
-from gdpfed.learning.datasets import Split
-from gdpfed.learning.datasets.own import own_split
-from gdpfed.learning.local_update import clip, local_update
-from gdpfed.learning.noise import gaussian_noise
+from gdpfed.learning.data import Split
+from gdpfed.learning.data.own import own_split
 from gdpfed.learning.task import Task, choose_device
+from gdpfed.learning.training.gaussian_noise import gaussian_noise
+from gdpfed.learning.training.local_update import clip, local_update
 from gdpfed.record_steps import NOISED_UPDATE, RECORD_WORKS
 from secagg import Encoding, EncodingError, SumParameters, keystream
 

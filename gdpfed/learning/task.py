@@ -10,12 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import Dataset, DataSource, Split, load_dataset
-from gdpfed.learning.datasets.own import ExampleForm
-from gdpfed.learning.losses import Loss, make_loss
+from gdpfed.learning.data import Dataset, DataSource, Split, load_dataset
+from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.data.partition import Partition
 from gdpfed.learning.models import Options, build_model, count_parameters
-from gdpfed.learning.partition import Partition
+from gdpfed.learning.training.record_losses import make_loss
 
 
 @dataclass(frozen=True)

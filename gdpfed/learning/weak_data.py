@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gdpfed.learning.datasets import Windows
+from gdpfed.learning.data import Windows
 from gdpfed.learning.task import Task
 
 MOST_NAMED = 5

@@ -27,7 +27,7 @@ from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_share
 from gdpfed.privacy.sampling.laws import ClientIds
 
 if TYPE_CHECKING:
-    from gdpfed.learning.local_update import LocalTraining
+    from gdpfed.learning.training.local_update import LocalTraining
 
 Theta = npt.NDArray[np.float32]
 

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from gdpfed.learning.metrics import DEFAULT
+from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.report.shown import Shown
 from gdpfed.report.spread import Spread
 from gdpfed.report.style import BAND_OPACITY, markers_every

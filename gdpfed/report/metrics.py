@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gdpfed.learning.metrics import DEFAULT
+from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.runs.records import RoundRecord
 
 

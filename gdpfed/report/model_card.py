@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from math import exp, isinf
 
 from conf.schema import FIRST_SEEN, Config
-from gdpfed.learning.metrics import DEFAULT
+from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.methods.plan_tables import CardText
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.guess_lines import guess_lines

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from rich.table import Table
 
 from gdpfed.files import PUBLIC_MODE, save_whole
-from gdpfed.learning.datasets import Windows
+from gdpfed.learning.data import Windows
 from gdpfed.learning.task import Task
 from gdpfed.report.labels import dataset_label
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gdpfed.learning.metrics import DEFAULT
+from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.report.curves import draw_curves, number_rounds
 from gdpfed.report.shown import Shown
 from gdpfed.report.spread import Spread

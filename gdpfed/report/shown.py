@@ -6,7 +6,7 @@ from math import ceil, floor, isnan
 from typing import Self
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.metrics import METRICS
+from gdpfed.learning.training.evaluation_metrics import METRICS
 from gdpfed.runs.records import RoundRecord
 
 STEP_PERCENT = 5

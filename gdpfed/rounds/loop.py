@@ -10,7 +10,7 @@ import numpy as np
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import BudgetExhausted, RunError, TrainingOver
-from gdpfed.learning.evaluate import Evaluation
+from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
 from gdpfed.privacy.ledgers.charged import ExpectedSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import noise_steps
-from gdpfed.learning.noise import gaussian_noise
 from gdpfed.learning.task import choose_device
+from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.methods.base import ClientSum
 from secagg import ImplausibleSum, SumParameters, check_sum, keystream
 

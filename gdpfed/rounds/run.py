@@ -15,9 +15,9 @@ from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import RunError
-from gdpfed.learning.evaluate import central_evaluation
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.evaluate import central_evaluation
 from gdpfed.methods import Method, make_method, settled
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.sampling.laws import ClientIds

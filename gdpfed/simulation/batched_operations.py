@@ -6,7 +6,7 @@ from typing import Any
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from gdpfed.learning.unfolded_convolution import is_plain, unfolded_conv2d
+from fastgrad.im2col import is_plain, unfolded_conv2d
 
 
 class BatchedOperations(TorchFunctionMode):

@@ -5,10 +5,10 @@ from functools import partial
 
 import torch
 
+from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.clients.record_work import BitsOf, holder_of, record_updates, secret_bits
-from gdpfed.learning.record_gradients import RecordGradients
-from gdpfed.learning.record_training import Take
+from gdpfed.learning.training.record_training import Take
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.engine import Cohort
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 
-from gdpfed.learning.drawn_dropout import DropoutKeys
-from gdpfed.learning.local_update import LocalTraining
-from gdpfed.learning.losses import Loss, cross_entropy
+from fastgrad.modules import Loss, cross_entropy
 from gdpfed.learning.models import trainable
+from gdpfed.learning.models.dropout_keys import DropoutKeys
+from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_operations import BatchedOperations
 from gdpfed.simulation.examples import Batches, DeviceExamples

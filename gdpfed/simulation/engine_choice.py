@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from conf.schema import SimulationConfig
+from fastgrad.record_gradients import RecordGradients
 from gdpfed.child_process import can_fork
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.errors import ConfigError
 from gdpfed.learning.models import flatten
-from gdpfed.learning.record_gradients import RecordGradients
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining

@@ -9,10 +9,10 @@ import torch
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import batch_generator
-from gdpfed.learning.datasets import Split
-from gdpfed.learning.drawn_dropout import draw_keys
-from gdpfed.learning.local_update import draw_batches
+from gdpfed.learning.data import Split
+from gdpfed.learning.models.dropout_keys import draw_keys
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import draw_batches
 
 
 class DeviceExamples:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fastgrad.lowered import Lowered
+from fastgrad.modules import Loss
+from fastgrad.pieces import most_records, pieces_of
 from gdpfed.late_import import late_import
-from gdpfed.learning.local_update import LocalTraining
-from gdpfed.learning.losses import Loss
-from gdpfed.learning.programs.pieces import most_records, pieces_of
-from gdpfed.learning.programs.stages import Lowered
+from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.examples import Batches, DeviceExamples
 
 if TYPE_CHECKING:
-    from gdpfed.learning.programs.program import Program
+    from fastgrad.program import Program
 
 # It imports numba, which takes a while and is needed for some models only.
-programs = late_import("gdpfed.learning.programs.program")
+programs = late_import("fastgrad.program")
 
 
 class ProgrammedTraining:

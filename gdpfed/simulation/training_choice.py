@@ -2,11 +2,11 @@
 
 import torch
 
-from gdpfed.learning.datasets.own import ExampleForm
-from gdpfed.learning.drawn_dropout import DropoutKeys
+from fastgrad.fitting import UncompiledError, fitted
+from fastgrad.lowering import NotLoweredError
+from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten, trainable
-from gdpfed.learning.programs.fitting import UncompiledError, fitted
-from gdpfed.learning.programs.lowering import NotLoweredError
+from gdpfed.learning.models.dropout_keys import DropoutKeys
 from gdpfed.learning.task import Task
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.programmed_training import ProgrammedTraining

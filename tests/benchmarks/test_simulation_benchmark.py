@@ -15,12 +15,12 @@ from benchmarks.simulation.drawn_texts import draw_plays
 from benchmarks.simulation.limits import flops_of_loops
 from benchmarks.simulation.work import Work
 from conf.load import load
+from fastgrad.lowering import lower
+from fastgrad.modules import cross_entropy
+from fastgrad.program import Program
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import InputError
-from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.programs.lowering import lower
-from gdpfed.learning.programs.program import Program
 
 
 def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False, cnn3=False):

@@ -9,7 +9,7 @@ import pytest
 
 import gdpfed.methods.rates
 from gdpfed.cli import main
-from gdpfed.learning.evaluate import Evaluation
+from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.loop import RoundLoop
 from gdpfed.runs.records import read_rounds

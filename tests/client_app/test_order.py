@@ -8,10 +8,10 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
-from gdpfed.learning.datasets import DataSource
-from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.record_steps import RecordSteps
 from testing.joined_sessions import make_parameters
 

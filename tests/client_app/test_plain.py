@@ -17,10 +17,10 @@ from client_app.simulation_backend import in_flowers_simulation
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, REFUSAL, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.launch.home import PROJECT
-from gdpfed.learning.datasets import DataSource
-from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining
 from secagg import SumParameters
 from testing.local_grid import ask, make_context
 

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import torch
 
+from fastgrad.modules import cross_entropy
+from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_work import gradients_of, holder_of, record_bound, record_updates, secret_bits
 from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.errors import LearningError, PrivacyError
-from gdpfed.learning.datasets import DataSource
-from gdpfed.learning.local_update import LocalTraining
-from gdpfed.learning.losses import cross_entropy
+from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import MODELS, flatten
 from gdpfed.learning.models.softmax import convex_bounds
-from gdpfed.learning.record_batches import PoissonBatches
-from gdpfed.learning.record_gradients import RecordGradients
-from gdpfed.learning.record_training import RecordHolder
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.record_batches import PoissonBatches
+from gdpfed.learning.training.record_training import RecordHolder
 from gdpfed.record_steps import RecordSteps, record_move
 from gdpfed.simulation.batched_encoding import clipped_steps
 from secagg import Encoding

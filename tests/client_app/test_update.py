@@ -13,11 +13,11 @@ from conf.limits import LIMITS
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import noise_steps, update_steps
-from gdpfed.learning.datasets import DataSource
-from gdpfed.learning.datasets.own import ExampleForm
-from gdpfed.learning.local_update import LocalTraining, clip, local_update
+from gdpfed.learning.data import DataSource
+from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining, clip, local_update
 from secagg import EncodingError, SumParameters
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)

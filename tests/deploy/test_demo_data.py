@@ -5,7 +5,7 @@ import pytest
 
 from deploy.demo_data import provide_demo_data
 from deploy.topology import DATA, EXAMPLES_FILE, Federation
-from gdpfed.learning.datasets.own import read_own
+from gdpfed.learning.data.own import read_own
 
 FEDERATION = Federation.of(6)
 

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = "imports point one way"
+FOLDERS = ("client_app", "conf", "deploy", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app")
 QUOTED = re.compile(r"`([^`\s]+)`")
 PATH = re.compile(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|toml)")
 ROOM = re.compile(r"^\| (\d+) \| `([^`]+)` \|", re.MULTILINE)
@@ -61,9 +62,7 @@ def test_links_between_documents_lead_somewhere(path):
 
 def test_names_that_the_architecture_quotes_are_in_the_code():
     code = "\n".join(
-        path.read_text(encoding="utf-8")
-        for folder in ("client_app", "conf", "deploy", "edge_app", "gdpfed", "secagg", "server_app")
-        for path in (ROOT / folder).rglob("*.py")
+        path.read_text(encoding="utf-8") for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")
     )
     words = set(re.findall(r"\w+", code)) | {"gdpfed_plus", "rounds.jsonl", "pyproject.toml"}
     quoted = set(NAME.findall(text_of("ARCHITECTURE.md")))

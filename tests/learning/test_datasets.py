@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import DATASETS, Dataset, DataSource, Split, load_dataset, register
-from gdpfed.learning.datasets.arrays import read_npz
-from gdpfed.learning.evaluate import evaluate
+from gdpfed.learning.data import DATASETS, Dataset, DataSource, Split, load_dataset, register
+from gdpfed.learning.data.arrays import read_npz
 from gdpfed.learning.models import build_model, state_dict_of
 from gdpfed.learning.task import Task, choose_device
+from gdpfed.learning.training.evaluate import evaluate
 
 
 def arrays(**changes):
@@ -72,7 +72,7 @@ def test_npz_that_cannot_be_used_is_named(tmp_path, changes, words):
 
 def test_an_archive_is_measured_before_it_is_unpacked(tmp_path, monkeypatch):
     """Zeros pack to a thousandth of their size."""
-    monkeypatch.setattr("gdpfed.learning.datasets.arrays.MOST_MEMORY", 0.0)
+    monkeypatch.setattr("gdpfed.learning.data.arrays.MOST_MEMORY", 0.0)
     np.savez_compressed(tmp_path / "own.npz", x_train=np.zeros((1000, 1000)))
     with pytest.raises(
         LearningError, match=r"holds 0.00745 GiB once it is unpacked, and 0 GiB of memory may"

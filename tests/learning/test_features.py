@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import Dataset, DataSource, Pictures, Split, load_dataset
-from gdpfed.learning.datasets.features import random_convolutions, with_features
-from gdpfed.learning.datasets.own import ExampleForm, own_split
+from gdpfed.learning.data import Dataset, DataSource, Pictures, Split, load_dataset
+from gdpfed.learning.data.features import random_convolutions, with_features
+from gdpfed.learning.data.own import ExampleForm, own_split
 from gdpfed.learning.task import Task
 
 

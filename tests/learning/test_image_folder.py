@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import DataSource, load_dataset
-from gdpfed.learning.datasets.dataset import Pictures
+from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.learning.data.dataset import Pictures
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 CIFAR_JPEG = SHARED / "cifar10-images.tar.gz"

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdpfed.learning.datasets import Split
-from gdpfed.learning.local_update import LocalTraining, clip, local_update
+from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
+from gdpfed.learning.training.local_update import LocalTraining, clip, local_update
 
 CPU = torch.device("cpu")
 

@@ -10,10 +10,10 @@ from sklearn.datasets import load_breast_cancer
 
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import DataSource, load_dataset
-from gdpfed.learning.datasets.breast_cancer import RANGES
-from gdpfed.learning.datasets.heart_disease import HOSPITALS
-from gdpfed.learning.evaluate import central_evaluation
+from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.learning.data.breast_cancer import RANGES
+from gdpfed.learning.data.heart_disease import HOSPITALS
+from gdpfed.learning.training.evaluate import central_evaluation
 
 HEART_DISEASE = Path(__file__).parents[3] / "shared" / "data" / "heart-disease"
 FOUR = "63.0,1.0,1.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0\n32,1,4,?,0,?,0,127,0,.7,1,?,?,3\n" * 4

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from sklearn import metrics as reference
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import DATASETS, Dataset, DataSource, Split, register
-from gdpfed.learning.evaluate import central_evaluation
-from gdpfed.learning.local_update import LocalTraining, local_update
-from gdpfed.learning.losses import LOSSES, check_loss, make_loss
-from gdpfed.learning.metrics import METRICS, chosen_metrics
+from gdpfed.learning.data import DATASETS, Dataset, DataSource, Split, register
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.evaluate import central_evaluation
+from gdpfed.learning.training.evaluation_metrics import METRICS, chosen_metrics
+from gdpfed.learning.training.local_update import LocalTraining, local_update
+from gdpfed.learning.training.record_losses import LOSSES, check_loss, make_loss
 
 CPU = torch.device("cpu")
 

@@ -7,9 +7,9 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
+from fastgrad.modules import LSTMLayer
 from gdpfed.errors import LearningError
 from gdpfed.learning.models import build_model, flatten, refuse_changing_buffers
-from gdpfed.learning.models.lstm import LSTMLayer
 
 SMALL_LSTM = (("embedding_size", 3), ("hidden_units", 7))
 # name, input shape, classes, options

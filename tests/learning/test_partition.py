@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import Dataset, DataSource, Split, load_dataset
-from gdpfed.learning.partition import Partition
+from gdpfed.learning.data import Dataset, DataSource, Split, load_dataset
+from gdpfed.learning.data.partition import Partition
 from gdpfed.learning.task import Task
 
 DIGITS = DataSource("digits")
@@ -102,7 +102,7 @@ def test_dirichlet_shares_have_the_distributions_mean_and_variance():
 
 def test_another_process_finds_the_same_split():
     program = (
-        "from gdpfed.learning.datasets import DataSource; from gdpfed.learning.task import Task\n"
+        "from gdpfed.learning.data import DataSource; from gdpfed.learning.task import Task\n"
         "task = Task(DataSource('digits'), 'linear', 'dirichlet', 30, 3, 0.3)\n"
         "print(task.client_indices(7).tolist())"
     )

@@ -7,7 +7,7 @@ import pytest
 import torchvision.datasets as published
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import DataSource, load_dataset
+from gdpfed.learning.data import DataSource, load_dataset
 from tests.learning import drawn_data
 
 FIRST_FILE = {

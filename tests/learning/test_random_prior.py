@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from gdpfed.learning.datasets import DataSource, load_dataset
-from gdpfed.learning.datasets import random_prior as prior
-from gdpfed.learning.datasets.own import own_split
-from gdpfed.learning.datasets.random_pictures import random_pictures
-from gdpfed.learning.datasets.scattering import scattering
+from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.learning.data import random_prior as prior
+from gdpfed.learning.data.own import own_split
+from gdpfed.learning.data.random_pictures import random_pictures
+from gdpfed.learning.data.scattering import scattering
 from gdpfed.learning.task import Task
 
 SHAPE = (1, 8, 8)

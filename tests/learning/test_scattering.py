@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import Dataset, DataSource, Pictures, load_dataset
-from gdpfed.learning.datasets.features import with_features
-from gdpfed.learning.datasets.scattering import morlet, scattering
+from gdpfed.learning.data import Dataset, DataSource, Pictures, load_dataset
+from gdpfed.learning.data.features import with_features
+from gdpfed.learning.data.scattering import morlet, scattering
 
 # kymatio 0.3.0, filter_bank(40, 40, J=2, L=8): row 3, column 5 of psi at scale 0, then at scale 1.
 KYMATIO = [

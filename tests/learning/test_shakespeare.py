@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import DataSource, Windows, load_dataset
-from gdpfed.learning.datasets.text import CHARACTERS, VOCABULARY_SIZE, encode
+from gdpfed.learning.data import DataSource, Windows, load_dataset
+from gdpfed.learning.data.text import CHARACTERS, VOCABULARY_SIZE, encode
 from tests.learning import drawn_data
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from fastgrad.forms import record_gradients
+from fastgrad.modules import cross_entropy
+from fastgrad.record_gradients import SoftmaxGradients
 from gdpfed.errors import LearningError
-from gdpfed.learning.local_update import LocalTraining
-from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.models.softmax import ConvexBounds, convex_bounds
-from gdpfed.learning.record_form import record_gradients
-from gdpfed.learning.record_gradients import SoftmaxGradients
-from gdpfed.learning.record_training import RecordHolder, noised_updates
+from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.record_training import RecordHolder, noised_updates
 from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.events import LocalWindows
 from gdpfed.record_steps import RecordSteps

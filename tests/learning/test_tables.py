@@ -10,9 +10,9 @@ import yaml
 
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
-from gdpfed.learning.datasets import DataSource, load_dataset
-from gdpfed.learning.datasets.columns import plain, read_columns
-from gdpfed.learning.datasets.own import ExampleForm, own_split
+from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.learning.data.columns import plain, read_columns
+from gdpfed.learning.data.own import ExampleForm, own_split
 from gdpfed.learning.weak_data import data_warnings
 
 DECLARED = {

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-PACKAGES = {"client_app", "conf", "edge_app", "gdpfed", "secagg", "server_app"}
+PACKAGES = {"client_app", "conf", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app"}
 LEFT_OUT = {"PYTHONPATH", "MPLCONFIGDIR"}
 LOADED = re.compile(rf"^((?:{'|'.join(PACKAGES)})[\w.]*) (/.+)$", re.MULTILINE)
 # Runs the command line, then says which modules of the project it has loaded, and from where.

@@ -9,8 +9,8 @@ import torch
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import RunError
-from gdpfed.learning.local_update import clip, local_update
 from gdpfed.learning.models import flatten
+from gdpfed.learning.training.local_update import clip, local_update
 from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from secagg import threshold_for

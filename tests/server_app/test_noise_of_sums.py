@@ -9,8 +9,8 @@ import pytest
 from conf.load import load
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.learning.local_update import LocalTraining
 from gdpfed.learning.models import flatten
+from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.methods import make_method
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.simulation import InProcessFleet

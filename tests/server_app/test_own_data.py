@@ -12,11 +12,11 @@ from conf.load import load
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import LearningError, RunError
-from gdpfed.learning.datasets import DataSource
-from gdpfed.learning.datasets.own import READERS, ExampleForm, own_split
-from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.data import DataSource
+from gdpfed.learning.data.own import READERS, ExampleForm, own_split
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.record_steps import OWN_NOISE_WORKS, RecordSteps
 from secagg import Encoding
 from testing.local_grid import FIRST_NODE_ID, LocalGrid

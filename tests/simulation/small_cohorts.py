@@ -3,10 +3,10 @@
 import numpy as np
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.learning.datasets import DataSource
-from gdpfed.learning.local_update import LocalTraining
+from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.simulation.engine import Cohort
 from secagg import Encoding
 

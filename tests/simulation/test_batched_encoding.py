@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gdpfed.learning.local_update import clip
+from gdpfed.learning.training.local_update import clip
 from gdpfed.simulation.batched_encoding import clipped_steps
 from secagg import Encoding
 

@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from gdpfed.cli import main
-from gdpfed.learning.datasets import DataSource, load_dataset
+from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.runs.records import read_rounds
 
 FORMS = (("RGB", "jpg"), ("RGB", "png"), ("L", "png"), ("RGBA", "png"), ("P", "bmp"), ("CMYK", "jpg"))

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from conf.load import load
+from fastgrad import pieces
+from fastgrad.lowering import lower
+from fastgrad.modules import cross_entropy
 from gdpfed.clients.configured import order_of as configured_order
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.clients.update import batch_generator
-from gdpfed.learning.local_update import local_update
-from gdpfed.learning.losses import cross_entropy
 from gdpfed.learning.models import MODELS, build_model, flatten
-from gdpfed.learning.programs import pieces
-from gdpfed.learning.programs.lowering import lower
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import local_update
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.examples import Batches, DeviceExamples

@@ -8,7 +8,7 @@ from flwr.app import Context
 from conf.load import load, split
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import batch_generator
-from gdpfed.learning.local_update import local_update
+from gdpfed.learning.training.local_update import local_update
 
 
 def trained(context: Context, theta: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.drawn_dropout import with_drawn_dropout
+from gdpfed.learning.models.dropout_keys import with_drawn_dropout
 from gdpfed.learning.models.vector import dimension_of
 from gdpfed.registry import Registry
 

@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
-import torch
 from torch import nn
+
+from fastgrad.modules import LastPosition, LSTMLayer
 
 
 def lstm(
@@ -25,43 +26,3 @@ def lstm(
         LastPosition(),
         nn.Linear(hidden_units, num_classes),
     )
-
-
-class LSTMLayer(nn.Module):
-    """One LSTM layer (Hochreiter and Schmidhuber, 1997), written in operations that torch.func can vmap.
-
-    ``torch.nn.LSTM`` cannot be vmapped over its parameters. As there, the gates are input, forget, cell
-    and output; there is one bias where cuDNN has two, and the forget gate's starts at 1 (Jozefowicz et
-    al., 2015).
-    """
-
-    def __init__(self, input_size: int, hidden_units: int) -> None:
-        super().__init__()
-        self.hidden_units = hidden_units
-        self.input_map = nn.Linear(input_size, 4 * hidden_units)
-        self.hidden_map = nn.Linear(hidden_units, 4 * hidden_units, bias=False)
-        bound = hidden_units**-0.5
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
-        nn.init.ones_(self.input_map.bias[hidden_units : 2 * hidden_units])
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(B, L, inputs) to (B, L, hidden units)."""
-        from_inputs = self.input_map(inputs)
-        state = inputs.new_zeros(inputs.shape[0], self.hidden_units)
-        cell, states = state, []
-        for position in range(inputs.shape[1]):
-            gates = from_inputs[:, position] + self.hidden_map(state)
-            into, forget, new, out = gates.chunk(4, dim=1)
-            cell = forget.sigmoid() * cell + into.sigmoid() * new.tanh()
-            state = out.sigmoid() * cell.tanh()
-            states.append(state)
-        return torch.stack(states, dim=1)
-
-
-class LastPosition(nn.Module):
-    """(B, L, features) to (B, features)."""
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the features after the last character."""
-        return states[:, -1]

@@ -3,28 +3,12 @@
 from dataclasses import dataclass
 from math import floor, prod, sqrt
 
-import torch
 from torch import nn
 
+from fastgrad.modules import UnitInputs
 from gdpfed.late_import import late_import
 
 stats = late_import("scipy.stats")
-
-
-class UnitInputs(nn.Module):
-    """Scale every input to L2 norm 1 and append a constant, so that all have one norm r; zeros stay zeros.
-
-    Args:
-        constant: b, in place of a bias: r^2 = 1 + b^2.
-    """
-
-    def __init__(self, constant: float) -> None:
-        super().__init__()
-        self.constant = constant
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Shape (n, inputs) to (n, inputs + 1)."""
-        return nn.functional.pad(nn.functional.normalize(x, dim=1), (0, 1), value=self.constant)
 
 
 def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float = 0.1) -> nn.Module:

@@ -90,7 +90,7 @@ class SubnetMethod(ConfiguredMethod):
         self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
     ) -> list[SumRequest]:
         """One sum a subnet, from the subnet's model."""
-        from gdpfed.learning.local_update import LocalTraining
+        from gdpfed.learning.training.local_update import LocalTraining
 
         own = self.config.training
         training = LocalTraining(

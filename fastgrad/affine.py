@@ -1,0 +1,154 @@
+"""A layer with weights, in a program."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from fastgrad import kernels
+from fastgrad.kernels import PatchGeometry, WindowGeometry
+from fastgrad.layer import Call, Layer, Outer, Part, Rows, flat
+from fastgrad.lowered import Pair, Weighted
+
+
+class WeightedLayer(Layer):
+    """A layer with weights and what follows it, for a fixed number of records.
+
+    Args:
+        stage: the layer.
+        inputs: its input, shape (records, height, width, channels).
+        parameters: those of the program, shape (d,); read at every pass.
+        gradient: of the program, shape (d,); None where gradients are left apart for each record.
+    """
+
+    def __init__(
+        self, stage: Weighted, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
+    ) -> None:
+        self._stage = stage
+        self._count = len(inputs)
+        self._inputs = inputs
+        self._weight = slice(stage.weight, stage.weight + stage.outputs * stage.patch)
+        self._bias_at = None if stage.bias is None else slice(stage.bias, stage.bias + stage.outputs)
+        self._matrix = parameters[self._weight].view(stage.outputs, stage.patch)
+        self._gradient = gradient
+        self._is_outer = stage.places == (1, 1)
+        self._is_whole = self._is_outer and stage.patch == inputs[0].numel()
+        self._patches = inputs if self._is_whole else self._buffer(*stage.places, stage.patch)
+        self._values = self._buffer(*stage.places, stage.outputs)
+        pools = stage.pool_stride is not None
+        self.output = self._buffer(*stage.output) if pools else self._values
+        self.output_back = self._buffer(*stage.output)
+        # What was pooled is not needed on the way back, so that its gradient takes its place.
+        self._values_back = self._values if pools else self.output_back
+        self._which = torch.empty(self.output.shape if pools else 0, dtype=torch.int32)
+        self._bias = torch.zeros(stage.outputs) if self._bias_at is None else parameters[self._bias_at]
+        if gradient is None or self._bias_at is None:
+            self._biases = self._buffer(stage.outputs)
+        else:
+            self._biases = gradient[self._bias_at].view(1, -1)
+        self._rows = torch.empty(0)
+        if gradient is None and not self._is_outer:
+            self._rows = torch.empty(self._count, stage.outputs, stage.patch)
+        self.parts = [] if gradient is not None else list(self._parts())
+        self.forward = self._forward()
+
+    def _parts(self) -> Iterator[Part]:
+        """With one patch, a record's gradient by the weights is g^T a, and is not written out."""
+        if self._is_outer:
+            outputs, inputs = (each.view(self._count, -1) for each in (self._values_back, self._patches))
+            yield Outer(self._weight, outputs, inputs)
+        else:
+            yield Rows(self._weight, self._rows)
+        if self._bias_at is not None:
+            yield Rows(self._bias_at, self._biases)
+
+    def _forward(self) -> list[Call]:
+        stage, calls = self._stage, list[Call]()
+        if not self._is_whole:
+            calls.append(partial(kernels.patches, flat(self._inputs), self._geometry, flat(self._patches)))
+        calls.append(partial(torch.mm, self._rows_of(self._patches), self._matrix.t(), out=self._products))
+        bias = flat(self._bias)
+        if stage.pool_stride is None:
+            calls.append(partial(kernels.activate, flat(self._values), stage.outputs, bias, stage.rectify))
+        else:
+            calls.append(
+                partial(
+                    kernels.pool,
+                    flat(self._values),
+                    self._windows(stage.pool_stride),
+                    bias,
+                    stage.rectify,
+                    flat(self.output),
+                    self._which.view(-1).numpy(),
+                )
+            )
+        return calls
+
+    def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
+        """As in the base."""
+        stage, calls = self._stage, list[Call]()
+        sums = (len(self._biases), flat(self._biases))
+        if stage.pool_stride is None:
+            calls.append(
+                partial(
+                    kernels.activate_back,
+                    flat(self.output),
+                    flat(self.output_back),
+                    self._count,
+                    stage.outputs,
+                    stage.rectify,
+                    *sums,
+                )
+            )
+        else:
+            calls.append(
+                partial(
+                    kernels.pool_back,
+                    flat(self.output),
+                    self._which.view(-1).numpy(),
+                    flat(self.output_back),
+                    self._windows(stage.pool_stride),
+                    stage.rectify,
+                    *sums,
+                    flat(self._values_back),
+                )
+            )
+        gradients, patches = self._rows_of(self._values_back), self._rows_of(self._patches)
+        if self._gradient is not None:
+            target = self._gradient[self._weight].view_as(self._matrix)
+            calls.append(partial(torch.mm, gradients.t(), patches, out=target))
+        elif not self._is_outer:
+            records = self._values_back.view(self._count, -1, stage.outputs).transpose(1, 2)
+            calls.append(
+                partial(torch.bmm, records, self._patches.view(self._count, -1, stage.patch), out=self._rows)
+            )
+        if inputs_back is None:
+            return calls
+        if self._is_whole:
+            target = inputs_back.view(self._count, -1)
+            return [*calls, partial(torch.mm, gradients, self._matrix, out=target)]
+        # Patches that are outer are asked for once more; others have served when their gradient comes.
+        taken = torch.empty_like(self._patches) if self._is_outer else self._patches
+        calls.append(partial(torch.mm, gradients, self._matrix, out=self._rows_of(taken)))
+        calls.append(partial(kernels.patches_back, flat(taken), self._geometry, flat(inputs_back)))
+        return calls
+
+    @property
+    def _products(self) -> torch.Tensor:
+        return self._values.view(-1, self._stage.outputs)
+
+    @property
+    def _geometry(self) -> PatchGeometry:
+        stage = self._stage
+        return (self._count, *stage.shape, *stage.kernel, *stage.stride, *stage.padding, *stage.places)
+
+    def _windows(self, by: Pair) -> WindowGeometry:
+        stage = self._stage
+        return (self._count, *stage.places, stage.outputs, *by, *stage.output[:2])
+
+    def _rows_of(self, patches: torch.Tensor) -> torch.Tensor:
+        """Places of all records as the rows of one matrix."""
+        return patches.view(-1, self._stage.outputs if patches is self._values_back else self._stage.patch)
+
+    def _buffer(self, *shape: int) -> torch.Tensor:
+        return torch.empty(self._count, *shape)

@@ -1,0 +1,107 @@
+"""The choice of a form for gradients of single records: the first that computes what autograd computes."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import nn
+
+from fastgrad.fitting import UncompiledError, fitted
+from fastgrad.lowering import NotLoweredError
+from fastgrad.modules import Loss
+from fastgrad.record_gradients import (
+    RecordGradients,
+    SoftmaxGradients,
+    TapedGradients,
+    VmappedGradients,
+)
+from fastgrad.tape import NotOnTapeError
+
+# What rounding may do to a gradient in float32, also of a layer that divides by small numbers; a form that
+# is wrong is further off.
+MOST_OFF, NEXT_TO_NOTHING = 1e-2, 1e-5
+LEAST_NORM = 1e-12
+
+
+def record_gradients(
+    model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor, *, device: torch.device
+) -> RecordGradients:
+    """Choose the form for a model, by a rule: the first that computes what autograd computes.
+
+    Compared are every record's gradient, and the sum clipped to the middle one of their norms.
+
+    Args:
+        model: the architecture, which is copied.
+        loss: of shape (n,), one figure a record.
+        x, y: some records to compare by, at least two.
+        device: where to compute.
+    """
+    parameters = [each.detach().reshape(-1) for each in model.parameters() if each.requires_grad]
+    theta = torch.cat(parameters).to(device)[None]
+    x, y = x[None].to(device), y[None].to(device)
+    plain = RecordGradients(model, loss, device)
+    # Layers that draw, such as dropout, draw nothing here.
+    plain.model.eval()
+    expected = plain.rows(theta, x, y)
+    plain.model.train()
+    clipping_norm = expected[0].norm(dim=1).median()[None].clamp(min=LEAST_NORM)
+    expected_sum = (expected * (clipping_norm / expected.norm(dim=2, keepdim=True)).clamp(max=1.0)).sum(dim=1)
+    without = ""
+    for make in _forms(model, loss, x[0].shape[1:], device):
+        try:
+            form = make()
+            form.model.eval()
+            with warnings.catch_warnings():
+                # torch warns where vmap would loop over the records.
+                warnings.simplefilter("error")
+                rows = form.rows(theta, x, y)
+                total = form.clipped_sums(
+                    theta, x, y, torch.ones_like(rows[..., 0], dtype=torch.bool), clipping_norm
+                )
+        except UncompiledError as error:
+            without = f", without compiled loops ({error})"
+            continue
+        except (
+            NotLoweredError,
+            NotOnTapeError,
+            RuntimeError,
+            NotImplementedError,
+            ValueError,
+            TypeError,
+            UserWarning,
+        ):
+            continue
+        form.model.train()
+        if _agree(rows, expected, form.sizes) and _agree(total, expected_sum, form.sizes):
+            form.form += without
+            return form
+    return plain
+
+
+def _forms(
+    model: nn.Module, loss: Loss, input_shape: torch.Size, device: torch.device
+) -> Iterator[Callable[[], RecordGradients]]:
+    """The forms in the order in which they are tried."""
+
+    def programmed() -> RecordGradients:
+        lowered = fitted(model, tuple(input_shape), device, records=True)
+        # It imports numba, which takes a while and is needed for some models only.
+        from fastgrad.programmed_gradients import ProgrammedGradients
+
+        return ProgrammedGradients(model, loss, device, lowered)
+
+    if SoftmaxGradients.fits(model, loss):
+        yield lambda: SoftmaxGradients(model, loss, device)
+    yield programmed
+    yield lambda: TapedGradients(model, loss, device)
+    yield lambda: VmappedGradients(model, loss, device)
+
+
+def _agree(rows: torch.Tensor, expected: torch.Tensor, sizes: Sequence[int]) -> bool:
+    """Whether two ways to the same gradients differ by rounding alone, parameter by parameter."""
+    least = NEXT_TO_NOTHING * float(expected.norm())
+    ours, theirs = (torch.split(each, list(sizes), dim=-1) for each in (rows, expected))
+    return all(
+        float((one - other).norm()) <= MOST_OFF * float(other.norm()) + least
+        for one, other in zip(ours, theirs, strict=True)
+    )

@@ -1,0 +1,214 @@
+"""Group normalisation in a program, and ReLU where it follows.
+
+Of a record and a group with mean mu and variance v: y = gamma xhat + beta, where xhat = s (x - mu) and
+s = 1 / sqrt(v + eps). With g, the gradient by y, the gradients are sum g xhat by gamma and sum g by beta,
+over the places of a channel, and s (g gamma - mean(g gamma) - xhat mean(g gamma xhat)) by x, with means over
+the group. Sums are in float64.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+from numba.types import UniTuple, bool_, float32, float64, int64
+
+from fastgrad.compiling import Floats, compiled
+from fastgrad.kernels import Doubles
+from fastgrad.layer import Call, Layer, Rows, flat
+from fastgrad.lowered import Norm
+
+NormGeometry = tuple[int, int, int, int]
+"""Records, places, channels, groups of channels."""
+
+_F, _D, _GEOMETRY = float32[::1], float64[::1], UniTuple(int64, 4)
+_ZERO = np.float32(0.0)
+_LOWEST = np.float32(-np.inf)
+
+
+@compiled(_D, int64, float64, _F)
+def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
+    """Of every channel, the sum over its group of so many channels, divided by the group's entries."""
+    for first in range(0, len(sums), wide):
+        total = 0.0
+        for c in range(first, first + wide):
+            total += sums[c]
+        for c in range(first, first + wide):
+            out[c] = np.float32(total / entries)
+
+
+@compiled(_F, _GEOMETRY, float64, _F, _F, bool_, _F, _F, _F)
+def normalise(
+    values: Floats,
+    geometry: NormGeometry,
+    eps: float,
+    weight: Floats,
+    bias: Floats,
+    rectify: bool,
+    means: Floats,
+    scales: Floats,
+    out: Floats,
+) -> None:
+    """gamma xhat + beta, and max(that, 0) where it is to be rectified.
+
+    Args:
+        values: (count, places, channels).
+        eps: is added to the variance.
+        weight, bias: gamma and beta, (channels,).
+        means, scales: take mu and s of a channel's group, (count, channels).
+        out: of the shape of values.
+    """
+    count, places, channels, groups = geometry
+    wide, size = channels // groups, places * channels
+    entries = float64(places * wide)
+    sums = np.empty(channels, np.float64)
+    least = _ZERO if rectify else _LOWEST
+    for n in range(count):
+        picture, target = values[n * size : (n + 1) * size], out[n * size : (n + 1) * size]
+        mean, scale = means[n * channels : (n + 1) * channels], scales[n * channels : (n + 1) * channels]
+        sums[:] = 0.0
+        for start in range(0, size, channels):
+            place = picture[start : start + channels]
+            for c in range(channels):
+                sums[c] += float64(place[c])
+        _by_group(sums, wide, entries, mean)
+        sums[:] = 0.0
+        for start in range(0, size, channels):
+            place = picture[start : start + channels]
+            for c in range(channels):
+                off = float64(place[c] - mean[c])
+                sums[c] += off * off
+        _by_group(sums, wide, entries, scale)
+        for c in range(channels):
+            scale[c] = np.float32(1.0 / np.sqrt(float64(scale[c]) + eps))
+        for start in range(0, size, channels):
+            place, normal = picture[start : start + channels], target[start : start + channels]
+            for c in range(channels):
+                value = (place[c] - mean[c]) * scale[c] * weight[c] + bias[c]
+                normal[c] = least if value < least else value
+
+
+@compiled(_F, _F, _F, _F, _F, _GEOMETRY, _F, bool_, int64, _F, _F, _F)
+def normalise_back(
+    values: Floats,
+    means: Floats,
+    scales: Floats,
+    normalised: Floats,
+    gradient: Floats,
+    geometry: NormGeometry,
+    weight: Floats,
+    rectify: bool,
+    num_sums: int,
+    weight_sums: Floats,
+    bias_sums: Floats,
+    out: Floats,
+) -> None:
+    """The gradients by gamma, by beta and by the input; shapes as in `normalise`.
+
+    Args:
+        normalised: what `normalise` left.
+        gradient: by it; overwritten where it was rectified.
+        num_sums: 1, or as many as there are records.
+        weight_sums, bias_sums: (num_sums, channels), the gradients by gamma and beta: of all records
+            together, or of each.
+        out: for the gradient by the input; of no entries where nobody asks for it.
+    """
+    count, places, channels, groups = geometry
+    wide, size = channels // groups, places * channels
+    entries = float64(places * wide)
+    by_weight, by_bias = np.empty(channels, np.float64), np.empty(channels, np.float64)
+    shift, slope = np.empty(channels, np.float32), np.empty(channels, np.float32)
+    least = _ZERO if rectify else _LOWEST
+    weight_sums[:] = _ZERO
+    bias_sums[:] = _ZERO
+    for n in range(count):
+        here = slice(n * size, (n + 1) * size)
+        picture, reached, given = values[here], normalised[here], gradient[here]
+        mean, scale = means[n * channels : (n + 1) * channels], scales[n * channels : (n + 1) * channels]
+        by_weight[:] = 0.0
+        by_bias[:] = 0.0
+        for start in range(0, size, channels):
+            end = start + channels
+            place, after, back = picture[start:end], reached[start:end], given[start:end]
+            for c in range(channels):
+                value = _ZERO if after[c] <= least else back[c]
+                back[c] = value
+                by_bias[c] += float64(value)
+                by_weight[c] += float64(value) * float64((place[c] - mean[c]) * scale[c])
+        start = (n if num_sums > 1 else 0) * channels
+        for c in range(channels):
+            weight_sums[start + c] += np.float32(by_weight[c])
+            bias_sums[start + c] += np.float32(by_bias[c])
+        if len(out) == 0:
+            continue
+        for c in range(channels):
+            by_weight[c] *= float64(weight[c])
+            by_bias[c] *= float64(weight[c])
+        _by_group(by_bias, wide, entries, shift)
+        _by_group(by_weight, wide, entries, slope)
+        target = out[here]
+        for start in range(0, size, channels):
+            end = start + channels
+            place, back, by_place = picture[start:end], given[start:end], target[start:end]
+            for c in range(channels):
+                normal = (place[c] - mean[c]) * scale[c]
+                by_place[c] = scale[c] * (back[c] * weight[c] - shift[c] - normal * slope[c])
+
+
+class NormLayer(Layer):
+    """Group normalisation of so many records.
+
+    Args:
+        stage: the layer.
+        inputs, parameters, gradient: as in `WeightedLayer`.
+    """
+
+    def __init__(
+        self, stage: Norm, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
+    ) -> None:
+        count, height, width, channels = inputs.shape
+        geometry = (count, height * width, channels, stage.groups)
+        self.output, self.output_back = torch.empty_like(inputs), torch.empty_like(inputs)
+        # Without parameters, gamma is 1 and beta 0, and nobody asks for their gradients.
+        weight, bias = torch.ones(channels), torch.zeros(channels)
+        apart = torch.empty(2, count, channels)
+        sums = list(apart)
+        if stage.weight is not None and stage.bias is not None:
+            places = [slice(begin, begin + channels) for begin in (stage.weight, stage.bias)]
+            weight, bias = (parameters[place] for place in places)
+            if gradient is None:
+                self.parts = [Rows(place, rows) for place, rows in zip(places, apart, strict=True)]
+            else:
+                sums = [gradient[place].view(1, -1) for place in places]
+        means, scales, out = torch.empty(count, channels), torch.empty(count, channels), flat(self.output)
+        self.forward = [
+            partial(
+                normalise,
+                flat(inputs),
+                geometry,
+                stage.eps,
+                flat(weight),
+                flat(bias),
+                stage.rectify,
+                flat(means),
+                flat(scales),
+                out,
+            )
+        ]
+        self._back = partial(
+            normalise_back,
+            flat(inputs),
+            flat(means),
+            flat(scales),
+            out,
+            flat(self.output_back),
+            geometry,
+            flat(weight),
+            stage.rectify,
+            len(sums[0]),
+            flat(sums[0]),
+            flat(sums[1]),
+        )
+
+    def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
+        """As in the base."""
+        return [partial(self._back, flat(torch.empty(0) if inputs_back is None else inputs_back))]

@@ -1,0 +1,342 @@
+"""Loops that numba compiles: what a pass spends its time in, but for products of matrices.
+
+All arrays are float32, flat, and in the order (records, height, width, channels), unless said otherwise. A
+kernel adds in the same order for a record whatever stands beside it.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from numba.types import UniTuple, bool_, float32, float64, int32, int64
+
+from fastgrad.compiling import Floats, Integers, compiled
+
+Doubles = npt.NDArray[np.float64]
+Whiches = npt.NDArray[np.int32]
+
+PatchGeometry = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+"""Records; height, width and channels of a picture; height and width of a kernel; by how much it moves down
+and right; rows and columns of padding; how many places there are, down and right."""
+WindowGeometry = tuple[int, int, int, int, int, int, int, int]
+"""Records; height, width and channels of what is pooled; by how much a window moves, down and right; how many
+windows there are, down and right."""
+
+_F, _D, _W, _I = float32[::1], float64[::1], int32[::1], int64[::1]
+_PATCHES, _WINDOWS = UniTuple(int64, 12), UniTuple(int64, 8)
+_ZERO = np.float32(0.0)
+_LOWEST = np.float32(-np.inf)
+# A squared norm above it would not be finite in float32, in which gradients are.
+_MOST_SQUARED = float(np.finfo(np.float32).max)
+
+
+@compiled(_F)
+def _clear(values: Floats) -> None:
+    for t in range(len(values)):
+        values[t] = _ZERO
+
+
+@compiled(_F, _PATCHES, _F)
+def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
+    """Copy what lies under a kernel at each place, with zeros around the picture.
+
+    Args:
+        pictures: (count, height, width, channels).
+        out: (count, down, right, kernel_height, kernel_width, channels).
+    """
+    count, height, width, channels, kernel_height, kernel_width = geometry[:6]
+    down_by, right_by, pad_rows, pad_columns, down, right = geometry[6:]
+    line = (width + 2 * pad_columns) * channels
+    padded = np.zeros((height + 2 * pad_rows) * line, np.float32)
+    run = kernel_width * channels
+    for n in range(count):
+        for row in range(height):
+            start = (row + pad_rows) * line + pad_columns * channels
+            inner = padded[start : start + width * channels]
+            start = (n * height + row) * width * channels
+            given = pictures[start : start + width * channels]
+            for t in range(len(given)):
+                inner[t] = given[t]
+        for i in range(down):
+            for j in range(right):
+                to = ((n * down + i) * right + j) * kernel_height * run
+                start = i * down_by * line + j * right_by * channels
+                for _ in range(kernel_height):
+                    if run == 8:
+                        # One vector; a loop of unknown length takes twice as long.
+                        source, target = padded[start : start + 8], out[to : to + 8]
+                        for t in range(8):
+                            target[t] = source[t]
+                    else:
+                        source, target = padded[start : start + run], out[to : to + run]
+                        for t in range(run):
+                            target[t] = source[t]
+                    to += run
+                    start += line
+
+
+@compiled(_F, _PATCHES, _F)
+def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None:
+    """Add each patch's gradient where the patch was taken; shapes are those of `patches`, the other way."""
+    count, height, width, channels, kernel_height, kernel_width = geometry[:6]
+    down_by, right_by, pad_rows, pad_columns, down, right = geometry[6:]
+    _clear(out)
+    run = kernel_width * channels
+    for n in range(count):
+        for i in range(down):
+            for j in range(right):
+                column = j * right_by - pad_columns
+                first, last = max(0, -column), min(kernel_width, width - column)
+                size = (last - first) * channels
+                for k in range(kernel_height):
+                    row = i * down_by - pad_rows + k
+                    if row < 0 or row >= height or size <= 0:
+                        continue
+                    start = (((n * down + i) * right + j) * kernel_height + k) * run + first * channels
+                    source = gradient[start : start + size]
+                    start = ((n * height + row) * width + column + first) * channels
+                    target = out[start : start + size]
+                    for t in range(size):
+                        target[t] += source[t]
+
+
+@compiled(_F, int64, _F, bool_)
+def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None:
+    """v + b, and max(v + b, 0) where it is to be rectified, in place; the bias has shape (channels,)."""
+    least = _ZERO if rectify else _LOWEST
+    for start in range(0, len(values), channels):
+        place = values[start : start + channels]
+        for c in range(channels):
+            value = place[c] + bias[c]
+            place[c] = least if value < least else value
+
+
+@compiled(_F, _F, int64, int64, bool_, int64, _F)
+def activate_back(
+    activated: Floats,
+    gradient: Floats,
+    count: int,
+    channels: int,
+    rectify: bool,
+    num_sums: int,
+    sums: Floats,
+) -> None:
+    """The gradient by what was activated, in place, and by the bias.
+
+    Args:
+        activated: what `activate` left.
+        gradient: by it; overwritten.
+        num_sums: 1, or as many as there are records.
+        sums: (num_sums, channels), the gradient by the bias: of all records together, or of each.
+    """
+    least = _ZERO if rectify else _LOWEST
+    _clear(sums)
+    size = len(gradient) // count
+    for n in range(count):
+        start = (n if num_sums > 1 else 0) * channels
+        total = sums[start : start + channels]
+        for start in range(n * size, (n + 1) * size, channels):
+            place, reached = gradient[start : start + channels], activated[start : start + channels]
+            for c in range(channels):
+                value = _ZERO if reached[c] <= least else place[c]
+                place[c] = value
+                total[c] += value
+
+
+@compiled(_F, _WINDOWS, _F, bool_, _F, _W)
+def pool(
+    values: Floats, geometry: WindowGeometry, bias: Floats, rectify: bool, out: Floats, which: Whiches
+) -> None:
+    """The largest of each window of 2 x 2, plus the bias, and rectified as in `activate`.
+
+    Args:
+        values: (count, height, width, channels).
+        bias: (channels,).
+        out: (count, down, right, channels).
+        which: of the window's four values was the largest, the first of them; of the shape of out.
+    """
+    count, height, width, channels, down_by, right_by, down, right = geometry
+    # Windows that lie side by side are one row; else each is a row of its own.
+    windows = right if right_by == 1 else 1
+    run, line = windows * channels, width * channels
+    least = _ZERO if rectify else _LOWEST
+    biases = np.empty(run, np.float32)
+    for t in range(run):
+        biases[t] = bias[t % channels]
+    for n in range(count):
+        for i in range(down):
+            for j in range(0, right, windows):
+                start = ((n * down + i) * right + j) * channels
+                target, chosen = out[start : start + run], which[start : start + run]
+                start = ((n * height + i * down_by) * width + j * right_by) * channels
+                first, second = values[start : start + run], values[start + channels : start + channels + run]
+                start += line
+                third, fourth = values[start : start + run], values[start + channels : start + channels + run]
+                for t in range(run):
+                    most, number = first[t], np.int32(0)
+                    value = second[t]
+                    if value > most or value != value:
+                        most, number = value, np.int32(1)
+                    value = third[t]
+                    if value > most or value != value:
+                        most, number = value, np.int32(2)
+                    value = fourth[t]
+                    if value > most or value != value:
+                        most, number = value, np.int32(3)
+                    value = most + biases[t]
+                    target[t] = least if value < least else value
+                    chosen[t] = number
+
+
+@compiled(_F, _W, _F, _WINDOWS, bool_, int64, _F, _F)
+def pool_back(
+    pooled: Floats,
+    which: Whiches,
+    gradient: Floats,
+    geometry: WindowGeometry,
+    rectify: bool,
+    num_sums: int,
+    sums: Floats,
+    out: Floats,
+) -> None:
+    """The gradient by what was pooled, into ``out``; the rest is as in `activate_back` and `pool`."""
+    count, height, width, channels, down_by, right_by, down, right = geometry
+    windows = right if right_by == 1 else 1
+    run, line = windows * channels, width * channels
+    least = _ZERO if rectify else _LOWEST
+    _clear(sums)
+    _clear(out)
+    for n in range(count):
+        start = (n if num_sums > 1 else 0) * channels
+        total = sums[start : start + channels]
+        for i in range(down):
+            for j in range(0, right, windows):
+                start = ((n * down + i) * right + j) * channels
+                reached, chosen = pooled[start : start + run], which[start : start + run]
+                given = gradient[start : start + run]
+                for t in range(run):
+                    given[t] = _ZERO if reached[t] <= least else given[t]
+                start = ((n * height + i * down_by) * width + j * right_by) * channels
+                for k in range(4):
+                    corner = start + (k // 2) * line + (k % 2) * channels
+                    target, number = out[corner : corner + run], np.int32(k)
+                    for t in range(run):
+                        target[t] += given[t] if chosen[t] == number else _ZERO
+                for begin in range(0, run, channels):
+                    place = given[begin : begin + channels]
+                    for c in range(channels):
+                        total[c] += place[c]
+
+
+@compiled(_F, int64, _I, _F, _F)
+def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights: Floats, out: Floats) -> None:
+    """w (softmax(logits) - 1 at the target), the gradient of a weighted record; (count, classes).
+
+    Raises IndexError for a target that is no class.
+    """
+    for n in range(len(targets)):
+        target = targets[n]
+        if target < 0 or target >= classes:
+            raise IndexError("a target that is no class of the model")
+        row, gradient = logits[n * classes : (n + 1) * classes], out[n * classes : (n + 1) * classes]
+        most = row[0]
+        for k in range(classes):
+            most = max(most, row[k])
+        total = _ZERO
+        for k in range(classes):
+            gradient[k] = np.exp(row[k] - most)
+            total += gradient[k]
+        for k in range(classes):
+            gradient[k] = weights[n] * (gradient[k] / total)
+        gradient[target] -= weights[n]
+
+
+@compiled(_F, _D, fastmath={"reassoc"})
+def add_squares(rows: Floats, squares: Doubles) -> None:
+    """s_i += ||row_i||^2, in float64: rows of shape (records, entries), squares of shape (records,)."""
+    size = len(rows) // len(squares)
+    for n in range(len(squares)):
+        row, total = rows[n * size : (n + 1) * size], 0.0
+        for t in range(size):
+            total += float64(row[t]) * float64(row[t])
+        squares[n] += total
+
+
+@compiled(_F, _F, _D, fastmath={"reassoc"})
+def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None:
+    """s_i += ||g_i||^2 ||a_i||^2, the squared norm of g_i^T a_i, in float64; shapes as in `add_squares`."""
+    count = len(squares)
+    widths = (len(outputs) // count, len(inputs) // count)
+    for n in range(count):
+        row, left = outputs[n * widths[0] : (n + 1) * widths[0]], 0.0
+        for t in range(widths[0]):
+            left += float64(row[t]) * float64(row[t])
+        row, right = inputs[n * widths[1] : (n + 1) * widths[1]], 0.0
+        for t in range(widths[1]):
+            right += float64(row[t]) * float64(row[t])
+        squares[n] += left * right
+
+
+@compiled(_D, float64, _D)
+def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
+    """min(1, most / ||g_i||) of squared norms, and 0 where a norm is not finite in float32."""
+    for n in range(len(squares)):
+        if squares[n] <= _MOST_SQUARED:
+            norm = np.sqrt(squares[n])
+            out[n] = most / norm if norm > most else 1.0
+        else:
+            out[n] = 0.0
+
+
+@compiled(_F, _D, _F)
+def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
+    """out += sum_i f_i row_i, without the rows of factor 0: rows of shape (records, entries)."""
+    size = len(out)
+    for n in range(len(factors)):
+        if factors[n] == 0:
+            continue
+        row, factor = rows[n * size : (n + 1) * size], np.float32(factors[n])
+        for t in range(size):
+            out[t] += factor * row[t]
+
+
+@compiled(_F, _F, _D)
+def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
+    """g_i *= f_i in place; where the factor is 0, both g_i and a_i become 0, whatever they hold."""
+    count = len(factors)
+    widths = (len(outputs) // count, len(inputs) // count)
+    for n in range(count):
+        row, factor = outputs[n * widths[0] : (n + 1) * widths[0]], np.float32(factors[n])
+        for t in range(widths[0]):
+            row[t] = _ZERO if factor == 0 else factor * row[t]
+        if factor == 0:
+            row = inputs[n * widths[1] : (n + 1) * widths[1]]
+            for t in range(widths[1]):
+                row[t] = _ZERO
+
+
+@compiled(_F, _D, float64, _I)
+def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
+    """out += sum_i trunc(f_i row_i / unit), in integers, without the rows of factor 0; shapes as above."""
+    size = len(out)
+    for n in range(len(factors)):
+        if factors[n] == 0:
+            continue
+        row, factor = rows[n * size : (n + 1) * size], factors[n]
+        for t in range(size):
+            out[t] += int64(np.trunc(float64(row[t]) * factor / unit))
+
+
+@compiled(_F, _F, _D, float64, _I)
+def add_truncated_outer(
+    outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
+) -> None:
+    """As `add_truncated`, of g_i^T a_i, whose entries are exact in float64."""
+    count = len(factors)
+    height, width = len(outputs) // count, len(inputs) // count
+    for n in range(count):
+        if factors[n] == 0:
+            continue
+        row, factor = inputs[n * width : (n + 1) * width], factors[n]
+        for k in range(height):
+            value, target = float64(outputs[n * height + k]), out[k * width : (k + 1) * width]
+            for t in range(width):
+                target[t] += int64(np.trunc(value * float64(row[t]) * factor / unit))

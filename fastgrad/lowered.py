@@ -1,0 +1,237 @@
+"""What a program is made of: a model's layers with their sizes, and where their parameters stand."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+Pair = tuple[int, int]
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """One layer with weights, and what follows it: out = pool(relu(W patch + b)).
+
+    Attributes:
+        shape: of the input: height, width, channels; of what is no picture, (1, 1, features).
+        kernel, stride, padding: of the patches; a linear layer has one patch, the whole input.
+        outputs: how many channels there are after the weights.
+        weight: where the weights begin among the parameters; shape (outputs, entries of a patch).
+        bias: where the bias begins; None without one.
+        rectify: whether ReLU follows.
+        pool_stride: of the pooling that follows; None without one.
+    """
+
+    shape: Shape
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    outputs: int
+    weight: int
+    bias: int | None
+    rectify: bool = False
+    pool_stride: Pair | None = None
+
+    @property
+    def patch(self) -> int:
+        """Entries of a patch."""
+        return self.kernel[0] * self.kernel[1] * self.shape[2]
+
+    @property
+    def places(self) -> Pair:
+        """How many patches there are, down and right."""
+        height, width = (
+            (size + 2 * pad - kernel) // stride + 1
+            for size, pad, kernel, stride in zip(
+                self.shape[:2], self.padding, self.kernel, self.stride, strict=True
+            )
+        )
+        return height, width
+
+    @property
+    def output(self) -> Shape:
+        """Height, width and channels of what comes out."""
+        height, width = self.places
+        if self.pool_stride is not None:
+            height, width = (
+                (size - 2) // by + 1 for size, by in zip(self.places, self.pool_stride, strict=True)
+            )
+        return height, width, self.outputs
+
+    @property
+    def floats(self) -> int:
+        """About what a record's buffers take, with its gradient by weights that are shared by places."""
+        places, outputs = prod(self.places), prod(self.output)
+        floats = prod(self.shape) + places * (self.patch + self.outputs) + 3 * outputs
+        return floats + (self.outputs * self.patch if places > 1 else 0)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Group normalisation (Wu and He, 2018), and ReLU where it follows.
+
+    Attributes:
+        shape: of the input and of what comes out.
+        groups: of channels that lie side by side.
+        eps: is added to the variance.
+        weight, bias: where gamma and beta begin among the parameters; shape (channels,). None without them.
+        rectify: whether ReLU follows.
+    """
+
+    shape: Shape
+    groups: int
+    eps: float
+    weight: int | None
+    bias: int | None
+    rectify: bool = False
+
+    @property
+    def output(self) -> Shape:
+        """Height, width and channels of what comes out."""
+        return self.shape
+
+    @property
+    def floats(self) -> int:
+        """As in `Weighted`."""
+        return 2 * prod(self.shape) + 4 * self.shape[2]
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """The mean or the largest of each window, by channel, and ReLU where it follows.
+
+    Attributes:
+        shape: of the input.
+        rows, columns: where each window begins in the picture, and the first place behind it.
+        averages: whether means are taken.
+        divisor: of the sum over a window, for a mean; 0 for as many places as the window has.
+        rectify: whether ReLU follows.
+    """
+
+    shape: Shape
+    rows: tuple[Pair, ...]
+    columns: tuple[Pair, ...]
+    averages: bool
+    divisor: int = 0
+    rectify: bool = False
+
+    @property
+    def output(self) -> Shape:
+        """Height, width and channels of what comes out."""
+        return len(self.rows), len(self.columns), self.shape[2]
+
+    @property
+    def floats(self) -> int:
+        """As in `Weighted`."""
+        return 3 * prod(self.output)
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Entries that are left out in training, by a key (`fastgrad.modules`).
+
+    Attributes:
+        shape: of the input and of what comes out.
+        rate: the probability that an entry is left out.
+        number: of the layer in its model.
+        entries: which of a record's entries each is in the model's order.
+    """
+
+    shape: Shape
+    rate: float
+    number: int
+    entries: tuple[int, ...]
+
+    @property
+    def output(self) -> Shape:
+        """Height, width and channels of what comes out."""
+        return self.shape
+
+    @property
+    def floats(self) -> int:
+        """As in `Weighted`."""
+        return 3 * prod(self.shape)
+
+
+Stage = Weighted | Norm | Pooling | Dropout
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """One LSTM layer.
+
+    Attributes:
+        inputs, units: entries at a position, of its input and of its state.
+        from_inputs: where its weights by the input begin among the parameters; shape (4 units, inputs).
+        bias: where the bias begins; shape (4 units,).
+        from_states: where its weights by the state begin; shape (units, 4 units).
+    """
+
+    inputs: int
+    units: int
+    from_inputs: int
+    bias: int
+    from_states: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What reads a text before the stages: an embedding, and LSTM layers up to the last position.
+
+    Attributes:
+        length: characters of an example.
+        vocabulary, width: rows of the embedding, and entries of a row.
+        table: where the embedding begins among the parameters; shape (vocabulary, width).
+        recurrences: the LSTM layers in their order.
+    """
+
+    length: int
+    vocabulary: int
+    width: int
+    table: int
+    recurrences: tuple[Recurrence, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A model as stages.
+
+    Attributes:
+        stages: in their order.
+        input_shape: of one example, as the model takes it.
+        order: where each parameter of the program stands in theta, shape (d,).
+        reading: what comes before the stages; None where examples are pictures or rows of numbers.
+    """
+
+    stages: tuple[Stage, ...]
+    input_shape: tuple[int, ...]
+    order: npt.NDArray[np.int64]
+    reading: Reading | None = None
+
+    @cached_property
+    def inverse(self) -> npt.NDArray[np.int64]:
+        """Where each parameter of theta stands in the program, shape (d,)."""
+        return np.argsort(self.order)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a layer draws by keys."""
+        return any(isinstance(stage, Dropout) for stage in self.stages)
+
+    @property
+    def bytes_a_record(self) -> int:
+        """About what a record's buffers take.
+
+        A text is read position by position, and one of them is what is to stay in cache.
+        """
+        layers = self.reading.recurrences if self.reading else ()
+        floats = sum(2 * layer.inputs + 8 * layer.units for layer in layers)
+        return 4 * (floats + sum(stage.floats for stage in self.stages))
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the input is taken as pictures, and not as one row of numbers."""
+        return len(self.input_shape) == 3 and self.stages[0].shape[:2] == self.input_shape[1:]

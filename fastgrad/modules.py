@@ -1,0 +1,144 @@
+"""Layers that torch lacks, and the loss that a program differentiates without autograd.
+
+A model is built of them where a program or a closed form is to know it.
+
+torch's dropout draws from a generator of the process, which no seed of a run sets, and draws otherwise for
+many models at once than for one. In `DrawnDropout`, entry number e of a batch is left out if the top bits of
+a mixed integer are below the rate p:
+
+    h(k, l, e) = mix(mix(k + l g) + (e + 1) g),   left out if floor(h / 2^40) < p 2^24
+
+k is the key of the client's step, l the number of the layer in the model, mix the finaliser of SplitMix64 and
+g its increment (Steele, Lea, Flood, OOPSLA 2014), all modulo 2^64.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(outputs, targets) to losses, one figure a record: (n, ...) and (n, ...) to (n,). It couples no records."""
+
+INCREMENT = -0x61C8864680B583EB
+"""The odd number next to 2^64 over the golden ratio, as a signed integer of 64 bits, as are the others."""
+FIRST_FACTOR, SECOND_FACTOR = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+BITS, SHIFT = 24, 40
+
+
+def mixed(z: Any) -> Any:
+    """The finaliser of SplitMix64, of int64: tensors, and numbers of compiled loops alike."""
+    z = (z ^ (z >> 30 & 2**34 - 1)) * FIRST_FACTOR
+    z = (z ^ (z >> 27 & 2**37 - 1)) * SECOND_FACTOR
+    return z ^ (z >> 31 & 2**33 - 1)
+
+
+def stays(base: Any, entry: Any, threshold: int) -> Any:
+    """Whether entry number e, counted from 1, is not left out, from mix(k + l g); types are as of `mixed`."""
+    return (mixed(base + entry * INCREMENT) >> SHIFT & 2**BITS - 1) >= threshold
+
+
+def offset_of(number: int) -> int:
+    """l g of a layer, as a signed integer."""
+    return (number * INCREMENT + 2**63) % 2**64 - 2**63
+
+
+def threshold_of(rate: float) -> int:
+    """What the bits of an entry that stays are not below."""
+    return round(rate * (1 << BITS))
+
+
+def scale_of(rate: float) -> float:
+    """What an entry that stays is multiplied by, so that the mean stays; 0 where none does."""
+    return 0.0 if rate == 1 else 1 / (1 - rate)
+
+
+def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """-log softmax(outputs)[target], in nats."""
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+class DrawnDropout(nn.Module):
+    """`nn.Dropout` that draws by a key where it is given one, and by torch's generator where not.
+
+    Args:
+        rate: the probability p that an entry is left out.
+        number: of this layer in its model.
+
+    Attributes:
+        key: of the step, a buffer without dimensions, int64.
+        by_key: whether it draws by the key.
+    """
+
+    key: torch.Tensor
+
+    def __init__(self, rate: float, number: int) -> None:
+        super().__init__()
+        self.rate, self.number, self.by_key = rate, number, False
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shapes (batch, ...) to the same."""
+        if not (self.training and self.by_key):
+            return functional.dropout(x, self.rate, self.training)
+        entries = torch.arange(1, x.numel() + 1, device=x.device).view(x.shape)
+        kept = stays(mixed(self.key + offset_of(self.number)), entries, threshold_of(self.rate))
+        return torch.where(kept, x * scale_of(self.rate), 0.0)
+
+
+class LSTMLayer(nn.Module):
+    """One LSTM layer (Hochreiter and Schmidhuber, 1997), written in operations that torch.func can vmap.
+
+    ``torch.nn.LSTM`` cannot be vmapped over its parameters. As there, the gates are input, forget, cell
+    and output; there is one bias where cuDNN has two, and the forget gate's starts at 1 (Jozefowicz et
+    al., 2015).
+    """
+
+    def __init__(self, input_size: int, hidden_units: int) -> None:
+        super().__init__()
+        self.hidden_units = hidden_units
+        self.input_map = nn.Linear(input_size, 4 * hidden_units)
+        self.hidden_map = nn.Linear(hidden_units, 4 * hidden_units, bias=False)
+        bound = hidden_units**-0.5
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+        nn.init.ones_(self.input_map.bias[hidden_units : 2 * hidden_units])
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """(B, L, inputs) to (B, L, hidden units)."""
+        from_inputs = self.input_map(inputs)
+        state = inputs.new_zeros(inputs.shape[0], self.hidden_units)
+        cell, states = state, []
+        for position in range(inputs.shape[1]):
+            gates = from_inputs[:, position] + self.hidden_map(state)
+            into, forget, new, out = gates.chunk(4, dim=1)
+            cell = forget.sigmoid() * cell + into.sigmoid() * new.tanh()
+            state = out.sigmoid() * cell.tanh()
+            states.append(state)
+        return torch.stack(states, dim=1)
+
+
+class LastPosition(nn.Module):
+    """(B, L, features) to (B, features)."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the features after the last character."""
+        return states[:, -1]
+
+
+class UnitInputs(nn.Module):
+    """Scale every input to L2 norm 1 and append a constant, so that all have one norm r; zeros stay zeros.
+
+    Args:
+        constant: b, in place of a bias: r^2 = 1 + b^2.
+    """
+
+    def __init__(self, constant: float) -> None:
+        super().__init__()
+        self.constant = constant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shape (n, inputs) to (n, inputs + 1)."""
+        return nn.functional.pad(nn.functional.normalize(x, dim=1), (0, 1), value=self.constant)

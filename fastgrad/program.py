@@ -1,0 +1,132 @@
+"""One pass forward and back of some records through the model of one client.
+
+Every buffer is made once and every call is bound to its buffers, so a pass is a list of calls. What it
+computes does not depend on what was computed before.
+"""
+
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastgrad import kernels
+from fastgrad.affine import WeightedLayer
+from fastgrad.layer import Call, Layer, flat
+from fastgrad.lowered import Dropout, Lowered, Norm, Stage, Weighted
+from fastgrad.modules import Loss, cross_entropy
+
+Integers = npt.NDArray[np.int64]
+
+
+class Program:
+    """The pass of a lowered model for a fixed number of records.
+
+    Args:
+        lowered: the model.
+        loss: one figure a record.
+        num_records: how many records take part in a pass.
+        parameters: in the program's order, shape (d,); read at every pass.
+        gradient: takes the gradient of the sum of weighted losses, in the program's order, shape (d,); None
+            to leave gradients apart for each record, in the layers, of a model that reads no text.
+
+    Attributes:
+        layers: in their order.
+        drawn: the key of a pass, and how many records of its batch came before; dropout reads them.
+    """
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        loss: Loss,
+        num_records: int,
+        parameters: torch.Tensor,
+        gradient: torch.Tensor | None = None,
+    ) -> None:
+        self._loss, self.drawn = loss, np.zeros(2, np.int64)
+        self._forward: list[Call] = []
+        last: list[Call] = []
+        first_back: torch.Tensor | None = None
+        if lowered.reading is not None:
+            from fastgrad.embedding_lstm import ReadingLayers
+
+            if gradient is None:
+                raise ValueError("a model that reads a text leaves no gradients apart")
+            text = ReadingLayers(lowered.reading, num_records, parameters, gradient)
+            self._given, inputs, first_back = text.characters, text.output, text.output_back
+            self._forward, last = text.forward, text.backward
+        else:
+            inputs = torch.empty(num_records, *lowered.stages[0].shape)
+            # As the model takes it.
+            self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
+        self.layers: list[Layer] = []
+        for stage in lowered.stages:
+            self.layers.append(layer_of(stage, inputs, parameters, gradient, self.drawn))
+            inputs = self.layers[-1].output
+        self._logits = inputs.view(num_records, -1)
+        self._logits_back = self.layers[-1].output_back.view(num_records, -1)
+        self._by_cross_entropy = partial(
+            kernels.cross_entropy_back, flat(self._logits), self._logits.shape[1], out=flat(self._logits_back)
+        )
+        self._forward += [call for layer in self.layers for call in layer.forward]
+        before = [first_back, *(layer.output_back for layer in self.layers[:-1])]
+        self._backward = [
+            call
+            for layer, inputs_back in reversed(list(zip(self.layers, before, strict=True)))
+            for call in layer.backward(inputs_back)
+        ] + last
+
+    @property
+    def calls(self) -> list[Call]:
+        """Those of a pass, but for that of the loss."""
+        return self._forward + self._backward
+
+    def run(
+        self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0, before: int = 0
+    ) -> None:
+        """One pass over records of shape (n, ...), whose losses are weighted; weights of shape (n,).
+
+        Layers that draw do so by the key, for records before which their batch has so many others.
+        """
+        self.drawn[:] = key, before
+        self._given.copy_(x.reshape(self._given.shape))
+        for call in self._forward:
+            call()
+        self._by_loss(y, weights)
+        for call in self._backward:
+            call()
+
+    def _by_loss(self, y: torch.Tensor, weights: torch.Tensor) -> None:
+        if self._loss is cross_entropy:
+            self._by_cross_entropy(y.to(torch.int64).contiguous().numpy(), weights.numpy())
+            return
+        with torch.enable_grad():
+            leaf = self._logits.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad((self._loss(leaf, y) * weights).sum(), leaf)
+        self._logits_back.copy_(gradient)
+
+
+def layer_of(
+    stage: Stage,
+    inputs: torch.Tensor,
+    parameters: torch.Tensor,
+    gradient: torch.Tensor | None,
+    drawn: Integers,
+) -> Layer:
+    """The layer of a stage, on its input.
+
+    Loops that some models need are imported here, since numba compiles a module's at its import.
+    """
+    if isinstance(stage, Weighted):
+        return WeightedLayer(stage, inputs, parameters, gradient)
+    if isinstance(stage, Norm):
+        from fastgrad.group_norm import NormLayer
+
+        return NormLayer(stage, inputs, parameters, gradient)
+    if isinstance(stage, Dropout):
+        from fastgrad.dropout import DropoutLayer
+
+        return DropoutLayer(stage, inputs, drawn)
+    from fastgrad.pooling import PoolingLayer
+
+    return PoolingLayer(stage, inputs)

@@ -1,0 +1,142 @@
+"""Gradients of single records by programs, for the models that there are programs for."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+from fastgrad.clipped import ClippedProgram
+from fastgrad.lowered import Lowered
+from fastgrad.modules import Loss
+from fastgrad.pieces import most_records, pieces_of
+from fastgrad.record_gradients import EXACT_SLACK, SLACK, RecordGradients
+
+# Passes one after the other by one thread, so that several threads have some each.
+PASSES_IN_A_ROW = 4
+
+
+class ProgrammedGradients(RecordGradients):
+    """Compiled loops and products on buffers that stay in cache, some records at a time.
+
+    Args:
+        model, loss, device: as in the base.
+        lowered: the model's layers.
+    """
+
+    form = "many records at once by compiled loops"
+    stacks = True
+    most_clients = 1
+
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, lowered: Lowered) -> None:
+        super().__init__(model, loss, device)
+        self._lowered = lowered
+        self._inverse = torch.from_numpy(lowered.inverse)
+        self._programs = threading.local()
+        self.record_bytes = lowered.bytes_a_record
+        self._most = most_records(lowered)
+
+    def clipped_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        clipping_norms: torch.Tensor,
+    ) -> torch.Tensor:
+        """As in the base."""
+
+        def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
+            program.add(x, y, SLACK * float(clipping_norms[k]))
+
+        return self._summed(thetas, x, y, present, add, self._own_programs.total)
+
+    def truncated_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        bounds: torch.Tensor,
+        unit: float,
+    ) -> torch.Tensor:
+        """As in the base; the entries of outer products are taken as they are in float64."""
+
+        def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
+            program.add_truncated(x, y, EXACT_SLACK * float(bounds[k]), unit)
+
+        return self._summed(thetas, x, y, present, add, self._own_programs.truncated)
+
+    def _summed(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor], None],
+        total: torch.Tensor,
+    ) -> torch.Tensor:
+        """What ``add`` brings into ``total`` from every client's records, shape (clients, d)."""
+        own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
+        for k, our_x, our_y in _present(x, y, present):
+            own.load(thetas[k])
+            for piece in pieces_of(len(our_y), self._most):
+                add(own.of(piece.stop - piece.start), k, our_x[piece], our_y[piece])
+            torch.index_select(total, 0, self._inverse, out=sums[k])
+        return sums
+
+    def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """As in the base."""
+        own, apart = self._own_programs, torch.empty(*y.shape[:2], thetas.shape[1])
+        for k, theta in enumerate(thetas):
+            own.load(theta)
+            for piece in pieces_of(y.shape[1], self._most):
+                out = apart[k, piece]
+                own.of(len(out)).write(x[k, piece], y[k, piece], out)
+        return apart[..., self._inverse]
+
+    def records_at_once(self, least_bytes: int = 0) -> int:
+        """As in the base, but for no more than one thread is to do in a row."""
+        return min(super().records_at_once(least_bytes), PASSES_IN_A_ROW * self._most)
+
+    @property
+    def _own_programs(self) -> "_Programs":
+        """Those of this thread."""
+        if not hasattr(self._programs, "own"):
+            self._programs.own = _Programs(self._lowered, self.loss)
+        own: _Programs = self._programs.own
+        return own
+
+
+def _present(
+    x: torch.Tensor, y: torch.Tensor, present: torch.Tensor
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Every client's number, and the records that it has."""
+    for k, places in enumerate(present):
+        yield (k, x[k], y[k]) if places.all() else (k, x[k][places], y[k][places])
+
+
+class _Programs:
+    """Programs for several numbers of records, with one set of parameters and one sum."""
+
+    def __init__(self, lowered: Lowered, loss: Loss) -> None:
+        self._lowered, self._loss = lowered, loss
+        self._order = torch.from_numpy(lowered.order)
+        self._parameters = torch.empty(len(lowered.order))
+        self.total = torch.empty(len(lowered.order))
+        self.truncated = torch.empty(len(lowered.order), dtype=torch.int64)
+        self._by_size: dict[int, ClippedProgram] = {}
+
+    def load(self, theta: torch.Tensor) -> None:
+        """Take a client's parameters, shape (d,), and begin sums of its own."""
+        torch.index_select(theta, 0, self._order, out=self._parameters)
+        self.total.zero_()
+        self.truncated.zero_()
+
+    def of(self, num_records: int) -> ClippedProgram:
+        """The program for so many records."""
+        if num_records not in self._by_size:
+            self._by_size[num_records] = ClippedProgram(
+                self._lowered, self._loss, num_records, self._parameters, self.total, self.truncated
+            )
+        return self._by_size[num_records]

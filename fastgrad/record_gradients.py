@@ -1,0 +1,339 @@
+"""Gradients of single records, clipped each and summed: the work of a DP-SGD step.
+
+The gradient of a record is one vector over all trainable parameters. It is clipped to L2 norm C as a whole
+(Abadi et al., arXiv:1607.00133, Algorithm 1), and only the sum over a batch is noised.
+
+Five forms compute it, and `record_form.py` chooses: a closed form for multinomial logistic regression;
+programs (`record_programs.py`); one pass with a tape; `torch.func.vmap` of the gradient; one record after the
+other. Where the tape knows the gradient as a product of two vectors, it is neither written out nor summed one
+by one.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
+
+from fastgrad.modules import Loss, UnitInputs, cross_entropy
+from fastgrad.tape import Product, RecordTape
+
+# Outweighs the rounding of norms in float32, so that no clipped gradient is longer than C.
+SLACK = 1 - 2.0**-18
+# Outweighs the rounding of float64 in the norm, the factor and the product.
+EXACT_SLACK = 1 - 2.0**-30
+PIECE = 8192
+MEMORY_SHARE = 0.5
+# A CPU gains nothing from more at once: the overhead of a call is spread, and caches overflow.
+CPU_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Gradients by one parameter, written out: shape (records, entries).
+
+    Attributes:
+        arranged: brings them into the order of the parameter's entries; None where they are.
+    """
+
+    values: torch.Tensor
+    arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def squares(self) -> torch.Tensor:
+        """Squared norms, shape (records,)."""
+        return _norms(self.values).square()
+
+    def sums(self, factors: torch.Tensor) -> torch.Tensor:
+        """sum_i f_i g_i for every client: factors of shape (clients, width) to (clients, entries)."""
+        clients, width = factors.shape
+        if clients == 1:
+            sums = (factors[0] @ self.values)[None]
+        else:
+            sums = (factors[:, None] @ self.values.view(clients, width, -1))[:, 0]
+        return sums if self.arranged is None else self.arranged(sums)
+
+    def without(self, records: torch.Tensor) -> "Rows":
+        """The same with zeros for these records."""
+        return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
+
+    def written_out(self) -> torch.Tensor:
+        """Shape (records, entries)."""
+        return self.values if self.arranged is None else self.arranged(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Outer:
+    """Gradients g_i^T a_i by a matrix: g of shape (records, outputs), a of shape (records, inputs)."""
+
+    outputs: torch.Tensor
+    inputs: torch.Tensor
+
+    def squares(self) -> torch.Tensor:
+        """||g_i||^2 ||a_i||^2, shape (records,)."""
+        return (_norms(self.outputs) * _norms(self.inputs)).square()
+
+    def sums(self, factors: torch.Tensor) -> torch.Tensor:
+        """As in `Rows`, by one product of matrices."""
+        clients, width = factors.shape
+        outputs = self.outputs * factors.reshape(-1, 1)
+        if clients == 1:
+            return (outputs.T @ self.inputs).reshape(1, -1)
+        together = outputs.view(clients, width, -1).transpose(1, 2) @ self.inputs.view(clients, width, -1)
+        return together.flatten(1)
+
+    def without(self, records: torch.Tensor) -> "Outer":
+        """As in `Rows`."""
+        zeroed = (each.masked_fill(records[:, None], 0.0) for each in (self.outputs, self.inputs))
+        return Outer(*zeroed)
+
+    def written_out(self) -> torch.Tensor:
+        """Shape (records, outputs * inputs)."""
+        return (self.outputs[:, :, None] * self.inputs[:, None]).flatten(1)
+
+
+def _norms(values: torch.Tensor) -> torch.Tensor:
+    """L2 norms of rows; in pieces, as the error of torch's grows with the length."""
+    pieces = [torch.linalg.vector_norm(piece, dim=1) for piece in torch.split(values, PIECE, dim=1)]
+    if len(pieces) > 1:
+        pieces = [torch.linalg.vector_norm(torch.stack(pieces), dim=0)]
+    norms: torch.Tensor = pieces[0]
+    return norms
+
+
+Part = Rows | Outer
+"""The gradients of all records by one parameter."""
+
+
+class RecordGradients:
+    """Gradients of a model's loss, record by record, for the models of one client or of several.
+
+    Arguments of its functions: ``thetas`` of shape (clients, d), float32; ``x`` and ``y`` of
+    shape (clients, width, ...); ``present`` of shape (clients, width), false where a client has no record in
+    that place; norms of shape (clients,).
+
+    Attributes:
+        form: how it computes them, in words.
+        stacks: whether the models of several clients go together, or one after the other.
+        most_clients: of how many clients a pass should have records; None for as many as fit.
+    """
+
+    form = "one record after the other"
+    stacks = False
+    most_clients: int | None = None
+
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device) -> None:
+        self.device = device
+        self.loss = loss
+        self._given = deepcopy(model).to(device).train()
+        self._own = threading.local()
+        trainable = ((name, each) for name, each in self._given.named_parameters() if each.requires_grad)
+        self.names, parameters = zip(*trainable, strict=True)
+        self.shapes = [parameter.shape for parameter in parameters]
+        self.sizes = [parameter.numel() for parameter in parameters]
+        self.record_bytes: int = 3 * 4 * sum(self.sizes)
+
+    @property
+    def model(self) -> nn.Module:
+        """The architecture, one a thread: while a call runs, its parameters are those of the call."""
+        if not hasattr(self._own, "model"):
+            self._own.model = deepcopy(self._given)
+        own: nn.Module = self._own.model
+        return own
+
+    def clipped_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        clipping_norms: torch.Tensor,
+    ) -> torch.Tensor:
+        """sum_i min(1, C / ||g_i||) g_i of every client, shape (clients, d), float32.
+
+        A gradient that is not finite counts as zero: no record stands out, and none breaks the sum.
+        """
+        parts = self._all_parts(thetas, x, y)
+        with torch.no_grad():
+            norms = sum((part.squares() for part in parts), torch.zeros((), device=self.device)).sqrt()
+            unusable = ~norms.isfinite()
+            if unusable.any():
+                parts = [part.without(unusable) for part in parts]
+            factors = (SLACK * clipping_norms[:, None] / norms.view(present.shape)).clamp(max=1.0)
+            factors = factors.masked_fill(~present | unusable.view(present.shape), 0.0)
+            return torch.cat([part.sums(factors) for part in parts], dim=1)
+
+    def truncated_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        bounds: torch.Tensor,
+        unit: float,
+    ) -> torch.Tensor:
+        """sum_i trunc(g_i min(1, bound / ||g_i||) / unit) of every client, shape (clients, d), int64.
+
+        By coordinate and towards zero; the norm is taken in float64, of the numbers that are truncated. A
+        gradient that is not finite counts as zero. Bounds have shape (clients,), in float64.
+        """
+        rows = self.rows(thetas, x, y).double()
+        norms = torch.linalg.vector_norm(rows, dim=2)
+        usable = present & norms.isfinite()
+        rows.masked_fill_(~usable[..., None], 0.0)
+        factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
+        return rows.mul_(factors[..., None]).div_(unit).trunc_().long().sum(dim=1)
+
+    def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Every record's gradient as it is, shape (clients, width, d), float32."""
+        parts = self._all_parts(thetas, x, y)
+        return torch.cat([part.written_out() for part in parts], dim=1).view(*y.shape[:2], -1)
+
+    def records_at_once(self, least_bytes: int = 0) -> int:
+        """How many records the memory is meant to hold at once, of all clients together.
+
+        ``least_bytes`` is what a record takes at least.
+        """
+        return max(1, self.memory_budget() // max(self.record_bytes, least_bytes))
+
+    def memory_budget(self) -> int:
+        """Bytes for what is held at once: half of those free on a GPU, and on a CPU what its caches like."""
+        if self.device.type == "cpu":
+            return int(CPU_BYTES)
+        free: int = torch.cuda.mem_get_info(self.device)[0]
+        return int(MEMORY_SHARE * free)
+
+    def _all_parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
+        if self.stacks or len(thetas) == 1:
+            return self.parts(thetas, x.flatten(0, 1), y.flatten(0, 1))
+        each = [self.parts(theta[None], *xy) for theta, *xy in zip(thetas, x, y, strict=True)]
+        return [Rows(torch.cat([part.written_out() for part in same])) for same in zip(*each, strict=True)]
+
+    def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
+        """The gradients by every parameter in turn; records of all clients in one dimension."""
+        parameters = self.parameters(thetas[0].detach().requires_grad_())
+        leaves = list(parameters.values())
+        each = [
+            torch.autograd.grad(self._loss_of_one(parameters, *xy), leaves, materialize_grads=True)
+            for xy in zip(x, y, strict=True)
+        ]
+        return [Rows(torch.stack([one.flatten() for one in same])) for same in zip(*each, strict=True)]
+
+    def parameters(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
+        """(..., d) to parameters of shape (..., *shape) by name."""
+        split = torch.split(theta, self.sizes, dim=-1)
+        leading = theta.shape[:-1]
+        return {
+            name: part.reshape(*leading, *shape)
+            for name, part, shape in zip(self.names, split, self.shapes, strict=True)
+        }
+
+    def _loss_of_one(
+        self, parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
+    ) -> torch.Tensor:
+        outputs = functional_call(self.model, parameters, (x[None],))
+        return self.loss(outputs, y[None])[0]
+
+
+class VmappedGradients(RecordGradients):
+    """`torch.func.vmap` over the records of one client, for models that the tape does not know."""
+
+    form = "many records at once by vmap"
+
+    def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
+        """As in the base."""
+        # A layer that draws, such as dropout, draws anew for every record.
+        each = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0), randomness="different")
+        gradients = each(self.parameters(thetas[0]), x, y)
+        return [Rows(gradients[name].flatten(1)) for name in self.names]
+
+
+class TapedGradients(RecordGradients):
+    """One pass forward and one back for all records, noted on a `RecordTape`."""
+
+    form = "many records at once by one pass"
+    stacks = True
+
+    def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
+        """As in the base.
+
+        Raises:
+            NotOnTapeError: the model uses a parameter in a way that the tape does not know.
+        """
+        parameters = self.parameters(thetas)
+        with RecordTape(parameters, len(x)) as tape:
+            outputs = functional_call(self.model, parameters, (x,))
+        noted = tape.gradients(self.loss(outputs, y))
+        found: dict[str, list[Part]] = {name: [] for name in self.names}
+        products: dict[str, list[tuple[Product, torch.Tensor]]] = {}
+        with torch.no_grad():
+            for note, gradient in noted:
+                if isinstance(note, Product):
+                    products.setdefault(note.name, []).append((note, gradient))
+                else:
+                    found[note.name].append(Rows(note.rows(gradient)))
+            for name, uses in products.items():
+                found[name].append(_part_of_products(uses))
+            held = sum(_bytes(note.output) for note in tape.notes)
+            held += sum(_bytes(note.inputs) for note in tape.notes if isinstance(note, Product))
+            self.record_bytes = 2 * held // len(x) + 2 * 4 * sum(self.sizes)
+            return [
+                self._together(parts, len(x), size)
+                for parts, size in zip(found.values(), self.sizes, strict=True)
+            ]
+
+    def _together(self, parts: list[Part], num_records: int, size: int) -> Part:
+        if len(parts) == 1:
+            return parts[0]
+        rows = torch.zeros(num_records, size, device=self.device)
+        for part in parts:
+            rows += part.written_out()
+        return Rows(rows)
+
+
+def _part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
+    """The gradients by a matrix, from all places in which a record meets it."""
+    first, gradient = uses[0]
+    inputs = first.inputs
+    if len(uses) > 1:
+        gradient = torch.cat([each for _, each in uses], dim=1)
+        inputs = torch.cat([note.inputs for note, _ in uses], dim=1)
+    if gradient.shape[1] == 1 and first.arranged is None:
+        return Outer(gradient[:, 0], inputs[:, 0])
+    return Rows((gradient.transpose(1, 2) @ inputs).flatten(1), first.arranged)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+class SoftmaxGradients(RecordGradients):
+    """The closed form for a linear layer under cross-entropy: g = p - y, norm ||p - y|| ||(x, 1)||."""
+
+    form = "many records at once in closed form"
+    stacks = True
+
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device) -> None:
+        super().__init__(model, loss, device)
+        # All but the linear layer has no parameters.
+        self._inputs = nn.Sequential(*list(model.children())[:-1])
+
+    def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
+        """As in the base."""
+        weight, *bias = self.parameters(thetas).values()
+        inputs: torch.Tensor = self._inputs(x)
+        rows = inputs.view(len(thetas), -1, inputs.shape[1])
+        scores = torch.baddbmm(bias[0][:, None], rows, weight.mT) if bias else rows @ weight.mT
+        outputs = scores.flatten(0, 1).softmax(dim=1)
+        outputs.scatter_add_(1, y[:, None], outputs.new_full((1, 1), -1.0).expand(len(y), 1))
+        self.record_bytes = 4 * (inputs.shape[1] + 4 * outputs.shape[1])
+        return [Outer(outputs, inputs), *[Rows(outputs)] * len(bias)]
+
+    @staticmethod
+    def fits(model: nn.Module, loss: Loss) -> bool:
+        """Whether the model is one linear layer on the flattened input, and the loss cross-entropy."""
+        layers = [type(layer) for layer in model] if type(model) is nn.Sequential else []
+        known = layers in ([nn.Flatten, nn.Linear], [nn.Flatten, UnitInputs, nn.Linear])
+        return loss is cross_entropy and known

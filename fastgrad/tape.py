@@ -1,0 +1,252 @@
+"""A forward pass that notes what every parameter meets, from which the gradient of each record follows.
+
+In a layer ``out = a W^T + b`` the gradient of record i is ``g_i^T a_i`` for W and ``g_i`` for b, with g_i the
+gradient of its loss by the layer's output. One pass back gives the g of all records at once (Goodfellow,
+arXiv:1510.01799); no gradient by a parameter is computed twice, and none is summed before it is clipped.
+
+The models of several clients run in one pass: parameters have a first dimension of clients, and the records
+of all clients lie in one batch, client after client.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from fastgrad.im2col import Pair, is_plain, patches_of
+
+
+class NotOnTapeError(Exception):
+    """A parameter enters the model in a way that the tape does not know."""
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """out = a W^T: inputs a of shape (records, places, inputs), and the output.
+
+    Attributes:
+        arranged: brings gradients by W, of shape (..., outputs * inputs), into the order of W's entries;
+            None where they are.
+    """
+
+    name: str
+    inputs: torch.Tensor
+    output: torch.Tensor
+    arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Addition:
+    """out = b, or factor * w, in every place: the output has shape (records, places, entries).
+
+    Attributes:
+        factor: of the output's shape; None for 1.
+    """
+
+    name: str
+    output: torch.Tensor
+    factor: torch.Tensor | None = None
+
+    def rows(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient of every record by b, or by w, shape (records, entries)."""
+        return (gradient if self.factor is None else gradient * self.factor).sum(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """out = W[positions]: positions of shape (records, places) in a table of so many entries."""
+
+    name: str
+    positions: torch.Tensor
+    output: torch.Tensor
+    num_entries: int
+
+    def rows(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient of every record by W, shape (records, entries of W)."""
+        records, _, features = gradient.shape
+        table = gradient.new_zeros(records, self.num_entries, features)
+        return table.scatter_add_(1, self.positions[..., None].expand_as(gradient), gradient).flatten(1)
+
+
+Note = Product | Addition | Lookup
+
+
+class RecordTape(TorchFunctionMode):
+    """While active, layers with these parameters compute for all clients at once, and are noted.
+
+    It knows linear layers, plain convolutions of pictures, embeddings and group normalisation.
+
+    Args:
+        parameters: by name, of shape (clients, *shape), without gradients.
+        num_records: in the batch, of all clients together.
+    """
+
+    def __init__(self, parameters: Mapping[str, torch.Tensor], num_records: int) -> None:
+        super().__init__()
+        self.notes: list[Note] = []
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._num_records = num_records
+        # Outputs of layers that no other comes before: a pass back to these meets all.
+        self._first: list[torch.Tensor] = []
+        self._gradients: dict[int, torch.Tensor] = {}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        if not any(id(each) in self._names for each in tree_leaves((args, given))):
+            return func(*args, **given)
+        form = _FORMS.get(func)
+        if form is None:
+            raise NotOnTapeError(f"a parameter enters {getattr(func, '__name__', func)}")
+        return form(self, *args, **given)
+
+    def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
+        """Every note with the gradient of each record's own loss by its output, in one pass back.
+
+        Raises:
+            NotOnTapeError: the losses depend on none of the notes.
+        """
+        if not losses.requires_grad:
+            raise NotOnTapeError("the loss depends on no parameter that the tape has met")
+        torch.autograd.grad(losses.sum(), self._first, allow_unused=True)
+        zeros = torch.zeros((), device=losses.device)
+        return [
+            (note, self._gradients.get(id(note.output), zeros.expand_as(note.output))) for note in self.notes
+        ]
+
+    def _watched(self, output: torch.Tensor) -> torch.Tensor:
+        """Keep the gradient by this output as it is now, also where the model overwrites it later."""
+        if not output.requires_grad:
+            self._first.append(output.requires_grad_())
+        key = id(output)
+
+        def keep(gradient: torch.Tensor) -> None:
+            self._gradients[key] = gradient
+
+        output.register_hook(keep)  # type: ignore[no-untyped-call]
+        return output
+
+    def _linear(
+        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """(records, ..., inputs) to (records, ..., outputs)."""
+        inputs = self._of_records(input)
+        rows = inputs.reshape(len(inputs), -1, inputs.shape[-1])
+        return self._product(rows, weight, bias).view(*inputs.shape[:-1], -1)
+
+    def _conv2d(
+        self,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        stride: int | Pair = 1,
+        padding: int | Pair | str = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+    ) -> torch.Tensor:
+        """One group, without dilation, as the product of patches and weights."""
+        if isinstance(padding, str) or not is_plain(input, weight, bias, stride, padding, dilation, groups):
+            raise NotOnTapeError("a convolution in groups, with dilation or with padding in words")
+        patches = patches_of(self._of_records(input), (weight.shape[-2], weight.shape[-1]), stride, padding)
+        inputs, height, width = weight.shape[-3:]
+        matrix = weight.permute(0, 1, 3, 4, 2).flatten(2)
+
+        def arranged(gradients: torch.Tensor) -> torch.Tensor:
+            apart = gradients.reshape(*gradients.shape[:-1], -1, height, width, inputs)
+            return apart.movedim(-1, -3).flatten(-4)
+
+        products = self._product(patches.flatten(1, 2), weight, bias, matrix, arranged)
+        return products.view(*patches.shape[:3], -1).permute(0, 3, 1, 2)
+
+    def _embedding(
+        self,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> torch.Tensor:
+        """(records, ...) to (records, ..., features)."""
+        del norm_type
+        if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
+            raise NotOnTapeError("an embedding with options")
+        positions, table = self._of_records(input), weight.flatten(0, 1)
+        rows = positions.reshape(len(weight), -1) + self._first_rows(weight)
+        output = self._watched(functional.embedding(rows, table).view(len(positions), -1, table.shape[-1]))
+        self.notes.append(Lookup(self._named(weight), positions.flatten(1), output, weight.shape[1]))
+        return output.view(*positions.shape, -1)
+
+    def _first_rows(self, weight: torch.Tensor) -> torch.Tensor:
+        return torch.arange(len(weight), device=weight.device)[:, None] * weight.shape[1]
+
+    def _group_norm(
+        self,
+        input: torch.Tensor,
+        num_groups: int,
+        weight: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> torch.Tensor:
+        """(records, channels, ...), normalised in groups of channels of one record, then scaled and moved."""
+        normal = functional.group_norm(self._of_records(input), num_groups, eps=eps)
+        if weight is None or bias is None:
+            raise NotOnTapeError("a group normalisation with a weight or a bias alone")
+        factor = normal.flatten(2).transpose(1, 2)
+        output = self._watched(torch.addcmul(self._spread(bias), factor, self._spread(weight)))
+        self.notes.append(Addition(self._named(weight), output, factor.detach()))
+        self.notes.append(Addition(self._named(bias), output))
+        return output.transpose(1, 2).reshape(normal.shape)
+
+    def _product(
+        self,
+        rows: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        matrix: torch.Tensor | None = None,
+        arranged: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """(records, places, inputs) to (records, places, outputs), noted."""
+        matrix = (weight if matrix is None else matrix).transpose(1, 2)
+        together = rows.reshape(len(weight), -1, rows.shape[-1])
+        if len(weight) > 1:
+            both = together @ matrix if bias is None else torch.baddbmm(bias[:, None], together, matrix)
+        else:
+            both = together[0] @ matrix[0] if bias is None else torch.addmm(bias[0], together[0], matrix[0])
+        output = self._watched(both.view(*rows.shape[:2], -1))
+        self.notes.append(Product(self._named(weight), rows.detach(), output, arranged))
+        if bias is not None:
+            self.notes.append(Addition(self._named(bias), output))
+        return output
+
+    def _spread(self, entries: torch.Tensor) -> torch.Tensor:
+        """(clients, entries) to (records, 1, entries)."""
+        return entries.repeat_interleave(self._num_records // len(entries), dim=0)[:, None]
+
+    def _of_records(self, input: torch.Tensor) -> torch.Tensor:
+        if input.shape[0] != self._num_records:
+            raise NotOnTapeError("a layer whose input is not one row a record")
+        return input
+
+    def _named(self, parameter: torch.Tensor) -> str:
+        if id(parameter) not in self._names:
+            raise NotOnTapeError("a layer with a weight that is no parameter")
+        return self._names[id(parameter)]
+
+
+_FORMS: dict[Callable[..., Any], Callable[..., torch.Tensor]] = {
+    functional.linear: RecordTape._linear,
+    functional.conv2d: RecordTape._conv2d,
+    functional.embedding: RecordTape._embedding,
+    functional.group_norm: RecordTape._group_norm,
+}

@@ -1,0 +1,136 @@
+"""Public transforms of pictures to a few numbers, from which a small model learns more than from pixels.
+
+Nothing of a transform is fitted to any data: every picture is turned into numbers by itself, so they are a
+part of the record and cost no budget.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
+from gdpfed.learning.data.dataset import Dataset, Examples, Split
+from gdpfed.learning.data.hog import LEAST_SIZE as HOG_SIZE
+from gdpfed.learning.data.hog import hog
+from gdpfed.learning.data.random_prior import random_prior
+from gdpfed.learning.data.scattering import LEAST_SIZE as SCATTERING_SIZE
+from gdpfed.learning.data.scattering import scattering
+
+torch = late_import("torch")
+functional = late_import("torch.nn.functional")
+
+Transform = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+
+NUM_FILTERS = 100
+PATCH_SIZE = 6
+QUADRANTS = 2
+THRESHOLD = 0.5
+LEAST_VARIANCE = 0.05
+CHUNK = 256
+
+
+def random_convolutions(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """400 numbers a picture: how much of each of 100 random patterns is in each of its quadrants.
+
+    At every place of a picture, a patch p of 6x6 pixels is compared with 100 patterns w, which are Gaussian
+    from a fixed seed, of mean 0 and norm 1: max(0, <w, p> / sqrt(var(p) + 0.05) - 0.5), var over the patch
+    and its channels. The mean of that over each quadrant is a feature (after Coates, Lee and Ng, 2011,
+    without their whitening, which is fitted to data).
+
+    Args:
+        pictures: shape (N, channels, height, width), scaled to [-1, 1].
+
+    Returns:
+        Shape (N, 400), float32.
+    """
+    patterns = _patterns(pictures.shape[1])
+    nothing = np.zeros((0, NUM_FILTERS * QUADRANTS**2), dtype=np.float32)
+    chunks = (pictures[start : start + CHUNK] for start in range(0, len(pictures), CHUNK))
+    return np.concatenate([nothing, *(_features(chunk, patterns) for chunk in chunks)])
+
+
+@lru_cache(maxsize=2)
+def _patterns(channels: int) -> npt.NDArray[np.float32]:
+    shape = (NUM_FILTERS, channels, PATCH_SIZE, PATCH_SIZE)
+    drawn = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    drawn -= drawn.mean(axis=(1, 2, 3), keepdims=True)
+    norms = np.sqrt((drawn**2).sum(axis=(1, 2, 3), keepdims=True))
+    return np.asarray(drawn / norms)
+
+
+def _features(
+    pictures: npt.NDArray[np.float32], patterns: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    x, w = torch.from_numpy(pictures), torch.from_numpy(patterns)
+    means, squares = (
+        functional.avg_pool2d(each.mean(dim=1, keepdim=True), PATCH_SIZE, stride=1) for each in (x, x**2)
+    )
+    variances = (squares - means**2).clamp_min(0)
+    found = functional.conv2d(x, w) / torch.sqrt(variances + LEAST_VARIANCE)
+    pooled = functional.adaptive_avg_pool2d(torch.relu(found - THRESHOLD), QUADRANTS)
+    return np.asarray(pooled.flatten(1).numpy(), dtype=np.float32)
+
+
+FEATURES: dict[str, Transform] = {
+    "hog": hog,
+    "random_convolutions": random_convolutions,
+    "random_prior": random_prior,
+    "scattering": scattering,
+}
+LEAST_SIZES = {
+    "hog": HOG_SIZE,
+    "random_convolutions": PATCH_SIZE + QUADRANTS - 1,
+    "random_prior": SCATTERING_SIZE,
+    "scattering": SCATTERING_SIZE,
+}
+"""Height and width of a picture, in pixels."""
+
+
+def with_features(data: Dataset, name: str) -> Dataset:
+    """The same data set with its pictures turned into features, in memory as float32.
+
+    Raises:
+        LearningError: no transform of that name, or examples that are no pictures or too small.
+    """
+    transform = transform_of(name)
+    shape, least = data.input_shape, LEAST_SIZES[name]
+    if len(shape) != 3 or min(shape[1:]) < least or data.input_dtype != np.float32:
+        raise LearningError(
+            f"dataset.features={name} takes pictures of {least}x{least} pixels or more, and the examples of "
+            f"this data set have shape {shape}: leave it out"
+        )
+    train, test = (_transformed(examples, transform) for examples in (data.train, data.test))
+    return Dataset(
+        train,
+        test,
+        data.num_classes,
+        owners=data.owners,
+        test_owners=data.test_owners,
+        owner_names=data.owner_names,
+        target_range=data.target_range,
+        features=name,
+        picture_shape=shape,
+    )
+
+
+def transform_of(name: str) -> Transform:
+    """The transform of that name.
+
+    Raises:
+        LearningError: there is none.
+    """
+    if name not in FEATURES:
+        raise LearningError(f"dataset.features={name} is none of {', '.join(FEATURES)}")
+    return FEATURES[name]
+
+
+def _transformed(examples: Examples, transform: Transform) -> Split:
+    everything = np.arange(len(examples))
+    # A chunk at a time: as float32 all pictures take four times their bytes.
+    chunks = (examples.take(everything[start : start + CHUNK]) for start in range(0, len(examples), CHUNK))
+    features = [transform(chunk.x.astype(np.float32)) for chunk in chunks]
+    groups = examples.groups if isinstance(examples, Split) else None
+    return Split(np.concatenate(features), examples.y, groups)

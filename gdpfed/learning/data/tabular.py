@@ -1,0 +1,219 @@
+"""The user's own table, CSV or Parquet, with its columns declared in one file: ``dataset=csv``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.columns import COLUMNS_FILE, Columns, read_columns
+from gdpfed.learning.data.dataset import Dataset, Split
+from gdpfed.learning.data.source import DataSource
+from gdpfed.learning.data.table_rows import KINDS, Rows, Table, read_table, rows_of
+
+DEFAULT_TEST_FRACTION = 0.2
+
+
+@dataclass(frozen=True)
+class Party:
+    """The rows of one party, or of all where nobody says whose they are."""
+
+    name: str
+    rows: Rows
+
+
+def load(source: DataSource) -> Dataset:
+    """One file, or a folder with one file a party; what is for testing is a file, a column or a fraction.
+
+    Raises:
+        LearningError: files or columns are missing, values are not as declared, or a party has no records.
+    """
+    source.allow("path", "columns", "test_path", "test_fraction")
+    path = _existing(source.path, "dataset.path")
+    columns = declared_columns(source)
+    train = _parties(path, columns)
+    if source.test_path is None:
+        return dataset_of(train, columns, source.test_fraction, str(path))
+    for name, given in (("dataset.test_fraction", source.test_fraction), ("test", columns.test)):
+        if given is not None:
+            raise LearningError(
+                f"dataset.test_path={source.test_path} and {name} both say what is for testing: leave one out"
+            )
+    test = _parties(_existing(source.test_path, "dataset.test_path"), columns)
+    return _joined(train, test, columns, str(path))
+
+
+def declared_columns(source: DataSource) -> Columns:
+    """The declaration of the data set's tables, without the tables.
+
+    Raises:
+        LearningError: no such path, no declaration, or a damaged one.
+    """
+    path = _existing(source.path, "dataset.path")
+    if source.columns is None and not (_folder(path) / COLUMNS_FILE).is_file():
+        raise LearningError(
+            f"dataset.columns is not set, and {_folder(path)} has no {COLUMNS_FILE}: name the file that "
+            "declares the columns"
+        )
+    return read_columns(Path(source.columns).expanduser() if source.columns else _folder(path) / COLUMNS_FILE)
+
+
+def own_table(path: Path) -> tuple[npt.NDArray[np.generic], ...]:
+    """Inputs, labels and, where they are declared, groups of the records of a node's own table.
+
+    The declaration is the file ``columns.yaml`` beside the table, which the operator of the node has put
+    there: a server that could choose one would learn of the data by what does not fit. Rows for testing are
+    left out.
+
+    Raises:
+        LearningError: as in :func:`load`.
+    """
+    columns = read_columns(path.with_name(COLUMNS_FILE))
+    place = f"data={path}"
+    rows = rows_of(
+        read_table(path, columns, place, columns.names(for_training=True)), columns, place, shared_out=False
+    )
+    taken = _positions(rows.for_testing, len(rows), testing=False)
+    groups = () if rows.groups is None else (rows.groups[taken],)
+    return rows.x[taken], rows.y[taken], *groups
+
+
+def own_digest(path: Path) -> str:
+    """What names the declaration beside a node's own table."""
+    return read_columns(path.with_name(COLUMNS_FILE)).digest
+
+
+def dataset_of(
+    parties: Sequence[Party], columns: Columns, test_fraction: float | None, place: str
+) -> Dataset:
+    """Split the rows of every party into those to train on and those to test on.
+
+    Which rows of a party are held out depends on how many it has, and on nothing that they hold.
+
+    Raises:
+        LearningError: a party without rows to train on, or nothing to test on.
+    """
+    if columns.test is not None and test_fraction is not None:
+        raise LearningError(
+            f"dataset.test_fraction={test_fraction} and the column '{columns.test.name}' both say what is "
+            "for testing: leave one out"
+        )
+    train, test = list[Party](), list[Party]()
+    for number, party in enumerate(parties):
+        held_out = party.rows.for_testing
+        if held_out is None:
+            fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
+            held_out = _drawn(len(party.rows), fraction, number)
+        for parts, testing in ((train, False), (test, True)):
+            chosen = _positions(held_out, len(party.rows), testing=testing)
+            parts.append(Party(party.name, _taken(party.rows, chosen)))
+    return _joined(train, test, columns, place)
+
+
+def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
+    held_out = np.zeros(count, dtype=np.bool_)
+    held_out[np.random.default_rng([count, number]).permutation(count)[: round(fraction * count)]] = True
+    return held_out
+
+
+def _positions(
+    for_testing: npt.NDArray[np.bool_] | None, count: int, *, testing: bool
+) -> npt.NDArray[np.int64]:
+    if for_testing is None:
+        return np.arange(count)
+    return np.flatnonzero(for_testing == testing)
+
+
+def _taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:
+    parties, groups, for_testing = (
+        None if each is None else each[positions] for each in (rows.parties, rows.groups, rows.for_testing)
+    )
+    return Rows(rows.x[positions], rows.y[positions], parties, groups, for_testing)  # type: ignore[arg-type]  # each of its own type
+
+
+def _existing(path: str | None, setting: str) -> Path:
+    found = Path(path or "").expanduser()
+    if path is None or not found.exists():
+        raise LearningError(
+            f"{setting}={path} does not exist: name a CSV or Parquet file, or a folder of them"
+        )
+    return found
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def _parties(path: Path, columns: Columns) -> list[Party]:
+    """The parties of a file, in the order of the declaration, or of a folder, in that of the files' names."""
+    if not path.is_dir():
+        return _of_one_file(_rows(path, columns, shared_out=True), columns)
+    files = sorted(file for file in path.iterdir() if file.suffix in KINDS)
+    if not files:
+        raise LearningError(f"{path} holds no file with the ending {' or '.join(KINDS)}: one a party")
+    if columns.party is not None:
+        raise LearningError(
+            f"{path} is a folder with a file a party, and the column '{columns.party.name}' says whose a "
+            "record is, too: leave party out of the declaration, or name one file"
+        )
+    return [Party(file.stem, _rows(file, columns, shared_out=False)) for file in files]
+
+
+def _rows(path: Path, columns: Columns, *, shared_out: bool) -> Rows:
+    if path.suffix not in KINDS:
+        raise LearningError(f"{path} must end in {' or '.join(KINDS)}")
+    table: Table = read_table(path, columns, str(path), columns.names(for_training=not shared_out))
+    return rows_of(table, columns, str(path), shared_out=shared_out)
+
+
+def _of_one_file(rows: Rows, columns: Columns) -> list[Party]:
+    if columns.party is None or rows.parties is None:
+        return [Party("", rows)]
+    return [
+        Party(name, _taken(rows, np.flatnonzero(rows.parties == number)))
+        for number, name in enumerate(columns.party.values)
+    ]
+
+
+def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, place: str) -> Dataset:
+    names = [party.name for party in train]
+    if [party.name for party in test] != names:
+        raise LearningError(
+            f"{place} has the parties {', '.join(names)}, and dataset.test_path "
+            f"{', '.join(party.name for party in test)}: they must be the same"
+        )
+    for party in train:
+        if len(party.rows) == 0:
+            whose = f"party '{party.name}' has" if party.name else "there are"
+            raise LearningError(f"{place}: {whose} no records to train on: give it some, or leave it out")
+    if not any(len(party.rows) for party in test):
+        raise LearningError(
+            f"{place} has no records to test on: set dataset.test_fraction or dataset.test_path"
+        )
+    shared = len(names) > 1
+    return Dataset(
+        _split(train),
+        _split(test),
+        num_classes=columns.num_classes,
+        owners=_owners(train) if shared else None,
+        test_owners=_owners(test) if shared else None,
+        owner_names=tuple(names) if shared else (),
+        target_range=columns.label_range,
+        record_groups=len(columns.record_group.values) if columns.record_group else 0,
+        columns=columns.digest,
+    )
+
+
+def _split(parties: Sequence[Party]) -> Split:
+    groups = [party.rows.groups for party in parties if party.rows.groups is not None]
+    return Split(
+        np.concatenate([party.rows.x for party in parties]),
+        np.concatenate([party.rows.y for party in parties]),
+        np.concatenate(groups) if groups else None,
+    )
+
+
+def _owners(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
+    return np.repeat(np.arange(len(parties)), [len(party.rows) for party in parties])

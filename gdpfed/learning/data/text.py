@@ -1,0 +1,74 @@
+"""Text as windows of characters, each with the character that follows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.learning.data.dataset import Split
+
+# LEAF's 80 characters (Caldas et al., 2018); a public constant, since the characters that occur in the
+# clients' texts would tell of them. Every other character is one more class.
+CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+OUT_OF_VOCABULARY = len(CHARACTERS)
+VOCABULARY_SIZE = len(CHARACTERS) + 1
+
+_CODES = {character: code for code, character in enumerate(CHARACTERS)}
+
+
+def encode(text: str) -> npt.NDArray[np.uint8]:
+    """Positions in the vocabulary, shape (characters,)."""
+    return np.fromiter((_CODES.get(c, OUT_OF_VOCABULARY) for c in text), dtype=np.uint8, count=len(text))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of one text, kept as their starts: the text is there once, not once a window.
+
+    Attributes:
+        codes: the text, shape (characters,), uint8.
+        starts: where each window begins, shape (N,), int64; the character after it is its label.
+        sequence_length: characters of a window.
+    """
+
+    codes: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    sequence_length: int
+
+    @property
+    def y(self) -> npt.NDArray[np.int64]:
+        """The character after each window, shape (N,)."""
+        return self.codes[self.starts + self.sequence_length].astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Split:
+        """The windows at these positions, shape (N, sequence_length), int64, and their next characters."""
+        positions = self.starts[indices][:, None] + np.arange(self.sequence_length + 1)
+        characters = self.codes[positions].astype(np.int64)
+        return Split(characters[:, :-1], characters[:, -1])
+
+    def thinned(self, stride: int) -> "Windows":
+        """Every ``stride``-th window."""
+        return Windows(self.codes, self.starts[::stride], self.sequence_length)
+
+    def characters(self, indices: npt.NDArray[np.int64]) -> int:
+        """How many characters of the text these windows and their labels cover."""
+        covered = np.zeros(len(self.codes) + 1, dtype=np.int64)
+        np.add.at(covered, self.starts[indices], 1)
+        np.add.at(covered, self.starts[indices] + self.sequence_length + 1, -1)
+        return int(np.count_nonzero(np.cumsum(covered)))
+
+
+def joined(parts: Sequence[Windows], sequence_length: int) -> Windows:
+    """One text of many; no window reaches from one part into another."""
+    edges = np.cumsum([0, *(len(part.codes) for part in parts)])
+    codes = [part.codes for part in parts]
+    starts = [part.starts + edge for part, edge in zip(parts, edges, strict=False)]
+    return Windows(
+        np.concatenate(codes) if codes else np.zeros(0, dtype=np.uint8),
+        np.concatenate(starts) if starts else np.zeros(0, dtype=np.int64),
+        sequence_length,
+    )

@@ -1,0 +1,150 @@
+"""Metrics and loss of a model on examples that no client has, of all of them and of parts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from fastgrad.modules import Loss, cross_entropy
+from gdpfed.errors import LearningError
+from gdpfed.learning.data import Dataset, Examples, Labels
+from gdpfed.learning.models import assign
+from gdpfed.learning.task import Task, choose_device
+from gdpfed.learning.training.evaluation_metrics import DEFAULT, METRICS, Metric, Outputs, chosen_metrics
+from gdpfed.learning.training.record_losses import check_loss
+
+BATCH_SIZE = 1024
+Theta = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model reaches on test examples.
+
+    Attributes:
+        accuracy: share of examples classified rightly; None where labels are numbers.
+        loss: mean of what training minimises.
+        metrics: the chosen metrics by name, in their order; None where one is not defined.
+    """
+
+    accuracy: float | None
+    loss: float
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def evaluate(
+    model: nn.Module,
+    theta: Theta,
+    data: Examples,
+    *,
+    loss: Loss = cross_entropy,
+    device: torch.device,
+    metrics: Mapping[str, Metric] | None = None,
+    target_range: tuple[float, float] | None = None,
+) -> Evaluation:
+    """Evaluate the parameters ``theta`` of shape (d,) on ``data``.
+
+    Args:
+        metrics: by name; accuracy if none are given.
+        target_range: what -1 and 1 stand for where labels are numbers; None where they are classes.
+    """
+    outputs, mean_loss = _outputs(model, theta, data, loss, device)
+    chosen = {DEFAULT: METRICS.get(DEFAULT)} if metrics is None else metrics
+    return _judged(outputs, data.y, mean_loss, chosen, target_range)
+
+
+def _outputs(
+    model: nn.Module, theta: Theta, data: Examples, loss: Loss, device: torch.device
+) -> tuple[Outputs, float]:
+    """The model's outputs on all examples, shape (N, k), and the mean loss."""
+    model.to(device).eval()
+    assign(model, torch.from_numpy(theta.copy()).to(device))
+    outputs, total = [], 0.0
+    with torch.no_grad():
+        for start in range(0, len(data), BATCH_SIZE):
+            batch = data.take(np.arange(start, min(start + BATCH_SIZE, len(data))))
+            x, y = torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device)
+            answers = model(x)
+            total += float(loss(answers, y).sum())
+            outputs.append(answers.double().cpu().numpy())
+    return np.concatenate(outputs), total / len(data)
+
+
+def _judged(
+    outputs: Outputs,
+    targets: Labels,
+    mean_loss: float,
+    metrics: Mapping[str, Metric],
+    target_range: tuple[float, float] | None,
+) -> Evaluation:
+    answers, wanted = in_own_unit(outputs, target_range), in_own_unit(targets, target_range)
+    found = {name: metric.of(answers, wanted) for name, metric in metrics.items()}
+    right = None
+    if target_range is None:
+        right = found[DEFAULT] if DEFAULT in found else METRICS.get(DEFAULT).of(answers, wanted)
+    return Evaluation(right, mean_loss, found)
+
+
+def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | None) -> npt.NDArray[Any]:
+    """Scale numbers from [-1, 1] back to their declared range; class numbers and their outputs stay."""
+    if target_range is None:
+        return values
+    low, high = target_range
+    scaled: npt.NDArray[np.float64] = low + (values.astype(np.float64) + 1) / 2 * (high - low)
+    return scaled
+
+
+@dataclass(frozen=True, eq=False)
+class CentralEvaluation:
+    """Evaluates parameters of shape (d,) on the task's test split, and on parts of it."""
+
+    model: nn.Module
+    data: Dataset
+    loss: Loss
+    metrics: Mapping[str, Metric]
+    device: torch.device
+
+    def __call__(self, theta: Theta) -> Evaluation:
+        """Evaluate on the whole test split."""
+        outputs, mean_loss = _outputs(self.model, theta, self.data.test, self.loss, self.device)
+        return _judged(outputs, self.data.test.y, mean_loss, self.metrics, self.data.target_range)
+
+    def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[dict[str, float | None]]:
+        """The metrics on parts of the test split, given as positions; None where one is not defined."""
+        outputs, _ = _outputs(self.model, theta, self.data.test, self.loss, self.device)
+        answers = in_own_unit(outputs, self.data.target_range)
+        targets = in_own_unit(self.data.test.y, self.data.target_range)
+        return [
+            {
+                name: metric.of(answers[part], targets[part]) if len(part) else None
+                for name, metric in self.metrics.items()
+            }
+            for part in parts
+        ]
+
+
+def central_evaluation(
+    task: Task, device_name: str, metrics: Sequence[str] | None = None
+) -> "CentralEvaluation":
+    """A function from parameters of shape (d,) to metrics and loss on the task's test split.
+
+    Raises:
+        LearningError: a loss, class weights or metrics that do not fit the labels of the data set, or a
+            metric that is not defined on its test split.
+    """
+    data = task.load()
+    check_loss(task.loss, task.class_weights, data.num_classes)
+    chosen = chosen_metrics(metrics, data.num_classes)
+    nothing = np.zeros((len(data.test), data.num_classes))
+    targets = in_own_unit(data.test.y, data.target_range)
+    for name, metric in chosen.items():
+        if metric.of(nothing, targets) is None:
+            raise LearningError(
+                f"dataset.metrics={name} is not defined on the test split, whose {len(targets)} labels are "
+                "all alike: choose another metric, or a test split with several labels"
+            )
+    return CentralEvaluation(task.build_model(), data, task.make_loss(), chosen, choose_device(device_name))

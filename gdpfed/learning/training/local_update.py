@@ -1,0 +1,107 @@
+"""A client's part of a round before encoding: train, take the difference, clip."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from fastgrad.modules import Loss, cross_entropy
+from gdpfed.learning.data import Split
+from gdpfed.learning.models import assign, trainable
+from gdpfed.learning.models.dropout_keys import DropoutKeys, draw_keys
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Local SGD in one round: tau steps at learning rate eta_t, already decayed for this round."""
+
+    local_steps: int
+    batch_size: int
+    learning_rate: float
+    momentum: float
+
+
+def local_update(
+    model: nn.Module,
+    theta: npt.NDArray[np.float32],
+    data: Split,
+    training: LocalTraining,
+    *,
+    rng: np.random.Generator,
+    device: torch.device,
+    loss: Loss = cross_entropy,
+) -> torch.Tensor:
+    """Delta_i = theta_i - theta after tau local SGD steps (Algorithm 1 of the paper).
+
+    Args:
+        model: the architecture; its parameters are overwritten.
+        theta: global parameters, shape (d,).
+        data: the client's own examples; with none of them the update is zero.
+        rng: chooses the batches, and then what dropout leaves out.
+        loss: one figure a record; a step descends their mean.
+
+    Returns:
+        The update, shape (d,), float64, on ``device``; it may hold NaN where training diverged.
+    """
+    start = torch.from_numpy(theta.copy()).to(device)
+    if len(data) == 0:
+        return torch.zeros(len(theta), dtype=torch.float64, device=device)
+    model.to(device).train()
+    assign(model, start.clone())
+    x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
+    parameters = list(trainable(model).values())
+    velocities = [torch.zeros_like(parameter) for parameter in parameters]
+    batches, dropout = draw_batches(len(data), training, rng), DropoutKeys(model)
+    keys = draw_keys(training.local_steps, rng).tolist() if dropout else [0] * training.local_steps
+    for batch, key in zip(map(torch.from_numpy, batches), keys, strict=True):
+        dropout.set(key)
+        gradients = torch.autograd.grad(loss(model(x[batch]), y[batch]).mean(), parameters)
+        _descend(parameters, velocities, gradients, training)
+    end = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    return end.double() - start.double()
+
+
+@torch.no_grad()
+def _descend(
+    parameters: Sequence[torch.Tensor],
+    velocities: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    training: LocalTraining,
+) -> None:
+    """v <- momentum * v + g, p <- p - eta v, in place.
+
+    torch.optim.SGD does the same; a new optimizer for each client and round cost a third of this step.
+    """
+    for parameter, velocity, gradient in zip(parameters, velocities, gradients, strict=True):
+        velocity.mul_(training.momentum).add_(gradient)
+        parameter.sub_(velocity, alpha=training.learning_rate)
+
+
+def draw_batches(
+    num_examples: int, training: LocalTraining, rng: np.random.Generator
+) -> list[npt.NDArray[np.int64]]:
+    """tau batches that walk through reshuffled passes over the data, as positions in it."""
+    size = min(training.batch_size, num_examples)
+    passes = -(-training.local_steps * size // num_examples)
+    stream = np.concatenate([rng.permutation(num_examples) for _ in range(passes)])
+    return [stream[step * size : (step + 1) * size] for step in range(training.local_steps)]
+
+
+def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
+    """Scale an update to L2 norm at most ``clipping_norm``: the factor is min(1, C / ||Delta||).
+
+    An all-zero update stays zero. An update that is not finite becomes zero, so that a client whose
+    training diverged neither breaks the sum nor stands out.
+
+    Args:
+        update: shape (d,), float64.
+        clipping_norm: C > 0; infinite leaves a finite update as it is.
+    """
+    norm = float(torch.linalg.vector_norm(update))
+    if not isfinite(norm):
+        return torch.zeros_like(update)
+    return update * (clipping_norm / norm) if norm > clipping_norm else update

@@ -1,0 +1,242 @@
+"""DP-SGD on the records of one client, or of several clients side by side.
+
+One step of a client, from its model theta, over a batch that draws each own record with its rate q
+(Abadi et al., arXiv:1607.00133, Algorithm 1)::
+
+    theta <- theta - eta ( sum_{i in batch} clip_C(g_i) + C sigma N(0, I) ) / B
+
+B is the expected size of a batch, never the size of the one that was drawn: that depends on the records. An
+empty batch is a step of noise alone. Momentum takes what has been noised, so it is post-processing.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from typing import Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastgrad.record_gradients import SLACK, RecordGradients
+from gdpfed.learning.training.gaussian_noise import gaussian_noise
+from gdpfed.learning.training.local_update import LocalTraining, clip
+from gdpfed.learning.training.record_batches import PoissonBatches, RandomBytes
+from gdpfed.record_steps import RecordSteps
+
+Positions = npt.NDArray[np.int64]
+Take = Callable[[Positions], tuple[torch.Tensor, torch.Tensor]]
+"""Inputs and targets at some positions, on the device: (clients, width) to (clients, width, ...)."""
+
+StepBound = Literal["record", "convex", "step"]
+"""What is held to the clipping norm: each record's gradient, by clipping (record) or by its loss (convex), or
+the sum of a step's batch over B (step). Of the last two the end alone is released, so rounding counts: theta
+is in float64, and so are the gradients of a convex loss."""
+
+Pass = tuple[list[int], Positions, npt.NDArray[np.bool_]]
+T = TypeVar("T")
+
+# One pass for all, unless more than this share of it would be places that no record fills.
+MOST_EMPTY = 0.5
+# Written out in float32, and in float64 with as much again in between.
+EXACT_BYTES = 4 + 2 * 8
+
+
+@dataclass(frozen=True, eq=False)
+class RecordHolder:
+    """A client that takes part in record-level training.
+
+    Attributes:
+        records: where its records lie among the examples, shape (n,).
+        steps: what it is told.
+        batches: draws from its records.
+        random_bytes: its secret source of batches and noise.
+    """
+
+    records: Positions
+    steps: RecordSteps
+    batches: PoissonBatches
+    random_bytes: RandomBytes
+
+    def draw(self) -> Positions:
+        """The next batch, as positions among the examples."""
+        return self.records[self.batches.draw(self.random_bytes)]
+
+
+def noised_updates(
+    gradients: RecordGradients,
+    theta: npt.NDArray[np.float32],
+    training: LocalTraining,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    *,
+    bound: StepBound = "record",
+) -> torch.Tensor:
+    """Delta_i = theta_i - theta of every client after its own number of steps.
+
+    A client without records sends zeros: how many it has is public where a record is protected.
+
+    Args:
+        gradients: of the model.
+        theta: what all start from, shape (d,), or each of them, shape (clients, d).
+        training: the learning rate eta and the momentum.
+        holders: the clients.
+        take: gives the records at some positions.
+        bound: what is held to the clipping norm of a holder.
+
+    Returns:
+        Shape (clients, d), float64, on the device of the gradients; it may hold NaN where training diverged.
+    """
+    start = torch.from_numpy(theta.copy()).to(gradients.device)
+    if bound != "record":
+        start = start.double()
+    ours = start.expand(len(holders), -1).clone()
+    velocity = torch.zeros_like(ours) if training.momentum else None
+    at_once = gradients.records_at_once()
+    most = max((holder.steps.num_steps for holder in holders), default=0)
+    for step in range(most):
+        now = [k for k, holder in enumerate(holders) if len(holder.records) and step < holder.steps.num_steps]
+        if not now:
+            break
+        among = slice(None) if len(now) == len(holders) else now
+        descent = _noised(gradients, ours[among], [holders[k] for k in now], take, at_once, bound)
+        if velocity is not None:
+            descent = velocity[among].mul_(training.momentum).add_(descent)
+            velocity[among] = descent
+        ours[among] -= training.learning_rate * descent
+    return ours.double() - start.double()
+
+
+def _noised(
+    gradients: RecordGradients,
+    thetas: torch.Tensor,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    at_once: int,
+    bound: StepBound,
+) -> torch.Tensor:
+    """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), as thetas."""
+    # The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
+    norms = [holder.steps.clipping_norm if bound == "record" else inf for holder in holders]
+    total = torch.zeros_like(thetas)
+    models = thetas.float() if bound == "step" else thetas
+
+    def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
+        clients, places, present = one
+        bounds = models.new_tensor([norms[k] for k in clients])
+        among = slice(None) if len(clients) == len(holders) else clients
+        x, y = take(places)
+        if bound == "convex":
+            x = x.double()
+        return among, gradients.clipped_sums(models[among], x, y, _on(present, models), bounds)
+
+    passes = list(_passes([holder.draw() for holder in holders], at_once, gradients.most_clients))
+    for among, sums in _side_by_side(sums_of, passes, gradients.device):
+        total[among] += sums
+    for k, holder in enumerate(holders):
+        stddev = holder.steps.clipping_norm * holder.steps.noise_multiplier
+        exact = total[k].double()
+        if stddev:
+            exact += gaussian_noise(thetas.shape[1], stddev, holder.random_bytes, device=gradients.device)
+        total[k] = exact / holder.batches.expected_size
+        if bound == "step":
+            total[k] = clip(total[k].double(), SLACK * holder.steps.clipping_norm)
+    return total
+
+
+def exact_sums(
+    gradients: RecordGradients,
+    theta: npt.NDArray[np.float32],
+    holders: Sequence[RecordHolder],
+    take: Take,
+    *,
+    bounds: Sequence[float],
+    unit: float,
+) -> npt.NDArray[np.int64]:
+    """Sums of clipped gradients over one batch of every client, in integers and so without rounding.
+
+    Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
+    no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers
+    that are truncated. Sums of integers are exact in any order, so two sums that differ by record i differ by
+    z_i and nothing else. A gradient that is not finite counts as zero.
+
+    Args:
+        gradients, theta, holders, take: as in :func:`noised_updates`.
+        bounds: every client's bound on a record's gradient.
+        unit: of the integers, in the unit of a gradient.
+
+    Returns:
+        Shape (clients, d).
+    """
+    start = torch.from_numpy(theta.copy()).to(gradients.device)
+    dimension = theta.shape[-1]
+    total = torch.zeros(len(holders), dimension, dtype=torch.int64, device=gradients.device)
+    at_once = gradients.records_at_once(least_bytes=EXACT_BYTES * dimension)
+    for clients, places, present in _passes(
+        [holder.draw() for holder in holders], at_once, gradients.most_clients
+    ):
+        limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=start.device)
+        thetas = start[clients] if start.ndim == 2 else start.expand(len(clients), -1)
+        total[clients] += gradients.truncated_sums(thetas, *take(places), _on(present, start), limits, unit)
+    exact: npt.NDArray[np.int64] = total.cpu().numpy()
+    return exact
+
+
+def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None = None) -> Iterator[Pass]:
+    """Cut batches into passes of so many records at most: clients, positions, and where there is a record.
+
+    Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
+    with fewer has empty places.
+    """
+    sizes = np.array([len(batch) for batch in batches])
+    begin = 0
+    while left := [k for k, size in enumerate(sizes) if size > begin]:
+        rest = sizes[left] - begin
+        width = int(rest.max())
+        together = min(len(left), most_clients or len(left))
+        if together > 1 and rest.sum() < (1 - MOST_EMPTY) * width * len(left):
+            width = int(np.median(rest))
+        # In equal pieces.
+        width = -(-width // -(-width // max(1, at_once // together)))
+        fewer = min(together, max(1, at_once // width))
+        for first in range(0, len(left), fewer):
+            clients = left[first : first + fewer]
+            places = np.zeros((len(clients), width), dtype=np.int64)
+            present = np.zeros((len(clients), width), dtype=bool)
+            for row, k in enumerate(clients):
+                piece = batches[k][begin : begin + width]
+                places[row, : len(piece)] = piece
+                places[row, len(piece) :] = piece[0]
+                present[row, : len(piece)] = True
+            yield clients, places, present
+        begin += width
+
+
+def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torch.device) -> Iterator[T]:
+    """The result of every pass, in their order; on a CPU with a thread for each, and each of one thread.
+
+    The operations of a pass are too short to be shared out one by one: threads would wait for each other.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1 or len(passes) == 1:
+        yield from map(act, passes)
+        return
+    torch.set_num_threads(1)
+    try:
+        yield from _pool(os.getpid(), threads).map(act, passes)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """The threads of this process; one that was forked has none of its parent's."""
+    del process
+    return ThreadPoolExecutor(threads)
+
+
+def _on(present: npt.NDArray[np.bool_], like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(present).to(like.device)

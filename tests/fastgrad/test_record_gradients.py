@@ -1,0 +1,331 @@
+"""Sums of clipped gradients, against one record at a time by autograd; models that couple records."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fastgrad import record_gradients as module
+from fastgrad.forms import record_gradients
+from fastgrad.modules import cross_entropy
+from fastgrad.record_gradients import RecordGradients
+from gdpfed.errors import LearningError
+from gdpfed.learning.models import build_model
+from gdpfed.learning.training.record_coupling import refuse_coupled_records
+
+CPU = torch.device("cpu")
+BUILT_IN: dict[str, tuple[tuple[int, ...], str]] = {
+    "linear": ((1, 8, 8), "many records at once in closed form"),
+    "mlp": ((1, 8, 8), "many records at once by one pass"),
+    "cnn2": ((1, 28, 28), "many records at once by compiled loops"),
+    "cnn3": ((3, 16, 16), "many records at once by compiled loops"),
+    "lstm": ((12,), "many records at once by one pass"),
+    "ngram": ((12,), "many records at once by one pass"),
+    "resnet18": ((3, 16, 16), "many records at once by one pass"),
+}
+CLASSES = 10
+
+
+def built(name: str) -> tuple[nn.Module, Any]:
+    shape = BUILT_IN[name][0]
+    dtype = np.int64 if name in ("lstm", "ngram") else np.float32
+    options: dict[str, Any] = {"options": (("hidden_units", 24),)} if name == "lstm" else {}
+    return build_model(name, shape, CLASSES, seed=0, input_dtype=dtype, **options), (shape, dtype)
+
+
+def records(form, count: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    shape, dtype = form
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, *shape, generator=generator)
+    if dtype is np.int64:
+        x = torch.randint(CLASSES, (count, *shape), generator=generator)
+    return x, torch.randint(CLASSES, (count,), generator=generator)
+
+
+def theta_of(model: nn.Module) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def one_at_a_time(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Any = cross_entropy
+) -> torch.Tensor:
+    """Each record's gradient by backward(), shape (n, d), in float64 once it is there."""
+    rows = []
+    for i in range(len(x)):
+        model.zero_grad()
+        loss(model(x[i : i + 1]), y[i : i + 1]).sum().backward()
+        rows.append(torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None]))
+    return torch.stack(rows).double()
+
+
+def clipped_sum(rows, clipping_norm):
+    norms = rows.norm(dim=1, keepdim=True)
+    return (rows * (clipping_norm / norms).clamp(max=1.0)).sum(dim=0)
+
+
+def ours(gradients: RecordGradients, theta, x, y, norm: float):
+    present = torch.ones(1, len(x), dtype=torch.bool)
+    return gradients.clipped_sums(theta[None], x[None], y[None], present, torch.tensor([norm]))[0].double()
+
+
+def chosen(model: nn.Module, x, y, loss: Any = cross_entropy) -> RecordGradients:
+    return record_gradients(model, loss, x[:3], y[:3], device=CPU)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_model_is_clipped_as_one_record_at_a_time_would_be(name):
+    model, form = built(name)
+    x, y = records(form, 3 if name == "resnet18" else 7)
+    gradients = chosen(model, *records(form, 3, seed=2))
+    assert gradients.form == BUILT_IN[name][1]
+    expected = one_at_a_time(model, x, y)
+    # Some are clipped and some are not.
+    norm = float(expected.norm(dim=1).median())
+    total = clipped_sum(expected, norm)
+    off = (ours(gradients, theta_of(model), x, y, norm) - total).norm() / total.norm()
+    assert off <= 1e-5
+    rows = gradients.rows(theta_of(model)[None], x[None], y[None])[0]
+    assert (rows - expected).norm() <= 1e-5 * expected.norm()
+
+
+class Scaled(nn.Module):
+    """A parameter that no layer holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((16,), 1.5))
+        self.layer = nn.Linear(16, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(self.scale * x)
+
+
+class Recurrent(nn.Module):
+    """torch's own LSTM, which vmap does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LSTM(4, 5, batch_first=True)
+        self.layer = nn.Linear(5, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(self.inner(x.view(-1, 4, 4))[0][:, -1])
+
+
+class Tied(nn.Module):
+    """One matrix in two layers, in places and on rows, and an output that the next layer overwrites."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.norm = nn.GroupNorm(2, 4)
+        self.layer = nn.Linear(4, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        states = self.inner(functional.relu_(self.inner(x.view(-1, 4, 4)) * 1))
+        states = self.norm(states.transpose(1, 2))
+        states += 1.0
+        return self.layer(self.inner(states.mean(dim=2)))
+
+
+class WrongWay(nn.Module):
+    """Records in the second dimension, of which there may be as many as in the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(x.view(-1, 4, 4).transpose(0, 1)).mean(dim=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "form"),
+    [
+        (Scaled, "many records at once by vmap"),
+        (Recurrent, "one record after the other"),
+        (Tied, "many records at once by one pass"),
+        (WrongWay, "many records at once by vmap"),
+    ],
+)
+def test_any_other_model_takes_the_first_form_that_is_right(make, form):
+    torch.manual_seed(0)
+    model = make()
+    x, y = records(((16,), np.float32), 6)
+    gradients = chosen(model, x, y)
+    assert gradients.form == form
+    expected = clipped_sum(one_at_a_time(model, x, y), 1.0)
+    assert (ours(gradients, theta_of(model), x, y, 1.0) - expected).norm() <= 1e-5 * expected.norm()
+    thetas = torch.stack([theta_of(model), 2 * theta_of(model)])
+    both = gradients.clipped_sums(
+        thetas, x.view(2, 3, 16), y.view(2, 3), torch.ones(2, 3, dtype=torch.bool), torch.tensor([1.0, 0.2])
+    )
+    for k, norm in enumerate([1.0, 0.2]):
+        alone = ours(gradients, thetas[k], x[3 * k : 3 * k + 3], y[3 * k : 3 * k + 3], norm)
+        torch.testing.assert_close(both[k].double(), alone, rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_of_ones_own_is_clipped_with_its_weights():
+    weights = torch.linspace(0.1, 3.0, CLASSES)
+
+    def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return weights[targets] * functional.cross_entropy(outputs, targets, reduction="none")
+
+    model, form = built("linear")
+    x, y = records(form, 9)
+    gradients = chosen(model, x, y, weighted)
+    assert gradients.form == "many records at once by one pass"
+    expected = clipped_sum(one_at_a_time(model, x, y, weighted), 0.7)
+    assert (ours(gradients, theta_of(model), x, y, 0.7) - expected).norm() <= 1e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "cnn2", "lstm"])
+def test_clients_side_by_side_have_what_each_has_alone(name):
+    model, form = built(name)
+    gradients = chosen(model, *records(form, 3))
+    x, y = (each.unflatten(0, (3, 4)) for each in records(form, 12, seed=5))
+    thetas = torch.stack([theta_of(model) * scale for scale in (1.0, 0.5, -1.0)])
+    present = torch.tensor([[True] * 4, [True, True, False, False], [False] * 4])
+    norms = torch.tensor([0.5, 2.0, 1.0])
+    together = gradients.clipped_sums(thetas, x, y, present, norms)
+    for k, size in enumerate([4, 2]):
+        alone = ours(gradients, thetas[k], x[k, :size], y[k, :size], float(norms[k]))
+        torch.testing.assert_close(together[k].double(), alone, rtol=1e-4, atol=1e-6)
+    assert not together[2].any()
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "cnn2"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+def test_a_gradient_that_is_not_finite_counts_as_zero(name, value):
+    model, form = built(name)
+    x, y = records(form, 5)
+    gradients = chosen(model, x, y)
+    theta = theta_of(model)
+    rest = ours(gradients, theta, x[1:], y[1:], 1.0)
+    x[0] = value
+    total = ours(gradients, theta, x, y, 1.0)
+    assert total.isfinite().all()
+    added = (total - rest).norm()
+    assert added <= 1e-6 or value == 1e30
+    assert added <= 1.0 + 1e-6
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "cnn2"])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+def test_no_record_adds_more_than_the_clipping_norm(name, scale):
+    model, form = built(name)
+    x, y = records(form, 20)
+    gradients = chosen(model, x, y)
+    for i in range(len(x)):
+        alone = ours(gradients, theta_of(model), scale * x[i : i + 1], y[i : i + 1], 0.3)
+        assert alone.norm() <= 0.3
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn2"])
+def test_a_form_whose_sum_is_not_clipped_right_is_not_taken(name, monkeypatch):
+    model, form = built(name)
+    x, y = records(form, 3)
+    right = chosen(model, x, y)
+    clip = type(right).clipped_sums
+    monkeypatch.setattr(type(right), "clipped_sums", lambda self, *a: 1.1 * clip(self, *a), raising=True)
+    assert chosen(model, x, y).form != right.form
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn2"])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+def test_in_integers_no_record_adds_more_than_its_bound(name, scale):
+    model, form = built(name)
+    x, y = records(form, 8)
+    theta, bounds, unit = theta_of(model)[None], torch.tensor([0.3], dtype=torch.float64), 2.0**-14
+    gradients, plain = chosen(model, x, y), RecordGradients(model, cross_entropy, CPU)
+    longest = 0
+    for i in range(len(x)):
+        one = theta, scale * x[None, i : i + 1], y[None, i : i + 1], torch.ones(1, 1, dtype=torch.bool)
+        alone = gradients.truncated_sums(*one, bounds, unit)[0]
+        longest = max(longest, int(alone @ alone))
+        # One unit where rounding takes a value across the edge of two.
+        assert (alone - plain.truncated_sums(*one, bounds, unit)[0]).abs().max() <= 1 + 1e-4 * 0.3 / unit
+    assert 0 < longest <= (0.3 / unit) ** 2
+    x[0] = float("nan")
+    absent = torch.tensor([[True] * 6 + [False] * 2])
+    together = gradients.truncated_sums(theta, x[None], y[None], absent, bounds, unit)
+    rest = gradients.truncated_sums(theta, x[None, 1:6], y[None, 1:6], absent[:, 1:6], bounds, unit)
+    assert (together - rest).abs().max() <= 5
+
+
+def test_long_vectors_have_exact_norms():
+    values = torch.rand(2, 3_000_000, generator=torch.Generator().manual_seed(0))
+    exact = values.double().norm(dim=1)
+    assert ((module._norms(values).double() - exact).abs() <= 2.0**-20 * exact).all()
+
+
+def test_less_memory_means_fewer_records_at_once(monkeypatch):
+    model, form = built("mlp")
+    gradients = chosen(model, *records(form, 3))
+    gradients.rows(theta_of(model)[None], *(each[None] for each in records(form, 3)))
+    assert gradients.record_bytes >= 8 * len(theta_of(model))
+    monkeypatch.setattr(module, "CPU_BYTES", 2.5 * gradients.record_bytes)
+    assert gradients.records_at_once() == 2
+    monkeypatch.setattr(module, "CPU_BYTES", 0)
+    assert gradients.records_at_once() == 1
+
+
+class CentredBatch(nn.Module):
+    """Couples records by an operation that no type of layer tells of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        outputs = self.layer(x)
+        return outputs - outputs.mean(dim=0)
+
+
+def test_layers_that_couple_records_are_refused():
+    x, y = records(((16,), np.float32), 4)
+    batch_norm = nn.Sequential(
+        nn.Linear(16, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 10)
+    )
+    with pytest.raises(LearningError, match=r"layer 1 \(BatchNorm1d\).*use a layer .* such as GroupNorm"):
+        refuse_coupled_records(batch_norm, cross_entropy, x, y)
+    with pytest.raises(LearningError, match="couples records: replacing one record"):
+        refuse_coupled_records(CentredBatch(), cross_entropy, x, y)
+
+
+def test_losses_that_couple_records_are_refused():
+    def shared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        losses = cross_entropy(outputs, targets)
+        return losses / (1 + targets.sum())
+
+    def summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(outputs, targets).sum()
+
+    model, form = built("linear")
+    x, _ = records(form, 4)
+    y = torch.tensor([1, 1, 2, 3])
+    with pytest.raises(LearningError, match="couples records"):
+        refuse_coupled_records(model, shared, x, y)
+    with pytest.raises(LearningError, match=r"shape \(\) for 4 records"):
+        refuse_coupled_records(model, summed, x, y)
+
+
+def test_models_that_draw_are_no_reason_to_refuse():
+    model = nn.Sequential(nn.Linear(16, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES))
+    x, y = records(((16,), np.float32), 5)
+    state = torch.get_rng_state()
+    refuse_coupled_records(model, cross_entropy, x, y)
+    assert torch.equal(torch.get_rng_state(), state)
+    gradients = chosen(model, x, y)
+    assert gradients.form == "many records at once by one pass"
+    first, second = (ours(gradients, theta_of(model), x, y, 1.0) for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_no_built_in_model_couples_records(name):
+    model, form = built(name)
+    refuse_coupled_records(model, cross_entropy, *records(form, 4))
