@@ -100,3 +100,10 @@ def test_the_way_of_theta_is_as_long_as_it_says():
     assert re.search(rf"\b{lengths[0]} files and {walls[0]} crossings? of the wall out", stated)
     assert re.search(rf"\b{lengths[1]} files and {walls[1]} crossings? back", stated)
     assert f"{lengths[2]} files in process" in stated
+
+
+def test_changelog_and_citation_name_the_version_that_is_built():
+    version = tomllib.loads(text_of("pyproject.toml"))["project"]["version"]
+    released = re.search(r"^date-released: (\S+)$", text_of("CITATION.cff"), re.MULTILINE)
+    assert f"version: {version}\n" in text_of("CITATION.cff")
+    assert f"## [{version}] - {released and released.group(1)}\n" in text_of("CHANGELOG.md")
