@@ -8,6 +8,7 @@ from typing import Any
 from scipy import stats
 
 from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, first_rounds
+from gdpfed.audit.rules import rule_of
 from gdpfed.audit.run_files import RunFiles
 
 # Two upper bounds of one figure on different grids.
@@ -26,8 +27,8 @@ QUANTILE = 0.99
 
 def check_figures(files: RunFiles) -> Iterator[str]:
     """A line for every figure that is another one when it is computed a second time."""
-    plan = files.plan
-    noised = any("spending" in group for group in plan["groups"]) or any(
+    plan, rule = files.plan, rule_of(files)
+    noised = rule.own_budgets or any(
         event.get("noise_stddev") or event.get("noise_multiplier")
         for group in plan["groups"]
         for event in (charge["event"] for charge in group["charges"])
@@ -42,7 +43,7 @@ def check_figures(files: RunFiles) -> Iterator[str]:
     if (orders != "auto" and plan["renyi_orders"] != orders) or plan["renyi_orders"] not in ORDERS:
         yield f"plan.json has Renyi orders {plan['renyi_orders']}, the configuration {orders}"
     for index, group in enumerate(plan["groups"]):
-        if plan["private"] and "spending" not in group:
+        if plan["private"] and not rule.own_budgets:
             yield from _check_group(files, index, group)
     yield from _check_rounds(files)
 
@@ -53,7 +54,7 @@ def _check_group(files: RunFiles, index: int, group: Mapping[str, Any]) -> Itera
     for key, value in _exact(files, group).items():
         if stated[key] is None or not math.isclose(stated[key], value, rel_tol=SAME_FIGURE):
             yield f"plan.json has {key} {stated[key]} of group {index}, where {value:.6g} follows"
-    if records is not None and "trust" not in group:
+    if records is not None and not rule_of(files).own_bounds:
         asked = files.config["privacy"]["clipping_norm"]
         if records["clipping_norm"] != asked:
             yield f"group {index} clips gradients to {records['clipping_norm']}, and {asked} was configured"
@@ -82,7 +83,7 @@ def _exact(files: RunFiles, group: Mapping[str, Any]) -> dict[str, float]:
         rates = {event["sampling_rate"] for event in events}
         if len(rates) == 1:
             exact["participations_p99"] = float(stats.binom.ppf(QUANTILE, plan["num_rounds"], rates.pop()))
-    elif "trust" not in group:
+    elif not rule_of(files).own_bounds:
         exact["participations_p99"] = group["records"]["most_rounds"]
         exact["epsilon_against_members"] = group["records"]["groups"][0]["epsilon_accounted"]
         exact["epsilon_accounted"] = exact["epsilon_against_members"]
@@ -126,7 +127,7 @@ def _check_rounds(files: RunFiles) -> Iterator[str]:
                 if after < before * (1 - SAME_FIGURE):
                     fall = f"from {before:.4g} to {after:.4g} in round {number + 1}"
                     yield f"{key} of group {index} falls {fall}"
-        if not plan["private"] or "spending" in group:
+        if not plan["private"] or rule_of(files).own_budgets:
             continue
         last = [each["spent_epsilon"][index] for each in files.rounds[plan["num_rounds"] - 1 :]]
         if not all(math.isclose(each, group["epsilon_accounted"], rel_tol=SAME_FIGURE) for each in last):

@@ -5,16 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from gdpfed.audit.accounting import charges_of, first_rounds
-from gdpfed.audit.draw_checks import check_draws
 from gdpfed.audit.record_checks import check_record_plan
+from gdpfed.audit.rules import AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
-from gdpfed.audit.spending_checks import check_spending, spending
-from gdpfed.audit.subnet_checks import check_subnets, drawing_of_subnets
 
 # Settings that a plan takes over from the configuration as they are.
 COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
-NOT_COPIED = ("sampling", "adjacency", "sampling_rate")
-"""Those that a plan of clients that choose what they spend has of its own."""
 ROUNDING = 1e-9
 
 
@@ -25,29 +21,24 @@ def check_plan(files: RunFiles) -> Iterator[str]:
             f"the ledger was opened for plan {str(files.ledger['plan'])[:12]}, but plan.json and "
             f"assignment.json make {files.fingerprint()[:12]}: one of them was changed"
         )
+    rule = rule_of(files)
     if files.plan["private"]:
-        yield from _check_settings(files)
-    yield from _check_charges(files)
-    own = spending(files)
-    if own is not None:
-        yield from check_spending(files, own)
-        yield from check_draws(files, own)
-    elif files.plan["unit"] == "record":
+        yield from _check_settings(files, rule)
+    yield from _check_charges(files, rule)
+    if files.plan["unit"] == "record" and not rule.own_budgets:
         yield from check_record_plan(files)
-    yield from check_subnets(files)
+    yield from rule.check(files)
     yield from _check_assignment(files)
     yield from _check_budgets(files)
 
 
-def _check_settings(files: RunFiles) -> Iterator[str]:
+def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     privacy, plan = files.config["privacy"], files.plan
-    free: tuple[str, ...] = NOT_COPIED if spending(files) is not None else ()
-    if plan["unit"] == "client":
-        free = tuple(key for key in free if key != "adjacency")
+    free = rule.free_settings(files)
     asked = {key: privacy[key] for key in COPIED if key not in free} | {
         "num_rounds": files.config["run"]["num_rounds"]
     }
-    asked |= drawing_of_subnets(files)
+    asked |= rule.asked(files)
     asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
     # Older runs, which were all about clients, have no such setting.
     asked["unit"] = privacy.get("unit", "client")
@@ -56,13 +47,13 @@ def _check_settings(files: RunFiles) -> Iterator[str]:
     for key, value in asked.items():
         if plan[key] != value:
             yield f"plan.json has {key} {plan[key]}, the configuration {value}"
-    budgets = None if free else privacy["budgets"]
+    budgets = None if rule.own_budgets else privacy["budgets"]
     for group in plan["groups"]:
         if isinstance(budgets, list) and group["epsilon"] not in budgets:
             yield f"plan.json has a budget of {group['epsilon']:g}, the configuration {budgets}"
 
 
-def _check_charges(files: RunFiles) -> Iterator[str]:
+def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     """The plan's charges are those of its figures and rounds, and the ledger's are the plan's first ones."""
     plan, charged = files.plan, files.ledger["charged_rounds"]
     for index, group in enumerate(plan["groups"]):
@@ -72,7 +63,7 @@ def _check_charges(files: RunFiles) -> Iterator[str]:
             yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
         if charges_of(files.ledger["charges"][index]) != first_rounds(charges, charged):
             yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
-        if plan["unit"] == "record" or spending(files) is not None:
+        if plan["unit"] == "record" or rule.own_budgets:
             continue
         rounds = sum(charge["count"] for charge in charges)
         if rounds != plan["num_rounds"]:

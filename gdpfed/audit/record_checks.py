@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gdpfed.audit.accounting import charges_of, epsilon_after
+from gdpfed.audit.rules import rule_of
 from gdpfed.audit.run_files import RunFiles
 
 ROUNDING = 1e-9
@@ -109,9 +110,9 @@ def _check_allowed(
                 f"{allowed} steps are said to be within the budget of {budget:g} of group {index}, records "
                 f"{number}, but they cost {cost:.4g}"
             )
-    # Subnets are planned for the steps that they take. Another accountant's bound may end earlier than the
-    # losses that are accounted here.
-    if "trust" in group or files.plan["accountant"] != "pld" or allowed >= MOST_STEPS:
+    # Steps that follow from elsewhere are those that are taken. Another accountant's bound may end earlier
+    # than the losses that are accounted here.
+    if rule_of(files).own_bounds or files.plan["accountant"] != "pld" or allowed >= MOST_STEPS:
         return
     more = [epsilon_of_steps(records, number, allowed + 1, delta) for number in numbers]
     budgets = [own["epsilon"] for own in records["groups"]]

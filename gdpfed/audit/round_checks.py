@@ -10,8 +10,8 @@ from scipy import stats
 from gdpfed.audit.norm_checks import check_norms
 from gdpfed.audit.plan_checks import ROUNDING
 from gdpfed.audit.record_checks import noise_of_sum
+from gdpfed.audit.rules import AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
-from gdpfed.audit.subnet_checks import noise_of_each
 
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -35,8 +35,9 @@ def check_rounds(files: RunFiles) -> Iterator[str]:
         )
     yield from _check_cohorts(files)
     yield from _check_participations(files)
+    rule = rule_of(files)
     for record in files.rounds:
-        yield from _check_sums(files, record)
+        yield from _check_sums(files, record, rule)
     yield from check_norms(files)
 
 
@@ -54,8 +55,7 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
         population, there = group["clients"], _reachable(files, index)
         if np.any(there > population):
             yield f"rounds.jsonl has {there.max()} clients in reach, group {index} has {population}"
-        if files.plan["unit"] == "record" or "spending" in group:
-            # Who is drawn hides nothing here, and clients stop: any cohort no larger than this will do.
+        if _any_cohort_will_do(files):
             for at in np.flatnonzero(drawn & (sizes[:, index] > there))[:1]:
                 yield (
                     f"round {at + 1} has a cohort of {sizes[at, index]} in group {index}, of {there[at]} "
@@ -65,6 +65,11 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
         rates = np.asarray([_event(group, number)["sampling_rate"] for number in range(1, len(sizes) + 1)])
         for rate in np.unique(rates):
             yield from _check_rate(files, index, float(rate), rates == rate, sizes, drawn, there)
+
+
+def _any_cohort_will_do(files: RunFiles) -> bool:
+    """Whether who is drawn hides nothing, and clients stop once their records or budgets are spent."""
+    return bool(files.plan["unit"] == "record") or rule_of(files).own_budgets
 
 
 def _check_rate(
@@ -147,7 +152,7 @@ def _check_most_often(files: RunFiles, index: int) -> Iterator[str]:
     """
     group, charged = files.plan["groups"][index], files.ledger["charged_rounds"]
     counts = files.ledger["participations"][index]
-    if files.plan["unit"] == "record" or "spending" in group or not counts:
+    if _any_cohort_will_do(files) or not counts:
         return
     client = max(counts, key=lambda each: counts[each])
     expected = sum(_event(group, number)["sampling_rate"] for number in range(1, charged + 1))
@@ -160,7 +165,7 @@ def _check_most_often(files: RunFiles, index: int) -> Iterator[str]:
         )
 
 
-def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
+def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
     """One round's sums: no more clients than were asked, no less noise than was planned."""
     plan = files.plan
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
@@ -168,8 +173,9 @@ def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
         yield f"round {record['round']} has sums over {answered} clients, of {asked} that were asked"
     if not plan["private"]:
         return
+    # Where clients have noise of their own, what they send carries it already.
     planned = [
-        _noise(plan, group, record["round"]) * noise_of_each(group, size)
+        0.0 if rule.own_budgets else _noise(plan, group, record["round"]) * rule.noise_factor(group, size)
         for group, size in zip(plan["groups"], record["cohort_sizes"], strict=True)
     ]
     sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
@@ -188,9 +194,6 @@ def _check_sums(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
 
 def _noise(plan: dict[str, Any], group: dict[str, Any], round_number: int) -> float:
     """The standard deviation of the noise that a sum with clients of a group owes in a round."""
-    if "spending" in group:
-        # Every client noises what it sends by itself.
-        return 0.0
     if plan["unit"] == "record":
         return noise_of_sum(plan, group)
     return float(_event(group, round_number)["noise_stddev"])

@@ -1,75 +1,21 @@
 """The privacy statement of a run, computed a second time from its ledger and plan."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, first_rounds
 from gdpfed.audit.figure_checks import check_figures
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_rounds
+from gdpfed.audit.rules import GroupAudit, RecordAudit, rule_of
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.seal_checks import check_seal, digest_of_seal
-from gdpfed.audit.spending_checks import largest_spent, most_after, spending
 from gdpfed.errors import AuditError
 
 # Two upper bounds of one figure on different grids; every round is compared on the coarsest.
 AGREES_WITHIN = 0.02
-# One figure, computed twice by the same formula.
-SAME_FIGURE = 1e-9
-
-
-@dataclass(frozen=True)
-class RecordAudit:
-    """Records of one budget within the clients of a group.
-
-    Attributes:
-        number: of this group of records.
-        share: the part of every client's records.
-        batch_rate: the chance that a step draws one.
-        steps: that one pays for at most, as far as its client took part.
-        steps_allowed: the most that the plan says are within all budgets of these clients.
-    """
-
-    number: int
-    share: float
-    batch_rate: float
-    steps: int
-    steps_allowed: int
-
-
-@dataclass(frozen=True)
-class GroupAudit:
-    """One group, or records of one budget in it; infinite figures mean that nothing is promised.
-
-    Attributes:
-        group: its index.
-        budget: epsilon that it may cost.
-        planned: epsilon of all rounds of the plan, computed here.
-        spent: epsilon of the charged rounds, computed here.
-        recorded: what the run itself has recorded of them; None before its first round.
-        against_server: of the client that took part most often, in `most_rounds` rounds.
-        against_members: the same against members of its sums, who never see single updates.
-        records: which of the clients' records the figures are about; None where they are about clients.
-    """
-
-    group: int
-    clients: int
-    budget: float
-    planned: float
-    spent: float
-    recorded: float | None
-    against_server: float
-    against_members: float
-    most_rounds: int
-    records: RecordAudit | None = None
-
-    @property
-    def within_budget(self) -> bool:
-        """Whether the plan's figures keep the budget, and so every run of it, however it ends."""
-        return math.isinf(self.budget) or max(self.planned, self.spent) <= self.budget
 
 
 @dataclass(frozen=True)
@@ -126,9 +72,10 @@ def audit_run(directory: Path) -> RunAudit:
 
 
 def _groups(files: RunFiles) -> Iterator[GroupAudit]:
+    rule = rule_of(files)
     for index, group in enumerate(files.plan["groups"]):
-        if "spending" in group:
-            yield _spenders(files, group)
+        if rule.own_budgets:
+            yield rule.group(files)
         elif files.plan["unit"] == "client":
             yield _group(files, index)
         else:
@@ -153,23 +100,6 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
         against_server=against if hidden or not most else math.inf,
         against_members=against,
         most_rounds=most,
-    )
-
-
-def _spenders(files: RunFiles, group: Mapping[str, Any]) -> GroupAudit:
-    """Clients that spend what each has chosen, by the one that may spend or has spent most."""
-    own = group["spending"]
-    spent = largest_spent(files, own)
-    return GroupAudit(
-        group=0,
-        clients=group["clients"],
-        budget=group["epsilon"] * (1 + SAME_FIGURE),
-        planned=most_after(files, own, files.plan["num_rounds"]),
-        spent=most_after(files, own, files.ledger["charged_rounds"]),
-        recorded=_or_infinite(files.rounds[-1]["spent_epsilon"][0]) if files.rounds else None,
-        against_server=spent,
-        against_members=spent,
-        most_rounds=max(files.ledger["participations"][0].values(), default=0),
     )
 
 
@@ -211,7 +141,7 @@ def _check_figures(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[
                 f"group {group.group}{whose} was planned for a budget of {group.budget:g}, but its "
                 f"{files.plan['num_rounds']} rounds cost {group.planned:.4g}"
             )
-    if not files.plan["private"] or spending(files) is not None:
+    if not files.plan["private"] or rule_of(files).own_budgets:
         return
     for group in groups:
         if group.records is None or group.records.number == 0:

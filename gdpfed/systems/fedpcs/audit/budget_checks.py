@@ -6,7 +6,7 @@ its cost is that of so many. Who was sampled is not accounted.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import dp_accounting as dp
@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.audit.accounting import charges_of, epsilon_after
+from gdpfed.audit.rules import AuditRule, GroupAudit
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.systems.fedpcs.audit.draw_checks import check_draws
 
 AGREES_WITHIN = 1e-6
 STEPS_AGREE_WITHIN = 0.02
@@ -22,9 +24,48 @@ STEPS = "steps"
 """Of a plan's spending, where it is in steps of DP-SGD."""
 
 
-def spending(files: RunFiles) -> Mapping[str, Any] | None:
-    """What the plan says that clients spend; None where they do not choose."""
-    found: Mapping[str, Any] | None = files.plan["groups"][0].get("spending")
+# Settings that the plan has of its own.
+NOT_COPIED = ("sampling", "sampling_rate")
+# One figure, computed twice by the same formula.
+SAME_FIGURE = 1e-9
+
+
+class OwnBudgets(AuditRule):
+    """Clients that spend what each has chosen, by the one that may spend or has spent most."""
+
+    own_budgets = True
+
+    def free_settings(self, files: RunFiles) -> Collection[str]:
+        return NOT_COPIED if files.plan["unit"] == "client" else (*NOT_COPIED, "adjacency")
+
+    def check(self, files: RunFiles) -> Iterator[str]:
+        own = _spending(files)
+        yield from check_spending(files, own)
+        yield from check_draws(files, own)
+
+    def group(self, files: RunFiles) -> GroupAudit:
+        group, own = files.plan["groups"][0], _spending(files)
+        spent = largest_spent(files, own)
+        return GroupAudit(
+            group=0,
+            clients=group["clients"],
+            budget=group["epsilon"] * (1 + SAME_FIGURE),
+            planned=most_after(files, own, files.plan["num_rounds"]),
+            spent=most_after(files, own, files.ledger["charged_rounds"]),
+            recorded=_recorded(files.rounds[-1]["spent_epsilon"][0]) if files.rounds else None,
+            against_server=spent,
+            against_members=spent,
+            most_rounds=max(files.ledger["participations"][0].values(), default=0),
+        )
+
+
+def _recorded(epsilon: float | None) -> float:
+    return math.inf if epsilon is None else float(epsilon)
+
+
+def _spending(files: RunFiles) -> Mapping[str, Any]:
+    """What the plan says that clients spend."""
+    found: Mapping[str, Any] = files.plan["groups"][0]["spending"]
     return found
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from scipy import stats
 
+from gdpfed.audit.rules import AuditRule
 from gdpfed.audit.run_files import RunFiles
 
 ROUNDING = 1e-9
@@ -14,41 +15,34 @@ CONVEX_MODEL, USUAL_BIAS_INPUT = "softmax", 0.1
 MOST_RESERVED = 0.01
 
 
-def noise_of_each(group: Mapping[str, Any], size: int) -> float:
-    """How many times its planned noise a sum over so many clients owes: where each adds all of it."""
-    return math.sqrt(size) if group.get("trust") == "untrusted" and group["noise_multiplier"] else 1.0
+class Subnets(AuditRule):
+    """Subnets of devices: their noise and their windows follow from trust and training."""
 
+    own_bounds = True
 
-def drawing_of_subnets(files: RunFiles) -> dict[str, Any]:
-    """How a configuration with subnets has devices drawn, which it says in its method; nothing otherwise."""
-    method, groups = files.config["method"], files.plan["groups"]
-    if "participants" not in method:
-        return {}
-    drawn = method["participants"]
-    if drawn is None:
-        return {"sampling": "poisson", "sampling_rate": 1.0}
-    taking_part = sum(drawn) if isinstance(drawn, list) else drawn * len(groups)
-    clients = sum(group["clients"] for group in groups)
-    return {
-        "sampling": "fixed_size",
-        "sampling_rate": min(1.0, taking_part / clients),
-    }
+    def noise_factor(self, group: Mapping[str, Any], size: int) -> float:
+        """How many times its planned noise a sum over so many devices owes: where each adds all of it."""
+        return math.sqrt(size) if group.get("trust") == "untrusted" and group["noise_multiplier"] else 1.0
 
+    def asked(self, files: RunFiles) -> Mapping[str, Any]:
+        """How the configuration has devices drawn, which it says in its method."""
+        drawn, groups = files.config["method"]["participants"], files.plan["groups"]
+        if drawn is None:
+            return {"sampling": "poisson", "sampling_rate": 1.0}
+        taking_part = sum(drawn) if isinstance(drawn, list) else drawn * len(groups)
+        clients = sum(group["clients"] for group in groups)
+        return {"sampling": "fixed_size", "sampling_rate": min(1.0, taking_part / clients)}
 
-def check_subnets(files: RunFiles) -> Iterator[str]:
-    """A line for every contradiction in what the plan says of subnets."""
-    groups = files.plan["groups"]
-    if not any("trust" in group for group in groups):
-        return
-    method = files.config["method"]
-    if len(groups) != method["num_subnets"]:
-        yield f"plan.json has {len(groups)} subnets, the configuration {method['num_subnets']}"
-    for index, (group, word) in enumerate(zip(groups, _trust(files), strict=False)):
-        if group.get("trust") != word:
-            yield f"plan.json has subnet {index} as {group.get('trust')}, the configuration as {word}"
-        records = group.get("records", {})
-        if "bound" in records:
-            yield from _check_window(files, index, records)
+    def check(self, files: RunFiles) -> Iterator[str]:
+        groups, method = files.plan["groups"], files.config["method"]
+        if len(groups) != method["num_subnets"]:
+            yield f"plan.json has {len(groups)} subnets, the configuration {method['num_subnets']}"
+        for index, (group, word) in enumerate(zip(groups, _trust(files), strict=False)):
+            if group.get("trust") != word:
+                yield f"plan.json has subnet {index} as {group.get('trust')}, the configuration as {word}"
+            records = group.get("records", {})
+            if "bound" in records:
+                yield from _check_window(files, index, records)
 
 
 def _trust(files: RunFiles) -> list[str]:

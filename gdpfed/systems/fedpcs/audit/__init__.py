@@ -1,0 +1,1 @@
+"""What `gdpfed audit` computes again of FedPCS: budgets, and samples that follow from releases."""
