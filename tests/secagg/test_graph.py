@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg import ClientPolicy, RemoteProtocolError, Stage, ThresholdNotMet, sparse_degree
+from secagg import Cause, ClientPolicy, RemoteProtocolError, Stage, ThresholdNotMet, sparse_degree
 from secagg.protocol.graph import graph_of, is_correct, is_private
 from secagg.protocol.sum_messages import MaskRequest
 from testing.joined_sessions import IDS, Joined, make_parameters
@@ -136,6 +136,29 @@ def test_another_graph_is_refused() -> None:
             sealed = {**told.sealed, far: taken}
         with pytest.raises(RemoteProtocolError, match="no neighbour"):
             joined.clients[IDS[0]].accept_shares(replace(told, sealed=sealed).encode())
+
+
+@pytest.mark.parametrize(("left", "refused"), [(4, False), (3, True)])
+def test_too_few_contributing_neighbours_are_refused(left: int, refused: bool) -> None:
+    """Enough contribute, but fewer than t = 4 of the six neighbours: no server could unmask honestly."""
+    joined = Joined(make_parameters(20, **(SPARSE | {"dropout_tolerance": 4})))
+    joined.exchange_until(Stage.MASK)
+    client = joined.clients[IDS[0]]
+    told = MaskRequest.decode(joined.server.requests()[IDS[0]])
+    gone = sorted(told.sealed)[left:]
+    request = replace(
+        told,
+        contributors=tuple(i for i in told.contributors if i not in gone),
+        sealed={i: sealed for i, sealed in told.sealed.items() if i not in gone},
+        commitments={i: committed for i, committed in told.commitments.items() if i not in gone},
+    )
+    assert len(request.contributors) >= joined.parameters.fewest_contributors
+    if refused:
+        with pytest.raises(RemoteProtocolError) as caught:
+            client.accept_shares(request.encode())
+        assert (caught.value.stage, caught.value.cause) == ("mask", Cause.MEMBERS)
+    else:
+        assert client.accept_shares(request.encode()) == len(request.contributors)
 
 
 def test_each_client_does_the_work_of_its_neighbours_only() -> None:

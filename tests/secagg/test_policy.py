@@ -85,6 +85,16 @@ def test_colluders_that_the_client_fears(mode: str) -> None:
     policy.check(replace(lax, threshold=needed))
 
 
+def test_two_quorums_need_more_than_half_of_members_and_corrupt() -> None:
+    """n = 12, t = 7: against a lying server 2 t > n + c holds for c = 1, not for c = 2, where both are 14."""
+    parameters = make_parameters(12, mode="active", threshold=7, dropout_tolerance=0)
+    one, two = (replace(BASE, corrupt_fraction=corrupt / 12) for corrupt in (1, 2))
+    assert [policy.own_corrupt(parameters) for policy in (one, two)] == [1, 2]
+    one.check(parameters)
+    assert "two quorums" in str(refusal(two, parameters))
+    two.check(replace(parameters, mode="curious"))
+
+
 def test_a_graph_carries_the_corrupt_that_it_was_made_for() -> None:
     """n = 300, made for 60 corrupt with c = 0: 284 must advertise, not 240; and a client may fear more."""
     parameters = make_parameters(
