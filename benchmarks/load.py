@@ -32,7 +32,7 @@ from gdpfed.report.table import Table
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.records import RoundRecord, read_rounds
 from secagg import ClientSession, MaskedSum, ServerSession
-from secagg.protocol.client_keys import draw_noise
+from secagg.protocol.client_noise import draw_noise
 from server_app.train import train
 from testing.local_grid import LocalGrid
 from testing.small_runs import grid_of_owners

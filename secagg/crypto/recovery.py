@@ -71,7 +71,7 @@ class ShareRecovery:
             reason = (
                 f"{self._threshold} of the {len(by_number)} shares that it dealt do not recover its secret"
             )
-            raise RemoteProtocolError("unmask", dealer, reason, cause=Cause.SHARES)
+            raise RemoteProtocolError("unmask", dealer, reason, Cause.SHARES)
         self._note(dealer, {holder for holder, number in numbers.items() if number in wrong})
         return secret
 

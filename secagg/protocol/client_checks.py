@@ -4,7 +4,9 @@ from secagg.crypto.keys import is_canonical_public_key
 from secagg.crypto.roster import Roster
 from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
 from secagg.protocol.client_state import ClientState
+from secagg.protocol.parameters import ACTIVE
 from secagg.protocol.sum_messages import (
+    AdvertiseRequest,
     CheckRequest,
     MaskRequest,
     PublicKeys,
@@ -12,8 +14,24 @@ from secagg.protocol.sum_messages import (
     UnmaskRequest,
     hash_parameters,
 )
-from secagg.protocol.transitions import Stage
+from secagg.protocol.transitions import TRANSITIONS, Stage
 from secagg.sum_errors import Cause, RemoteProtocolError
+
+
+def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> None:
+    """Raise RemoteProtocolError unless this client can take part in a sum of this mode.
+
+    `can_sign` says whether it has an identity and a roster.
+    """
+    mode, member, stage = request.parameters.mode, request.member, Stage.ADVERTISE
+    if mode not in TRANSITIONS["client"]:
+        raise RemoteProtocolError(stage, None, f"mode {mode} has no sessions", Cause.POLICY)
+    if mode == ACTIVE and not can_sign:
+        reason = "mode active, but this client has no identity or no roster"
+        raise RemoteProtocolError(stage, None, reason, Cause.SIGNATURE)
+    if mode == ACTIVE and member != client_id:
+        reason = f"member number {member} for client {client_id}: in mode active members have their own ids"
+        raise RemoteProtocolError(stage, None, reason, Cause.MEMBERS)
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
@@ -24,30 +42,18 @@ def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes
     fewest = state.sum_parameters.fewest_members_against(corrupt)
     most = state.sum_parameters.num_clients
     if not fewest <= len(members) <= most:
-        raise RemoteProtocolError(
-            Stage.SHARE,
-            None,
-            f"{len(members)} members: from {fewest} to {most} may share",
-            cause=Cause.TOO_FEW,
-        )
+        reason = f"{len(members)} members: from {fewest} to {most} may share"
+        raise RemoteProtocolError(Stage.SHARE, None, reason, Cause.TOO_FEW)
     if members.get(state.member) != own_keys:
-        raise RemoteProtocolError(
-            Stage.SHARE,
-            None,
-            f"the keys listed for this client, member {state.member}, are not its own",
-            cause=Cause.KEYS,
-        )
+        reason = f"the keys listed for this client, member {state.member}, are not its own"
+        raise RemoteProtocolError(Stage.SHARE, None, reason, Cause.KEYS)
     seen: set[bytes] = set()
     for member, encoded in members.items():
         keys = PublicKeys.from_bytes(encoded)
         for key in (keys.mask_key, keys.seal_key):
             if key in seen or not is_canonical_public_key(key):
-                raise RemoteProtocolError(
-                    Stage.SHARE,
-                    member,
-                    f"public key {key.hex()} is unsound or repeats",
-                    cause=Cause.KEYS,
-                )
+                reason = f"public key {key.hex()} is unsound or repeats"
+                raise RemoteProtocolError(Stage.SHARE, member, reason, Cause.KEYS)
             seen.add(key)
 
 
@@ -56,27 +62,19 @@ def check_signed_members(state: ClientState, request: ShareRequest, roster: Rost
     parameters_hash = hash_parameters(state.sum_parameters)
     odd = request.signatures.keys() ^ request.members.keys()
     if odd:
-        raise RemoteProtocolError(Stage.SHARE, min(odd), "signature or keys missing", cause=Cause.SIGNATURE)
+        raise RemoteProtocolError(Stage.SHARE, min(odd), "signature or keys missing", Cause.SIGNATURE)
     for client_id, keys in request.members.items():
         statement = keys_statement(roster.digest, parameters_hash, client_id, keys)
         if not is_signed(roster.get(client_id), request.signatures[client_id], statement):
-            raise RemoteProtocolError(
-                Stage.SHARE,
-                client_id,
-                "its keys are not signed by its identity",
-                cause=Cause.SIGNATURE,
-            )
+            reason = "its keys are not signed by its identity"
+            raise RemoteProtocolError(Stage.SHARE, client_id, reason, Cause.SIGNATURE)
 
 
 def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
     """Raise RemoteProtocolError unless the request belongs to this client's sum."""
     if sid != state.sid:
-        raise RemoteProtocolError(
-            stage,
-            None,
-            f"sid {sid.hex()[:16]} where {state.sid.hex()[:16]} belongs",
-            cause=Cause.OTHER_SUM,
-        )
+        reason = f"sid {sid.hex()[:16]} where {state.sid.hex()[:16]} belongs"
+        raise RemoteProtocolError(stage, None, reason, Cause.OTHER_SUM)
 
 
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
@@ -99,7 +97,7 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
     elif len(expected) < parameters.threshold:
         reason = f"{len(expected)} neighbours contribute, at least {parameters.threshold} are needed"
     if reason:
-        raise RemoteProtocolError(Stage.MASK, None, reason, cause=Cause.MEMBERS)
+        raise RemoteProtocolError(Stage.MASK, None, reason, Cause.MEMBERS)
 
 
 def check_announced(state: ClientState, request: CheckRequest) -> None:
@@ -116,37 +114,25 @@ def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
     stray = set(request.orphans) - set(request.dropped)
     if stray:
         raise RemoteProtocolError(
-            Stage.UNMASK, None, f"member {min(stray)} is an orphan and not dropped", cause=Cause.MEMBERS
+            Stage.UNMASK, None, f"member {min(stray)} is an orphan and not dropped", Cause.MEMBERS
         )
 
 
 def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:
     """Raise RemoteProtocolError unless t survivors signed exactly what this client signed."""
     if request.survivors != state.survivors:
-        raise RemoteProtocolError(
-            Stage.UNMASK,
-            None,
-            "other survivors than this client signed in the check stage",
-            cause=Cause.SIGNATURE,
-        )
+        reason = "other survivors than this client signed in the check stage"
+        raise RemoteProtocolError(Stage.UNMASK, None, reason, Cause.SIGNATURE)
     threshold = state.sum_parameters.threshold
     if len(request.signatures) < threshold:
-        raise RemoteProtocolError(
-            Stage.UNMASK,
-            None,
-            f"{len(request.signatures)} signatures, at least {threshold} are needed",
-            cause=Cause.SIGNATURE,
-        )
+        reason = f"{len(request.signatures)} signatures, at least {threshold} are needed"
+        raise RemoteProtocolError(Stage.UNMASK, None, reason, Cause.SIGNATURE)
     statement = survivors_statement(roster.digest, state.sid, state.contributors, state.survivors)
     for client_id, signature in request.signatures.items():
         known = roster.get(client_id) if client_id in state.survivors else None
         if not is_signed(known, signature, statement):
-            raise RemoteProtocolError(
-                Stage.UNMASK,
-                client_id,
-                "its signature does not fit the survivors",
-                cause=Cause.SIGNATURE,
-            )
+            reason = "its signature does not fit the survivors"
+            raise RemoteProtocolError(Stage.UNMASK, client_id, reason, Cause.SIGNATURE)
 
 
 def _check_split(
@@ -169,4 +155,4 @@ def _check_split(
     elif len(stayed) < fewest:
         reason = f"{len(stayed)} survivors, at least {fewest} are needed"
     if reason:
-        raise RemoteProtocolError(stage, None, reason, cause=Cause.MEMBERS)
+        raise RemoteProtocolError(stage, None, reason, Cause.MEMBERS)

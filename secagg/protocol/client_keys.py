@@ -4,16 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hmac import compare_digest
 
-import numpy as np
-from numpy.typing import NDArray
-
 from secagg.crypto.keys import (
     NONCE_BYTES,
     PrivateKey,
     Sealing,
     commitment,
     noise_commitment,
-    noise_key,
     noise_seeds,
     pair_mask_key,
     self_mask_key,
@@ -65,19 +61,6 @@ def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> Sha
             commitments[holder] = _commitments(state.sid, (state.member, holder), shares)
     committed = noise_commitment(state.noise_seed, levels) if levels else b""
     return ShareReply(state.member, state.sid, sealed, commitments, committed, levels)
-
-
-def draw_noise(state: ClientState) -> NDArray[np.int64]:
-    """All parts of this client's noise, added up: int64[d]."""
-    parameters, own = state.sum_parameters, state.member
-    levels = parameters.encoding(len(state.contributors)).levels
-    if levels is None:
-        return np.zeros(parameters.dimension, dtype=np.int64)
-    seeds = [state.base_noise_seed, *noise_seeds(state.noise_seed, parameters.noise_levels)]
-    total = levels.draw(0, parameters.dimension, noise_key(state.sid, seeds[0], own))
-    for part in levels.parts_above(0):
-        total += levels.draw(part, parameters.dimension, noise_key(state.sid, seeds[part], own))
-    return total
 
 
 def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
@@ -151,6 +134,4 @@ def _blaming(stage: Stage, member: int) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise RemoteProtocolError(
-            stage, member, "its public key agrees on no secret", cause=Cause.KEYS
-        ) from error
+        raise RemoteProtocolError(stage, member, "its public key agrees on no secret", Cause.KEYS) from error

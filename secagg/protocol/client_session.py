@@ -4,7 +4,6 @@ Double masking and Shamir recovery (Bonawitz et al., CCS 2017, figure 4), on the
 the members or a sparse one (Bell et al., CCS 2020), with a check stage if the server may lie.
 """
 
-import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,21 +22,22 @@ from secagg.protocol.client_checks import (
     check_announced,
     check_contributors,
     check_members,
+    check_mode,
     check_signed_members,
     check_signed_survivors,
     check_survivors,
 )
 from secagg.protocol.client_keys import (
     deal_shares,
-    draw_noise,
     open_shares,
     own_public_keys,
     pair_keys,
     revealed_shares,
     signed_masks,
 )
+from secagg.protocol.client_noise import noisy_steps
 from secagg.protocol.client_state import ClientState
-from secagg.protocol.parameters import ACTIVE, OFF, SumParameters
+from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters
 from secagg.protocol.policy import ClientPolicy
 from secagg.protocol.sum_messages import (
     AdvertiseReply,
@@ -50,25 +50,8 @@ from secagg.protocol.sum_messages import (
     UnmaskRequest,
     hash_parameters,
 )
-from secagg.protocol.transitions import ClientStage, Stage
+from secagg.protocol.transitions import TRANSITIONS, ClientStage, Stage, following
 from secagg.sum_errors import Cause, DecodeError, LocalProtocolError, RemoteProtocolError
-
-NOISE_DOUBT_BITS = 40
-"""Noise of a caller's own is refused where noise of the right law is so small once in 2**40 times."""
-
-# What may be called when. A missing entry is the error; nothing leads out of CLOSED and ERROR.
-_TRANSITIONS = {
-    (ClientStage.NEW, "advertise"): ClientStage.ADVERTISED,
-    (ClientStage.ADVERTISED, "share"): ClientStage.SHARED,
-    (ClientStage.SHARED, "accept_shares"): ClientStage.READY,
-    (ClientStage.READY, "mask"): ClientStage.MASKED,
-    (ClientStage.MASKED, "unmask"): ClientStage.CLOSED,
-}
-_ACTIVE_TRANSITIONS = {
-    **{move: stage for move, stage in _TRANSITIONS.items() if move[1] != "unmask"},
-    (ClientStage.MASKED, "check"): ClientStage.CHECKED,
-    (ClientStage.CHECKED, "unmask"): ClientStage.CLOSED,
-}
 
 
 class ClientSession:
@@ -146,13 +129,8 @@ class ClientSession:
             request = AdvertiseRequest.decode(data)
             parameters = request.parameters
             self._policy.check(parameters)
-            if parameters.mode == OFF:
-                raise RemoteProtocolError(
-                    Stage.ADVERTISE, None, "mode off has no sessions", cause=Cause.POLICY
-                )
-            if parameters.mode == ACTIVE:
-                self._check_identity(request.member)
             state = self._state
+            check_mode(state.client_id, request, can_sign=bool(self._identity and self._roster))
             state.parameters, state.member = parameters, request.member
             state.mask_private_key = self._random_bytes(SECRET_BYTES)
             state.seal_private_key = self._random_bytes(SECRET_BYTES)
@@ -207,9 +185,7 @@ class ClientSession:
 
     def encoding(self) -> Encoding:
         """The grid on which `mask` takes the update; LocalProtocolError before `accept_shares`."""
-        if not self._state.contributors:
-            raise LocalProtocolError("how many contribute is unknown: call accept_shares first")
-        return self.parameters.encoding(len(self._state.contributors))
+        return self._state.encoding()
 
     def mask(
         self,
@@ -242,22 +218,9 @@ class ClientSession:
         """
         with self._step("mask", Stage.MASK, from_server=False):
             state, parameters = self._state, self.parameters
-            self._check_vector("steps", steps)
             if len(context) != CONTEXT_BYTES:
                 raise LocalProtocolError(f"a context of {len(context)} bytes: give {CONTEXT_BYTES}")
-            if noise is None and parameters.noise_multiplier:
-                raise LocalProtocolError(
-                    f"the sum has noise of multiplier {parameters.noise_multiplier:g}, and none is given: "
-                    'give noise=..., or noise="discrete_gaussian" for noise of the session\'s own'
-                )
-            if noise is None or isinstance(noise, str):
-                total = draw_noise(state)
-                total += steps
-            else:
-                self._check_vector("noise", noise)
-                self._check_noise(noise)
-                total = steps + noise
-            vector = self.encoding().to_residues(total)
+            vector = state.encoding().to_residues(noisy_steps(state, steps, noise))
             state.pair_keys = pair_keys(state, context)
             add_masks(vector, signed_masks(state), parameters.suite)
             state.erase_own_secrets()
@@ -265,33 +228,6 @@ class ClientSession:
             return MaskReply(
                 state.member, state.sid, context, state.complaints, pack(vector, bits), len(vector), bits
             ).encode()
-
-    def _check_vector(self, name: str, vector: NDArray[np.int64]) -> None:
-        dimension = self.parameters.dimension
-        if vector.dtype != np.int64 or vector.shape != (dimension,):
-            raise LocalProtocolError(
-                f"{name} are {vector.dtype}{list(vector.shape)}: give int64[{dimension}]"
-            )
-
-    def _check_noise(self, noise: NDArray[np.int64]) -> None:
-        """Raise LocalProtocolError for noise that the sum's law gives with probability below 2**-40.
-
-        |z|**2 >= s**2 (d - 2 sqrt(d x)) but for exp(-x) (Laurent and Massart, 2000, lemma 1).
-        """
-        if self.parameters.noise_multiplier == 0 or self.parameters.noise_levels:
-            raise LocalProtocolError(
-                "noise was given for a sum without noise, or with noise levels: give none, the session "
-                "draws what belongs"
-            )
-        dimension = len(noise)
-        least = dimension - 2 * math.sqrt(dimension * NOISE_DOUBT_BITS * math.log(2))
-        stddev = self.encoding().integer_noise_stddev
-        given = float(np.dot(noise, noise)) / stddev**2
-        if given < least:
-            raise LocalProtocolError(
-                f"the noise has a standard deviation of {math.sqrt(given / dimension) * stddev:.4g} steps "
-                f"where {stddev:.4g} belong: give `client_noise_stddev`, or none and the session draws it"
-            )
 
     def check(self, data: bytes) -> bytes:
         """Between stages 3 and 4 in active mode: sign the survivors, once.
@@ -362,23 +298,6 @@ class ClientSession:
         session._state = state
         return session
 
-    def _check_identity(self, member: int) -> None:
-        if not (self._identity and self._roster):
-            raise RemoteProtocolError(
-                Stage.ADVERTISE,
-                None,
-                "mode active, but this client has no identity or no roster",
-                cause=Cause.SIGNATURE,
-            )
-        if member != self.client_id:
-            raise RemoteProtocolError(
-                Stage.ADVERTISE,
-                None,
-                f"member number {member} for client {self.client_id}: in mode active members have their "
-                "own ids",
-                cause=Cause.MEMBERS,
-            )
-
     def _signature(self, statement: bytes) -> bytes:
         """Empty unless the server may lie."""
         if self.parameters.mode != ACTIVE or self._identity is None:
@@ -389,7 +308,7 @@ class ClientSession:
     def _step(self, call: str, stage: Stage, *, from_server: bool = True) -> Iterator[None]:
         """One move along the transition table; any error ends the session and its secrets."""
         try:
-            following = self._following(call, stage, from_server)
+            after = self._following(call, stage, from_server)
             yield
         except DecodeError as error:
             self._fail()
@@ -397,21 +316,20 @@ class ClientSession:
         except BaseException:
             self._fail()
             raise
-        self._state.stage = following
+        self._state.stage = after
 
     def _following(self, call: str, stage: Stage, from_server: bool) -> ClientStage:
         known = self._state.parameters
-        table = _ACTIVE_TRANSITIONS if known and known.mode == ACTIVE else _TRANSITIONS
-        following = table.get((self._state.stage, call))
-        if following is not None:
-            return following
+        mode = known.mode if known else CURIOUS  # The first step is the same in both modes.
+        after = following(TRANSITIONS["client"], mode, call, self._state.stage)
+        if after is not None:
+            return after
         if self._state.stage is ClientStage.ERROR:
             raise LocalProtocolError(f"{call} after an error: begin a new session")
         reason = f"{call} in a session that is {self._state.stage}"
         if from_server:
-            raise RemoteProtocolError(
-                stage, None, f"{reason}: each stage is answered once", cause=Cause.OUT_OF_ORDER
-            )
+            reason += ": each stage is answered once"
+            raise RemoteProtocolError(stage, None, reason, Cause.OUT_OF_ORDER)
         raise LocalProtocolError(f"{reason}: call accept_shares first and mask once")
 
     def _fail(self) -> None:

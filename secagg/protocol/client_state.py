@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from secagg.arithmetic.encoding import Encoding
 from secagg.crypto.prg import KEY_BYTES
 from secagg.protocol.graph import Graph, graph_of
 from secagg.protocol.parameters import SumParameters
@@ -66,6 +67,12 @@ class ClientState:
         if self.parameters is None:
             raise LocalProtocolError("the parameters are unknown: call advertise first")
         return self.parameters
+
+    def encoding(self) -> Encoding:
+        """The sum's grid; LocalProtocolError before it is known how many contribute."""
+        if not self.contributors:
+            raise LocalProtocolError("how many contribute is unknown: call accept_shares first")
+        return self.sum_parameters.encoding(len(self.contributors))
 
     def graph(self) -> Graph:
         """The graph of neighbours among the members."""

@@ -86,9 +86,7 @@ class ClientPolicy:
             or self._graph_broken(parameters)
         )
         if broken:
-            raise RemoteProtocolError(
-                "advertise", None, f"{broken}, this client's own limit", cause=Cause.POLICY
-            )
+            raise RemoteProtocolError("advertise", None, f"{broken}, this client's own limit", Cause.POLICY)
 
     def _size_broken(self, parameters: SumParameters) -> str:
         least = {

@@ -37,12 +37,8 @@ def take_reply(state: ServerState, stage: Stage, member: int, data: bytes) -> No
         reply = MaskReply.decode(data, parameters.dimension, parameters.modulus_bits)
         _check_bound(state, stage, member, reply)
         if reply.context != state.context:
-            _refuse(
-                stage,
-                member,
-                "its vector was made from something else, such as another model",
-                Cause.OTHER_WORK,
-            )
+            reason = "its vector was made from something else, such as another model"
+            _refuse(stage, member, reason, Cause.OTHER_WORK)
         stray = set(reply.complaints) - (state.graph.neighbours(member) & set(state.contributors))
         if stray:
             _refuse(
@@ -113,12 +109,8 @@ def _check_sender(stage: Stage, member: int, named: int) -> None:
 def _check_bound(state: ServerState, stage: Stage, member: int, reply: _Bound) -> None:
     _check_sender(stage, member, reply.sender)
     if reply.sid != state.sid:
-        _refuse(
-            stage,
-            member,
-            f"sid {reply.sid.hex()[:16]} where {state.sid.hex()[:16]} belongs",
-            Cause.OTHER_SUM,
-        )
+        reason = f"sid {reply.sid.hex()[:16]} where {state.sid.hex()[:16]} belongs"
+        _refuse(stage, member, reason, Cause.OTHER_SUM)
 
 
 def _check_ids(stage: Stage, member: int, got: Collection[int], expected: frozenset[int]) -> None:

@@ -11,7 +11,7 @@ from secagg.crypto.keys import CONTEXT_BYTES
 from secagg.crypto.recovery import ShareRecovery
 from secagg.crypto.roster import MAX_CLIENT_ID, NOBODY, Roster
 from secagg.protocol.noise_removal import remove_noise
-from secagg.protocol.parameters import ACTIVE, OFF, SumParameters
+from secagg.protocol.parameters import ACTIVE, SumParameters
 from secagg.protocol.server_intake import take_reply
 from secagg.protocol.server_state import ServerState
 from secagg.protocol.sum_messages import (
@@ -21,7 +21,7 @@ from secagg.protocol.sum_messages import (
     ShareRequest,
     UnmaskRequest,
 )
-from secagg.protocol.transitions import Stage
+from secagg.protocol.transitions import TRANSITIONS, Stage, following
 from secagg.protocol.unmasking import MaskedRound, remove_masks
 from secagg.sum_errors import (
     Cause,
@@ -31,15 +31,6 @@ from secagg.sum_errors import (
     SecAggError,
     ThresholdNotMet,
 )
-
-# A missing entry is the error: a sum that is done or has failed has no further stage.
-_NEXT_STAGE = {
-    Stage.ADVERTISE: Stage.SHARE,
-    Stage.SHARE: Stage.MASK,
-    Stage.MASK: Stage.UNMASK,
-    Stage.UNMASK: Stage.DONE,
-}
-_NEXT_ACTIVE_STAGE = {**_NEXT_STAGE, Stage.MASK: Stage.CHECK, Stage.CHECK: Stage.UNMASK}
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,16 +100,15 @@ class ServerSession:
         unknown = set(self._asked) - self._state.roster.keys()
         if parameters.mode == ACTIVE and unknown:
             raise ValueError(f"client {min(unknown)} is not in the roster: mode active needs all of them")
-        if parameters.mode == OFF:
-            raise ValueError("mode off has no sessions: give parameters of mode curious or active")
+        if parameters.mode not in TRANSITIONS["server"]:
+            raise ValueError(f"mode {parameters.mode} has no sessions: use curious or active")
         self.parameters = parameters
         self._clients = _numbered(self._asked, parameters.mode, random_bytes)
         self._members = {client_id: member for member, client_id in self._clients.items()}
-        self._next_stage = _NEXT_ACTIVE_STAGE if parameters.mode == ACTIVE else _NEXT_STAGE
         self._stage = Stage.ADVERTISE
         self._pending = set(self._asked)
         self._answered: set[int] = set()
-        self._result: MaskedSum | None = None
+        self._result: MaskedSum
 
     def __repr__(self) -> str:
         return f"<ServerSession {self.parameters.label!r} {self._stage}>"
@@ -158,12 +148,11 @@ class ServerSession:
         """
         if len(context) != CONTEXT_BYTES:
             raise ValueError(f"a context of {len(context)} bytes: give {CONTEXT_BYTES}")
-        if self._stage not in (Stage.ADVERTISE, Stage.SHARE, Stage.MASK) or self._answered_masks():
-            raise LocalProtocolError(f"bind on a sum that is {self._stage}: bind before masked vectors come")
+        advice = "bind before masked vectors come"
+        self._following("bind", advice)
+        if self._stage is Stage.MASK and self._answered:
+            raise LocalProtocolError(f"the sum has masked vectors already: {advice}")
         self._state.context = context
-
-    def _answered_masks(self) -> bool:
-        return self._stage is Stage.MASK and bool(self._answered)
 
     def requests(self) -> dict[int, bytes]:
         """Client id -> the message to send it in this stage, for each client still awaited.
@@ -171,7 +160,7 @@ class ServerSession:
         Raises:
             LocalProtocolError: the sum is done or has failed.
         """
-        self._check_running("requests")
+        self._following("requests")
         if self._stage is Stage.ADVERTISE:
             return {
                 client_id: AdvertiseRequest(self.parameters, self._members[client_id]).encode()
@@ -202,7 +191,7 @@ class ServerSession:
                 its first answer stands). The session goes on.
             LocalProtocolError: the sum is done or has failed.
         """
-        self._check_running("receive")
+        self._following("receive")
         if client_id not in self._pending:
             raise RemoteProtocolError(
                 self._stage,
@@ -228,7 +217,7 @@ class ServerSession:
             RemoteProtocolError: a client's secret cannot be recovered from the shares; failed.
             LocalProtocolError: the sum is done or has failed.
         """
-        self._check_running("close_stage")
+        after = self._following("close_stage")
         stayed = tuple(sorted(self._members[client_id] for client_id in self._answered))
         try:
             asked_next = self._close(stayed)
@@ -239,7 +228,7 @@ class ServerSession:
             if isinstance(error, RemoteProtocolError):
                 raise self._about_client(error) from error
             raise
-        self._stage = self._next_stage[self._stage]
+        self._stage = after
         self._pending, self._answered = {self._clients[member] for member in asked_next}, set()
         if self.done:
             self._state.forget()
@@ -247,18 +236,19 @@ class ServerSession:
 
     def result(self) -> MaskedSum:
         """The sum; LocalProtocolError unless `done`."""
-        if self._result is None:
-            raise LocalProtocolError(f"no sum in stage {self._stage}: close every stage first")
+        self._following("result", "close every stage first")
         return self._result
 
-    def _check_running(self, call: str) -> None:
-        if self._stage not in self._next_stage:
-            raise LocalProtocolError(f"{call} on a sum that is {self._stage}: begin a new one")
+    def _following(self, call: str, advice: str = "begin a new one") -> Stage:
+        after = following(TRANSITIONS["server"], self.parameters.mode, call, self._stage)
+        if after is None:
+            raise LocalProtocolError(f"{call} on a sum in stage {self._stage}: {advice}")
+        return after
 
     def _about_client(self, error: RemoteProtocolError) -> RemoteProtocolError:
         """The same error about the client that the member is."""
         sender = None if error.sender is None else self._clients[error.sender]
-        return RemoteProtocolError(error.stage, sender, error.reason, cause=error.cause)
+        return RemoteProtocolError(error.stage, sender, error.reason, error.cause)
 
     def _mask_request(self, member: int) -> bytes:
         state = self._state

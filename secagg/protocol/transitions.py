@@ -1,10 +1,19 @@
-"""The names of the protocol's stages, and where a client's session can stand."""
+"""The order of a sum: what each role may call in which stage, and the stage that follows.
 
+One table for both roles and all modes, after h11's `_state.py`. A missing entry is the error: a session
+refuses what is not in it. Nothing leads out of ERROR, and mode "off" has no entry, for it has no sessions.
+"""
+
+from collections.abc import Mapping
 from enum import StrEnum
+from itertools import pairwise
+from typing import TypedDict, TypeVar
+
+from secagg.protocol.parameters import ACTIVE, CURIOUS
 
 
 class Stage(StrEnum):
-    """The exchanges (Bonawitz et al., CCS 2017, figure 4), and the two ends of a sum.
+    """What the server asks for (Bonawitz et al., CCS 2017, figure 4), and the two ends of a sum.
 
     `CHECK` takes place only where the server may lie.
     """
@@ -29,3 +38,61 @@ class ClientStage(StrEnum):
     CHECKED = "checked"
     CLOSED = "closed"
     ERROR = "error"
+
+
+AnyStage = TypeVar("AnyStage", Stage, ClientStage)
+Calls = Mapping[str, Mapping[AnyStage, AnyStage]]
+"""Call -> stage in which it is allowed -> stage that follows."""
+
+
+class Transitions(TypedDict):
+    """Role -> mode -> calls."""
+
+    client: Mapping[str, Calls[ClientStage]]
+    server: Mapping[str, Calls[Stage]]
+
+
+_C, _S = ClientStage, Stage
+_ASKED = (_S.ADVERTISE, _S.SHARE, _S.MASK, _S.UNMASK)
+_ASKED_ACTIVE = (_S.ADVERTISE, _S.SHARE, _S.MASK, _S.CHECK, _S.UNMASK)
+
+TRANSITIONS: Transitions = {
+    "client": {
+        CURIOUS: {
+            "advertise": {_C.NEW: _C.ADVERTISED},
+            "share": {_C.ADVERTISED: _C.SHARED},
+            "accept_shares": {_C.SHARED: _C.READY},
+            "mask": {_C.READY: _C.MASKED},
+            "unmask": {_C.MASKED: _C.CLOSED},
+        },
+        ACTIVE: {
+            "advertise": {_C.NEW: _C.ADVERTISED},
+            "share": {_C.ADVERTISED: _C.SHARED},
+            "accept_shares": {_C.SHARED: _C.READY},
+            "mask": {_C.READY: _C.MASKED},
+            "check": {_C.MASKED: _C.CHECKED},
+            "unmask": {_C.CHECKED: _C.CLOSED},
+        },
+    },
+    "server": {
+        CURIOUS: {
+            "bind": {_S.ADVERTISE: _S.ADVERTISE, _S.SHARE: _S.SHARE, _S.MASK: _S.MASK},
+            "requests": {stage: stage for stage in _ASKED},
+            "receive": {stage: stage for stage in _ASKED},
+            "close_stage": dict(pairwise((*_ASKED, _S.DONE))),
+            "result": {_S.DONE: _S.DONE},
+        },
+        ACTIVE: {
+            "bind": {_S.ADVERTISE: _S.ADVERTISE, _S.SHARE: _S.SHARE, _S.MASK: _S.MASK},
+            "requests": {stage: stage for stage in _ASKED_ACTIVE},
+            "receive": {stage: stage for stage in _ASKED_ACTIVE},
+            "close_stage": dict(pairwise((*_ASKED_ACTIVE, _S.DONE))),
+            "result": {_S.DONE: _S.DONE},
+        },
+    },
+}
+
+
+def following(calls: Mapping[str, Calls[AnyStage]], mode: str, call: str, stage: AnyStage) -> AnyStage | None:
+    """Return the stage that follows `call` in `stage`; None where the role's table has no entry."""
+    return calls.get(mode, {}).get(call, {}).get(stage)
