@@ -28,6 +28,7 @@ from typing import Any
 
 from rich.console import Console
 
+import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load
 from gdpfed.errors import InputError
 from gdpfed.launch.flower_run import FlowerRun

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from benchmarks.harness import CONSOLE, present_command, publish, read_options
-from conf.experiment import load_experiment
 from gdpfed.experiments.accuracy import accuracy_tables
 from gdpfed.experiments.cells import Setting, cells_of
+from gdpfed.experiments.definitions import load_experiment
 from gdpfed.experiments.reproduction import Reproduction, reproduce
 from gdpfed.experiments.runs import outcomes_of, runs_of
 

@@ -2,65 +2,44 @@
 
 A package declares them as entry points, as docs/extending.md shows: ``gdpfed.conf`` names a package whose
 directory holds option files (``method/*.yaml``, ``dataset/*.yaml``), ``gdpfed.methods`` a method, whose
-``config_class`` is the dataclass behind its option file. The project's own methods are named here in the
-same way, and loaded when they are asked for: nothing of them is imported here.
+``config_class`` is the dataclass behind its option file. Both tables are handed in by :mod:`gdpfed.methods`,
+which imports this package, and not the other way round.
 """
 
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
+from conf.errors import ConfigError
 from conf.schema import MethodConfig
-from gdpfed.errors import ConfigError
-from gdpfed.registry import Registry
 
 OWN_DIRECTORY = Path(__file__).resolve().parent
 
-_option_packages: Registry[ModuleType] = Registry("option package", "gdpfed.conf", error=ConfigError)
-METHODS: Registry[Any] = Registry(
-    "method",
-    "gdpfed.methods",
-    built_in={
-        "ali_dpfl": "gdpfed.methods.ali_dpfl:ALIDPFL",
-        "dp_fedavg": "gdpfed.methods.dp_fedavg:DPFedAvg",
-        "dp_sgd": "gdpfed.methods.dp_sgd:DPSGD",
-        "dp_sum": "gdpfed.methods.dp_sum:DPSum",
-        "edge_average": "gdpfed.systems.h2fdp.edge_average:EdgeAverage",
-        "fedavg": "gdpfed.methods.fedavg:FedAvg",
-        "fedpcs": "gdpfed.systems.fedpcs.fedpcs:FedPCS",
-        "gdpfed": "gdpfed.methods.gdpfed:GDPFed",
-        "gdpfed_op": "gdpfed.methods.gdpfed:GDPFedOp",
-        "gdpfed_plus": "gdpfed.methods.gdpfed:GDPFedPlus",
-        "gdpfed_star": "gdpfed.methods.gdpfed_star:GDPFedStar",
-        "h2fdp": "gdpfed.systems.h2fdp.h2fdp:H2FDP",
-        "hfl_dp": "gdpfed.systems.h2fdp.hier_baselines:HFLDP",
-        "hier_fedavg": "gdpfed.systems.h2fdp.hier_baselines:HierFedAvg",
-        "idp_fedavg_sample": "gdpfed.methods.idp_fedavg_sample:IDPFedAvgSample",
-        "idp_fedavg_scale": "gdpfed.methods.idp_fedavg_scale:IDPFedAvgScale",
-        "pedpfl": "gdpfed.systems.h2fdp.hier_baselines:PEDPFL",
-        "pfa": "gdpfed.methods.pfa:PFA",
-        "sampled_fedavg": "gdpfed.systems.fedpcs.sampled_fedavg:SampledFedAvg",
-    },
-    error=ConfigError,
-)
-"""Every method that can be chosen: subclasses of :class:`gdpfed.methods.base.Method`."""
 
-QUANTITIES: Registry[Any] = Registry(
-    "quantity of experiments",
-    "gdpfed.experiments",
-    built_in={
-        "noise": "gdpfed.experiments.planned_noise:present_noise",
-        "rates": "gdpfed.experiments.planned_rates:present_rates",
-        "steps": "gdpfed.experiments.planned_steps:present_steps",
-        "mean_field": "gdpfed.systems.fedpcs.game_experiments:present_games",
-        "welfare": "gdpfed.systems.fedpcs.game_experiments:present_games",
-        "server_cost": "gdpfed.systems.fedpcs.game_experiments:present_games",
-        "caps": "gdpfed.systems.fedpcs.game_experiments:present_games",
-        "control": "gdpfed.systems.h2fdp.control_experiment:present_control",
-    },
-    error=ConfigError,
-)
-"""What experiments show that needs no training: functions of an experiment, its data sets and its cells."""
+class Table(Protocol):
+    """Things by name, as :class:`gdpfed.registry.Registry` holds them; its errors are ConfigErrors."""
+
+    def names(self) -> list[str]: ...
+
+    def get(self, name: str) -> Any: ...
+
+    def items(self) -> dict[str, Any]: ...
+
+
+_tables: dict[str, Table] = {}
+
+
+def hand_in(*, methods: Table, option_packages: Table) -> None:
+    """Take the methods, each with its ``config_class``, and the packages that hold option files.
+
+    :mod:`gdpfed.methods` does this when it is imported, so that nothing here imports a method.
+    """
+    _tables.update(methods=methods, option_packages=option_packages)
+
+
+def _table(kind: str) -> Table:
+    if kind not in _tables:
+        raise ConfigError("no method is known yet: import gdpfed.methods before a configuration is made")
+    return _tables[kind]
 
 
 def option_directories() -> list[Path]:
@@ -69,11 +48,11 @@ def option_directories() -> list[Path]:
     Raises:
         ConfigError: an entry point that is no package.
     """
-    return [OWN_DIRECTORY, *(_directory(name) for name in _option_packages.names())]
+    return [OWN_DIRECTORY, *(_directory(name) for name in _table("option_packages").names())]
 
 
 def _directory(name: str) -> Path:
-    package = _option_packages.get(name)
+    package = _table("option_packages").get(name)
     places = list(getattr(package, "__path__", ()))
     if not places:
         raise ConfigError(
@@ -90,7 +69,7 @@ def method_configs() -> dict[str, type[MethodConfig]]:
         ConfigError: a method that cannot be imported, that two packages name, or whose ``config_class`` is
             no :class:`~conf.schema.MethodConfig`.
     """
-    return {name: _config_class(name, method) for name, method in METHODS.items().items()}
+    return {name: _config_class(name, method) for name, method in _table("methods").items().items()}
 
 
 def _config_class(name: str, method: object) -> type[MethodConfig]:

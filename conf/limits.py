@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdpfed.errors import ConfigError
+from conf.errors import ConfigError
 
 LIMITS: dict[str, tuple[float, float]] = {
     "num_clients": (1, 100_000_000),

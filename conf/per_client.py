@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.errors import ConfigError
+from conf.errors import ConfigError
 
 if TYPE_CHECKING:
     from conf.schema import Config

@@ -12,8 +12,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from conf.errors import ConfigError
 from conf.limits import require_limits
-from gdpfed.errors import ConfigError
 
 RENYI_ORDERS = ("auto", "fine", "whole")
 SECAGG_MODES = ("curious", "active", "off")

@@ -10,10 +10,10 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from conf.chosen import groups
+from conf.errors import ConfigError
 from conf.extensions import OWN_DIRECTORY, method_configs
 from conf.load import compose_options, nearest, options
 from conf.schema import Config, MethodConfig
-from gdpfed.errors import ConfigError
 
 _COMMENT = re.compile(r"^(\w+):\s.*?\s#\s+(.+)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:#.*\n)+")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load
 from deploy.topology import DATA, EXAMPLES_FILE, Federation
 from gdpfed.clients.configured import task_of

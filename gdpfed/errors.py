@@ -1,20 +1,10 @@
-"""Errors under one base class: bad input, a run that failed, a budget that is spent.
+"""All errors of this project: bad input, a run that failed, a budget that is spent.
 
-Each error's text is one line that names the value at fault and the remedy. `secagg` has errors of its own,
-since it knows nothing of this project.
+Each error's text is one line that names the value at fault and the remedy. Their base is in
+:mod:`conf.errors`. `secagg` has errors of its own, since it knows nothing of this project.
 """
 
-
-class GDPFedError(Exception):
-    """Every error of this project that is meant for its user."""
-
-
-class InputError(GDPFedError, ValueError):
-    """Input that cannot be used; nothing has been written or charged for it."""
-
-
-class ConfigError(InputError):
-    """A configuration that cannot be used."""
+from conf.errors import ConfigError, GDPFedError, InputError
 
 
 class PrivacyError(InputError):
@@ -55,3 +45,20 @@ class AuditError(FailedError, ValueError):
 
 class LaunchError(FailedError):
     """Flower's processes do not start, or end too early."""
+
+
+__all__ = [
+    "AuditError",
+    "BudgetExhausted",
+    "ConfigError",
+    "ExperimentError",
+    "FailedError",
+    "GDPFedError",
+    "InputError",
+    "LaunchError",
+    "LearningError",
+    "PrivacyError",
+    "ReportError",
+    "RunError",
+    "TrainingOver",
+]

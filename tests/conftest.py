@@ -14,6 +14,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Its processes, and theirs, share 
 
 from hypothesis import settings
 
+import gdpfed.methods  # noqa: F401 - hands the methods to conf
+
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "search")

@@ -20,6 +20,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     # Imported here, since torch takes seconds and the other commands leave it to the run's own processes.
+    import gdpfed.methods  # noqa: F401 - hands the methods to conf
     from conf.load import load
     from gdpfed.clients.configured import task_of
     from gdpfed.learning.weak_data import data_warnings

@@ -48,8 +48,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from conf.experiment import load_experiment
     from gdpfed.experiments.cells import Setting
+    from gdpfed.experiments.definitions import load_experiment
     from gdpfed.experiments.reproduction import Reproduction, reproduce
 
     if options.list or options.experiment is None:
@@ -75,7 +75,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _list() -> "Table":
-    from conf.experiment import experiments, load_experiment
+    from gdpfed.experiments.definitions import experiments, load_experiment
     from gdpfed.report.table import Table
 
     chosen = [load_experiment(name) for name in experiments()]

@@ -26,6 +26,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    import gdpfed.methods  # noqa: F401 - hands the methods to conf
     from conf.settings import search, setting_groups
 
     choices = [word for word in options.words if "=" in word]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from conf.experiment import Choice, Experiment
+from gdpfed.experiments.definitions import Choice, Experiment
 from gdpfed.experiments.presentation import Footnotes
 from gdpfed.experiments.runs import Outcome
 from gdpfed.report.curves import draw_curves

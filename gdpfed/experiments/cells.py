@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from conf.experiment import Choice, Experiment
 from conf.load import load, options
 from conf.schema import Config
 from gdpfed.errors import ConfigError, ExperimentError
+from gdpfed.experiments.definitions import Choice, Experiment
 from gdpfed.methods import make_method, settled
 from gdpfed.runs.resume import CARRYING_OUT
 

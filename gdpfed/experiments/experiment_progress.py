@@ -10,8 +10,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from conf.experiment import Experiment
 from gdpfed.errors import GDPFedError, InputError
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import CellRun
 from gdpfed.report.shown import shown_in
 from gdpfed.runs.records import RoundRecord, read_rounds

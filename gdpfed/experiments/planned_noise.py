@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from conf.experiment import Experiment
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from conf.experiment import Experiment
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.gdpfed import GDPFedPlus

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from conf.experiment import Experiment
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.accountants.accountant import make_accountant

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from conf.experiment import Experiment
 from gdpfed.errors import ExperimentError
 from gdpfed.experiments.cells import Cell
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import Outcome
 from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.report.table import Table

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conf.experiment import Experiment
-from conf.extensions import QUANTITIES
 from gdpfed.child_process import can_fork
 from gdpfed.errors import ExperimentError, InputError
 from gdpfed.experiments.accuracy import (
@@ -19,6 +17,7 @@ from gdpfed.experiments.accuracy import (
     convergence_picture,
 )
 from gdpfed.experiments.cells import Cell, Setting, cells_of
+from gdpfed.experiments.definitions import QUANTITIES, Experiment
 from gdpfed.experiments.experiment_progress import ExperimentProgress
 from gdpfed.experiments.presentation import (
     TRAFFIC_FILE,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from conf.experiment import Experiment
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import Outcome
 from gdpfed.report.labels import dataset_label
 from gdpfed.report.spread import Spread

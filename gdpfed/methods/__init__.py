@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import conf.extensions
+from conf.extensions import hand_in
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.base import ClientSum, Method, SumRequest
@@ -10,7 +10,35 @@ from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
 from gdpfed.registry import Registry
 
-METHODS: Registry[type[Method]] = conf.extensions.METHODS
+METHODS: Registry[type[Method]] = Registry(
+    "method",
+    "gdpfed.methods",
+    built_in={
+        "ali_dpfl": "gdpfed.methods.ali_dpfl:ALIDPFL",
+        "dp_fedavg": "gdpfed.methods.dp_fedavg:DPFedAvg",
+        "dp_sgd": "gdpfed.methods.dp_sgd:DPSGD",
+        "dp_sum": "gdpfed.methods.dp_sum:DPSum",
+        "edge_average": "gdpfed.systems.h2fdp.edge_average:EdgeAverage",
+        "fedavg": "gdpfed.methods.fedavg:FedAvg",
+        "fedpcs": "gdpfed.systems.fedpcs.fedpcs:FedPCS",
+        "gdpfed": "gdpfed.methods.gdpfed:GDPFed",
+        "gdpfed_op": "gdpfed.methods.gdpfed:GDPFedOp",
+        "gdpfed_plus": "gdpfed.methods.gdpfed:GDPFedPlus",
+        "gdpfed_star": "gdpfed.methods.gdpfed_star:GDPFedStar",
+        "h2fdp": "gdpfed.systems.h2fdp.h2fdp:H2FDP",
+        "hfl_dp": "gdpfed.systems.h2fdp.hier_baselines:HFLDP",
+        "hier_fedavg": "gdpfed.systems.h2fdp.hier_baselines:HierFedAvg",
+        "idp_fedavg_sample": "gdpfed.methods.idp_fedavg_sample:IDPFedAvgSample",
+        "idp_fedavg_scale": "gdpfed.methods.idp_fedavg_scale:IDPFedAvgScale",
+        "pedpfl": "gdpfed.systems.h2fdp.hier_baselines:PEDPFL",
+        "pfa": "gdpfed.methods.pfa:PFA",
+        "sampled_fedavg": "gdpfed.systems.fedpcs.sampled_fedavg:SampledFedAvg",
+    },
+    error=ConfigError,
+)
+"""Every method that can be chosen; one is imported when it is asked for."""
+
+hand_in(methods=METHODS, option_packages=Registry("option package", "gdpfed.conf", error=ConfigError))
 
 
 def settled(config: Config) -> Config:

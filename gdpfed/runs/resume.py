@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import from_yaml, given_value, load
 from conf.schema import Config
 from gdpfed.errors import RunError

@@ -9,10 +9,11 @@ import yaml
 from omegaconf import OmegaConf
 
 from conf import chosen
-from conf.extensions import METHODS, method_configs, option_directories
+from conf.extensions import method_configs, option_directories
 from conf.load import from_yaml, load, options, split, to_yaml
 from conf.schema import TrainingConfig
 from gdpfed.errors import ConfigError
+from gdpfed.methods import METHODS
 
 
 def test_defaults_are_the_demo():
@@ -74,11 +75,17 @@ def test_a_method_is_its_file_its_option_file_and_one_line():
         assert type(load([f"method={name}"]).method) is method.config_class
 
 
-def test_importing_the_configuration_imports_no_method():
-    command = "import sys, conf.load, conf.experiment; print(*sys.modules)"
+def test_importing_the_configuration_imports_nothing_of_gdpfed():
+    command = "import sys, conf.load, conf.settings; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
-    assert "gdpfed.registry" in shown.stdout
-    assert "gdpfed.methods" not in shown.stdout
+    assert "conf.extensions" in shown.stdout
+    assert not [name for name in shown.stdout.split() if name.partition(".")[0] == "gdpfed"]
+
+
+def test_a_configuration_needs_methods_that_were_handed_in():
+    command = "import conf.load; conf.load.load()"
+    shown = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert shown.stderr.splitlines()[-1].startswith("conf.errors.ConfigError: no method is known yet: import")
 
 
 def test_clients_train_as_the_data_set_recommends_unless_told_otherwise():

@@ -82,12 +82,12 @@ def test_rooms_stand_in_the_order_of_the_import_contract():
     layers = next(contract["layers"] for contract in contracts if contract["name"] == LAYERS)
     rooms = [(int(floor), path) for floor, path in ROOM.findall(text_of("ARCHITECTURE.md"))]
     assert [floor for floor, _ in rooms] == sorted((floor for floor, _ in rooms), reverse=True)
-    for floor, layer in enumerate(reversed(layers), start=1):
+    for floor, layer in enumerate(reversed(layers)):
         named = {
             path.removesuffix(".py").rstrip("/").replace("/", ".") for own, path in rooms if own == floor
         }
         assert named == {module.strip() for module in layer.split("|")}
-    assert max(floor for floor, _ in rooms) == len(layers)
+    assert max(floor for floor, _ in rooms) == len(layers) - 1
 
 
 def test_the_way_of_theta_is_as_long_as_it_says():

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conf.experiment import Choice, Experiment, Published
 from conf.schema import Config
 from gdpfed.errors import LearningError
 from gdpfed.experiments.cells import Setting
+from gdpfed.experiments.definitions import Choice, Experiment, Published
 from gdpfed.experiments.reproduction import Reproduction, reproduce
 from gdpfed.experiments.training import Trainer
 from gdpfed.runs.records import RoundRecord, read_rounds

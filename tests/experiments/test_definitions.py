@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from matplotlib.image import imread
 
-import conf.experiment
-from conf.experiment import experiments, load_experiment
 from conf.load import load, options
 from gdpfed.cli import main
 from gdpfed.errors import ConfigError
+from gdpfed.experiments import definitions
 from gdpfed.experiments.cells import Setting, cells_of
+from gdpfed.experiments.definitions import experiments, load_experiment
 from gdpfed.experiments.reproduction import PLANNED
 from gdpfed.methods import METHODS, make_method
 
@@ -230,8 +230,8 @@ def test_an_experiment_is_no_option_group():
 )
 def test_a_file_that_does_not_fit_is_one_line(tmp_path, monkeypatch, text, message):
     (tmp_path / "bad.yaml").write_text(f"title: t\ndatasets: [digits]\n{text}\n")
-    rows = conf.experiment.EXPERIMENT_DIRECTORY / "rows"
-    monkeypatch.setattr(conf.experiment, "EXPERIMENT_DIRECTORY", tmp_path)
+    rows = definitions.EXPERIMENT_DIRECTORY / "rows"
+    monkeypatch.setattr(definitions, "EXPERIMENT_DIRECTORY", tmp_path)
     assert rows.is_dir()
     with pytest.raises(ConfigError) as refused:
         load_experiment("bad")

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from conf.experiment import load_experiment
 from gdpfed.experiments.cells import Setting
+from gdpfed.experiments.definitions import load_experiment
 from gdpfed.experiments.reproduction import Reproduction, reproduce
 from gdpfed.report.finished_run import read_run
 

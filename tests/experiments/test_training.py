@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conf.experiment import Choice
 from conf.schema import Config
 from gdpfed.cli import main
 from gdpfed.errors import ExperimentError, LearningError, RunError
+from gdpfed.experiments.definitions import Choice
 from gdpfed.experiments.runs import lock_output
 from gdpfed.experiments.training import Trainer
 from tests.experiments.small_experiment import EXPERIMENT, Observe, StubTrainer, figures, run_it

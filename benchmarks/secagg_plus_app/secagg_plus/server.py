@@ -10,6 +10,7 @@ from flwr.server.strategy import FedAvg
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid, ServerApp
 
+import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load, split
 from gdpfed.clients.configured import task_of
 from gdpfed.learning.models import flatten

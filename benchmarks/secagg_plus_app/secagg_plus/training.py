@@ -5,6 +5,7 @@ import numpy.typing as npt
 import torch
 from flwr.app import Context
 
+import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load, split
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import batch_generator

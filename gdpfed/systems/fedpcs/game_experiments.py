@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from conf.experiment import Experiment
 from gdpfed.errors import InputError
 from gdpfed.experiments.cells import Cell
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import make_method
 from gdpfed.report.labels import dataset_label

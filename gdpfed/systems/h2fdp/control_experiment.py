@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from conf.experiment import Experiment
 from gdpfed.errors import InputError
 from gdpfed.experiments.cells import Cell
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import METHODS
 from gdpfed.privacy.plan import Trust

@@ -1,6 +1,6 @@
-"""Experiments: one YAML file a table or figure, behind a dataclass schema of their own.
+"""Experiments: one YAML file a table or figure in ``conf/experiment/``, and the dataclasses behind them.
 
-They lie beside the option groups, not among them: a run's configuration has no experiment in it. An
+The files lie beside the option groups, not among them: a run's configuration has no experiment in it. An
 experiment says which configurations to compare (data sets by rows by columns), what of them to show, and
 what the paper printed there.
 """
@@ -15,11 +15,13 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from conf.extensions import METHODS, QUANTITIES
+from conf.errors import ConfigError
+from conf.extensions import OWN_DIRECTORY
 from conf.schema import require
-from gdpfed.errors import ConfigError
+from gdpfed.methods import METHODS
+from gdpfed.registry import Registry
 
-EXPERIMENT_DIRECTORY = Path(__file__).resolve().parent / "experiment"
+EXPERIMENT_DIRECTORY = OWN_DIRECTORY / "experiment"
 METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
 # Final accuracy, or accuracy over the rounds; all other quantities are computed from plans alone.
 TRAINED = ("accuracy", "convergence")
@@ -27,6 +29,23 @@ WITHOUT_MASKS = (
     "Sums are computed without masks (secagg=off): nobody drops out or colludes, so no noise is added for "
     "them."
 )
+
+QUANTITIES: Registry[Any] = Registry(
+    "quantity of experiments",
+    "gdpfed.experiments",
+    built_in={
+        "noise": "gdpfed.experiments.planned_noise:present_noise",
+        "rates": "gdpfed.experiments.planned_rates:present_rates",
+        "steps": "gdpfed.experiments.planned_steps:present_steps",
+        "mean_field": "gdpfed.systems.fedpcs.game_experiments:present_games",
+        "welfare": "gdpfed.systems.fedpcs.game_experiments:present_games",
+        "server_cost": "gdpfed.systems.fedpcs.game_experiments:present_games",
+        "caps": "gdpfed.systems.fedpcs.game_experiments:present_games",
+        "control": "gdpfed.systems.h2fdp.control_experiment:present_control",
+    },
+    error=ConfigError,
+)
+"""What experiments show that needs no training: functions of an experiment, its data sets and its cells."""
 
 
 @dataclass
