@@ -16,19 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
 from client_app import game, price
-from client_app.identity import prove
-from client_app.session import MASKED_SLOT, erase_session
-from client_app.settings import (
-    bridge_of,
-    budgets_of,
-    check_limits,
-    client_id_of,
-    mode_of,
-    own_records,
-    unit_in,
-)
-from client_app.stages import answer_stage
-from edge_app.mailbox import BridgeError
+from client_app.carried import node_of, settings_of, stage_request, terms_in, values_in
 from gdpfed.app_process import begin_process
 from gdpfed.clients.messages import (
     BEGIN,
@@ -46,14 +34,18 @@ from gdpfed.clients.messages import (
     REFUSAL_RECORD,
     RUN,
     STAGES,
-    TERMS_RECORD,
     THETA_RECORD,
     UNMASK,
     one_line,
 )
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
-from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError, check_settings
+from gdpfed.federation.node.join_checks import check_limits, own_records, unit_in
+from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
+from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
+from gdpfed.federation.node.signing import prove
+from gdpfed.federation.node.stand_ins import StandInError, check_settings
+from gdpfed.federation.node.sum_stages import answer_stage
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
 from secagg.protocol.parameters import OFF
@@ -66,7 +58,7 @@ Query = Callable[[Message, Context], RecordDict]
 # Their texts tell of the protocol, of the node's configuration and of the terms of this run. They tell
 # neither of data nor of what other runs have cost. An error of encoding is none of them: it may name a
 # coordinate.
-PUBLIC_ERRORS = (SecAggError, NodeConfigError, PrivacyError, BridgeError)
+PUBLIC_ERRORS = (SecAggError, NodeConfigError, PrivacyError, StandInError)
 SECRET_ERRORS = (EncodingError,)
 
 
@@ -102,32 +94,22 @@ def join(message: Message, context: Context) -> RecordDict:
     Limits, data and ledger are checked first: a node that could send nothing is not to charge a run. Where
     the run protects records, it says how many it brings.
     """
-    answer = ConfigRecord({"client_id": client_id_of(context)})
-    said = message.content.get(CLIENT_RECORD)
-    question = said if isinstance(said, ConfigRecord) else ConfigRecord()
-    check_limits(context, question)
-    bridge_of(context)
-    unit, records = unit_in(question), own_records(context, question)
+    node = node_of(context)
+    answer = ConfigRecord({"client_id": node.settings.client_id})
+    question = values_in(message.content, CLIENT_RECORD) or {}
+    check_limits(node.settings, question)
+    _ = node.settings.stand_in
+    unit, records = unit_in(question), own_records(node.settings, question)
     if records is not None and unit == "record":
         answer[RECORDS] = records
-    own = budgets_of(context)
+    own = node.settings.budgets
     if own:
         asked = budget.of_unit(own, unit)
         budget.check_ledger(asked)
         answer["epsilon"] = price.answered_epsilon(message.content, context, asked)
         answer["delta"] = asked.delta
-    answer.update(prove(context, question))
+    answer.update(prove(node, question))
     return RecordDict({CLIENT_RECORD: answer})
-
-
-def terms_in(content: RecordDict) -> Terms:
-    """The terms that a message offers; BudgetRefusedError where it holds none."""
-    record = content.get(TERMS_RECORD)
-    if not isinstance(record, ConfigRecord):
-        raise budget.BudgetRefusedError(
-            f"the message lacks the record {TERMS_RECORD}, without which nothing is sent"
-        )
-    return Terms.from_scalars(dict(record))
 
 
 def _terms(message: Message, context: Context) -> Terms:
@@ -139,12 +121,14 @@ def _terms(message: Message, context: Context) -> Terms:
     terms = terms_in(message.content)
     if not terms.task:
         raise NodeConfigError("the terms do not say what is trained: the server runs another version")
-    if terms.unit == "record" and not terms.sums_hidden and mode_of(context) != OFF:
+    if terms.unit == "record" and not terms.sums_hidden and settings_of(context).mode != OFF:
         raise NodeConfigError(
             f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
         )
     game.check_path(message.content, context, terms)
-    price.check_price(message.content, context, budget.of_unit(budgets_of(context), terms.unit), terms)
+    price.check_price(
+        message.content, context, budget.of_unit(settings_of(context).budgets, terms.unit), terms
+    )
     return terms
 
 
@@ -167,7 +151,7 @@ def carry(message: Message, context: Context) -> RecordDict:
 @answering
 def offer(message: Message, context: Context) -> RecordDict:
     """Say whether a run fits this client's own budget."""
-    own = budgets_of(context)
+    own = settings_of(context).budgets
     if own:
         budget.consider(own, _terms(message, context))
     return RecordDict()
@@ -177,7 +161,7 @@ def offer(message: Message, context: Context) -> RecordDict:
 @answering
 def begin(message: Message, context: Context) -> RecordDict:
     """Charge a run to this client's own budget."""
-    own = budgets_of(context)
+    own = settings_of(context).budgets
     if own:
         budget.begin(own, _terms(message, context))
     return RecordDict()
@@ -186,15 +170,15 @@ def begin(message: Message, context: Context) -> RecordDict:
 @app.query(END)
 @answering
 def end(message: Message, context: Context) -> RecordDict:
-    """Tell the edge behind this bridge that the cloud's run is over.
+    """Tell what stands in for this node, such as an edge, that the run is over.
 
     Raises:
-        NodeConfigError: this node is no bridge.
+        NodeConfigError: nothing stands in for it.
     """
-    bridge, said = bridge_of(context), message.content.get(CLIENT_RECORD)
-    if bridge is None or not isinstance(said, ConfigRecord):
+    stand_in, said = settings_of(context).stand_in, values_in(message.content, CLIENT_RECORD)
+    if stand_in is None or said is None:
         raise NodeConfigError("only the bridge of an edge is told that a run is over")
-    bridge.end(str(said.get(RUN)))
+    stand_in.end(str(said.get(RUN)))
     return RecordDict()
 
 
@@ -205,14 +189,15 @@ def answer_stages(message: Message, context: Context) -> Message:
     """
     asked = [stage for stage in STAGES if stage in message.content]
     if CHECK not in asked and UNMASK not in asked:
-        erase_session(context, MASKED_SLOT)
+        erase_session(node_of(context), MASKED_SLOT)
     answers = {stage: _answer(stage, message.content, context) for stage in asked}
     return Message(RecordDict(dict(answers)), reply_to=message)
 
 
 def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord | ArrayRecord:
     try:
-        data = answer_stage(stage, content, context)
+        check_settings(context.node_config)
+        data = answer_stage(stage, lambda: stage_request(content, stage), node_of(context))
         if len(data) > LARGE_BYTES:
             return ArrayRecord({DATA: Array("uint8", (len(data),), "bytes", data)})
         return ConfigRecord({DATA: data})

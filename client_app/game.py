@@ -7,7 +7,7 @@ last, and the node answers it again. So a node that was restarted, or comes late
 import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from client_app.settings import budgets_of, player_of
+from client_app.carried import settings_of
 from gdpfed.clients.messages import GAME_RECORD, PATH
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.node_config import (
@@ -32,13 +32,13 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         NodeConfigError: the node plays no games, has no budget for its records, or begins out of range.
         BudgetRefusedError: what is announced is no game.
     """
-    player = player_of(context)
+    player = settings_of(context).player
     if player is None:
         raise NodeConfigError(
             f"this run asks nodes to play, and this one was not started with {AVERSION_KEY} and "
             f"{FIRST_BUDGET_KEY}: give both, with {RECORD_EPSILON_KEY} and a ledger"
         )
-    if "record" not in budgets_of(context):
+    if "record" not in settings_of(context).budgets:
         raise NodeConfigError(
             f"{AVERSION_KEY} is given without {RECORD_EPSILON_KEY}, the budget that a path is checked against"
         )
@@ -53,7 +53,7 @@ def check_path(content: RecordDict, context: Context, terms: Terms) -> None:
         BudgetRefusedError: it is another path, or nothing says what it answers.
         NodeConfigError: the node begins out of range.
     """
-    player = player_of(context)
+    player = settings_of(context).player
     if player is None or not terms.has_path:
         return
     announced = _announcement(content)

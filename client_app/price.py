@@ -6,7 +6,7 @@ Its aversion stays here. As with a game, the node remembers nothing: terms come 
 import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from client_app.settings import player_of
+from client_app.carried import settings_of
 from gdpfed.clients.messages import PRICE_RECORD
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.own_budget import Budget
@@ -27,7 +27,7 @@ def answered_epsilon(content: RecordDict, context: Context, budget: Budget) -> f
     Raises:
         BudgetRefusedError: what is posted is no price.
     """
-    record, player = content.get(PRICE_RECORD), player_of(context)
+    record, player = content.get(PRICE_RECORD), settings_of(context).player
     if record is None or player is None:
         return budget.epsilon
     try:

@@ -17,20 +17,20 @@ from typing import Any
 
 import yaml
 
-from client_app.identity import FIRST_SEEN
 from deploy.credentials import AUTHORITY, CONSORTIUM
 from deploy.edges import CLOUD
 from deploy.placements import CREDENTIALS
+from edge_app.edge_client import EDGE_KEY
 from gdpfed.federation.node.node_config import (
     CONSORTIUM_KEY,
     DATA_KEY,
-    EDGE_KEY,
     EPSILON_KEY,
     IDENTITY_FILE_KEY,
     LEDGER_KEY,
     RECORD_EPSILON_KEY,
     ROSTER_FILE_KEY,
 )
+from gdpfed.federation.node.signing import FIRST_SEEN
 
 DEFAULT_FILE = Path("docker-compose.yml")
 HELP = f"Compose files (default: {DEFAULT_FILE})"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from client_app.settings import DEFAULT_DELTA
 from conf.load import load
 from conf.schema import CLIENTS
 from deploy.loopback import LoopbackFederation
@@ -21,6 +20,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError, ConfigError
+from gdpfed.federation.node.node_settings import DEFAULT_DELTA
 from gdpfed.learning.data.own import READERS
 from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta

@@ -1,11 +1,21 @@
 """The bridge: an edge as a client of the cloud, whose update is what an interval of the edge's run moved."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edge_app.mailbox import JOB, BridgeError, Job, Spool, Vector
+from gdpfed.federation.node.node_config import DATA_KEY, EDGE_TRUSTED_KEY, NodeConfigError, path, positive
+from gdpfed.federation.node.own_budget import BUDGET_KEYS
+from gdpfed.federation.node.stand_ins import StandInKind
 
+if TYPE_CHECKING:
+    from gdpfed.clients.order import TrainingOrder
+
+EDGE_KEY, EDGE_SECONDS_KEY = "edge", "edge-seconds"
+DEFAULT_EDGE_SECONDS = 600.0
 POLL_SECONDS = 0.2
 
 
@@ -20,6 +30,10 @@ class Bridge:
 
     folder: Path
     seconds: float
+
+    def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
+        """What the edge's interval changes of the model of the cloud's order, shape (d,); see `interval`."""
+        return self.interval(Job.of(run, order, theta))
 
     def interval(self, job: Job) -> Vector:
         """What the edge's interval changes of the job's model, shape (d,).
@@ -52,3 +66,22 @@ class Bridge:
             BridgeError: the folder serves another run.
         """
         Spool(self.folder).end(run)
+
+
+def bridge_of(config: Mapping[str, Any]) -> Bridge:
+    """The bridge that a node's settings describe.
+
+    Raises:
+        NodeConfigError: a bridge with data or a budget, which are its edge's devices' own.
+    """
+    other = [key for key in (*BUDGET_KEYS, DATA_KEY, EDGE_TRUSTED_KEY) if key in config]
+    if other:
+        raise NodeConfigError(
+            f"{EDGE_KEY} makes this node the bridge of an edge, and {other[0]} is for a device: leave one out"
+        )
+    seconds = float(config.get(EDGE_SECONDS_KEY, DEFAULT_EDGE_SECONDS))
+    return Bridge(Path(str(config[EDGE_KEY])).expanduser(), seconds)
+
+
+EDGE = StandInKind({EDGE_KEY: path(), EDGE_SECONDS_KEY: positive()}, bridge_of)
+"""How a node is told that it is the bridge of an edge."""

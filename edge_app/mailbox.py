@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import InputError
+from gdpfed.federation.node.stand_ins import StandInError
 from gdpfed.files import read_regular, write_whole
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Vector = npt.NDArray[np.float32]
 JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
-class BridgeError(InputError):
+class BridgeError(StandInError):
     """An interval that an edge does not do; its text tells of the protocol alone: the cloud reads it."""
 
 

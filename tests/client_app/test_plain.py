@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
-from client_app.settings import mode_of
+from client_app.carried import settings_of
 from client_app.simulation_backend import in_flowers_simulation
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, REFUSAL, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.order import TrainingOrder
@@ -135,7 +135,7 @@ def test_only_a_ray_actor_is_a_simulated_node(monkeypatch, ray, simulated):
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
     assert in_flowers_simulation() == simulated
-    assert mode_of(context()) == ("off" if simulated else "curious")
+    assert settings_of(context()).mode == ("off" if simulated else "curious")
     assert (answer(asked(parameters()), context()).get(REFUSAL) is None) == simulated
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord
 
-from client_app.identity import prove, trust_of
-from client_app.settings import NodeConfigError
+from client_app.carried import node_of, settings_of
 from conf.load import load
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.federation.node.node_config import NodeConfigError
+from gdpfed.federation.node.signing import prove, trust_of
 from gdpfed.identities import IdentityError, new_identity, read_identity
 from gdpfed.simulation.simulated_run import simulate
 from secagg import Roster
@@ -73,28 +74,34 @@ def test_a_run_goes_by_the_consortiums_roster_and_sends_none(tmp_path, folder):
 def cheat(monkeypatch, answers):
     """Have some nodes answer the question of the join with what they please; the others stay honest."""
 
-    def cheating(context, asked):
-        return answers.get(context.node_id, prove)(context, asked)
+    reached = []
 
-    monkeypatch.setattr("client_app.app.prove", cheating)
+    def noted(context):
+        reached.append(context.node_id)
+        return node_of(context)
+
+    monkeypatch.setattr("client_app.app.node_of", noted)
+    monkeypatch.setattr(
+        "client_app.app.prove", lambda node, asked: answers.get(reached[-1], prove)(node, asked)
+    )
 
 
-def own_key(context, asked):
+def own_key(node, asked):
     """It signs well, with a key that is not the claimed client's."""
     thief = identity_of(CLAIMED, "thief")
     statement = join_statement("1", asked["challenge"], CLAIMED, asked["roster"])
     return {"identity": thief.public_bytes(), "signature": thief.sign(statement)}
 
 
-def own_signature(context, asked):
+def own_signature(node, asked):
     """It says the claimed client's key, and signs with its own."""
-    return own_key(context, asked) | {"identity": identity_of(CLAIMED).public_bytes()}
+    return own_key(node, asked) | {"identity": identity_of(CLAIMED).public_bytes()}
 
 
 def replayed(run_id, challenge=CHALLENGE):
     """It replays what the claimed client signed in another run, or for another challenge."""
 
-    def answer(context, asked):
+    def answer(node, asked):
         victim = identity_of(CLAIMED)
         statement = join_statement(run_id, challenge or asked["challenge"], CLAIMED, asked["roster"])
         return {"identity": victim.public_bytes(), "signature": victim.sign(statement)}
@@ -102,7 +109,7 @@ def replayed(run_id, challenge=CHALLENGE):
     return answer
 
 
-def own_place(context, asked):
+def own_place(node, asked):
     """It has a place of its own in the roster, and wants a second one."""
     member = identity_of(1)
     statement = join_statement("1", asked["challenge"], CLAIMED, asked["roster"])
@@ -116,8 +123,8 @@ CHEATS: tuple[tuple[Callable[..., dict[str, Any]], str], ...] = (
     (own_signature, "its signature does not fit its key"),
     (replayed("1"), "its signature does not fit its key"),
     (replayed("2", None), "its signature does not fit its key"),
-    (lambda context, asked: {}, "signs nothing"),
-    (lambda context, asked: {"identity": 5, "signature": "5"}, "signs nothing"),
+    (lambda node, asked: {}, "signs nothing"),
+    (lambda node, asked: {"identity": 5, "signature": "5"}, "signs nothing"),
 )
 
 
@@ -213,7 +220,7 @@ def test_a_node_takes_no_older_roster_than_it_has_seen(tmp_path):
     kept = {"ledger": str(tmp_path / "ledger.json"), "epsilon": 1.0}
 
     def trusts(folder):
-        return trust_of(make_context(0, node_settings(folder, 0) | kept)) is not None
+        return trust_of(settings_of(make_context(0, node_settings(folder, 0) | kept))) is not None
 
     assert trusts(old)
     assert trusts(new)
@@ -297,7 +304,7 @@ def test_settings_that_cannot_be_used_keep_a_node_out_whatever_is_asked(folder, 
     settings = change(folder, node_settings(folder, 0))
     for asked in (ConfigRecord({"mode": "curious"}), question()):
         with pytest.raises(NodeConfigError, match=words) as caught:
-            prove(make_context(0, settings), asked)
+            prove(node_of(make_context(0, settings)), asked)
         assert "\n" not in str(caught.value)
 
 
@@ -321,12 +328,16 @@ def test_settings_that_cannot_be_used_keep_a_node_out_whatever_is_asked(folder, 
 )
 def test_a_node_without_an_identity_signs_nothing(settings, asked, words):
     with pytest.raises(NodeConfigError, match=words):
-        prove(make_context(0, settings), asked)
+        prove(node_of(make_context(0, settings)), asked)
 
 
 def test_a_node_that_is_asked_for_nothing_says_nothing(folder):
     asked = ConfigRecord({"mode": "curious"})
-    assert prove(make_context(0), asked) == prove(make_context(0, node_settings(folder, 0)), asked) == {}
+    assert (
+        prove(node_of(make_context(0)), asked)
+        == prove(node_of(make_context(0, node_settings(folder, 0))), asked)
+        == {}
+    )
 
 
 def test_active_mode_ends_at_once_where_no_node_has_an_identity(tmp_path):

@@ -7,11 +7,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from client_app.update import Contributor
 from conf.load import load
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import LearningError, RunError
+from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.own import READERS, ExampleForm, own_split
 from gdpfed.learning.models import flatten
@@ -53,8 +53,8 @@ def test_other_examples_train_another_model(tmp_path):
 
 
 def test_a_client_with_its_own_file_never_loads_the_data_set(tmp_path, monkeypatch):
-    from client_app.update import update_in_clear
     from gdpfed.clients.configured import order_of
+    from gdpfed.federation.node.contribution import update_in_clear
     from secagg import SumParameters
 
     config = load([f"dataset.num_clients={NUM_CLIENTS}", "run.seed=9"])

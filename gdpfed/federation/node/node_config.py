@@ -5,7 +5,6 @@ A setting that nobody knows is refused, as one with a wrong value is: a limit th
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import pairwise
 from math import inf, isfinite
 from typing import Any
@@ -29,7 +28,6 @@ DATA_KEY = "data"
 MODE_KEY = "secagg-mode"
 SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
 EDGE_TRUSTED_KEY = "edge-trusted"
-EDGE_KEY, EDGE_SECONDS_KEY = "edge", "edge-seconds"
 IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY = "identity-file", "roster-file", "consortium-key"
 
 MOST_CLIENTS = 2**16 - 1
@@ -133,7 +131,7 @@ LIMITS: Mapping[str, Kind] = {
 }
 """The node's limits on a sum: the fields of ``ClientPolicy``, with hyphens."""
 
-SETTINGS: Mapping[str, Kind] = {
+OWN_SETTINGS: Mapping[str, Kind] = {
     CLIENT_ID_KEY: whole(0, 2**63 - 1),
     NUM_CLIENTS_KEY: whole(1, 2**63 - 1),
     EPSILON_KEY: positive(),
@@ -151,25 +149,8 @@ SETTINGS: Mapping[str, Kind] = {
     SESSION_FILE_KEY: path(),
     SESSION_SECONDS_KEY: positive(),
     EDGE_TRUSTED_KEY: yes_or_no(),
-    EDGE_KEY: path(),
-    EDGE_SECONDS_KEY: positive(),
     IDENTITY_FILE_KEY: path(),
     ROSTER_FILE_KEY: path(),
     CONSORTIUM_KEY: text(),
     **LIMITS,
 }
-
-
-def check_settings(config: Mapping[str, Any]) -> None:
-    """Refuse a node's configuration that is not understood in every part.
-
-    Raises:
-        NodeConfigError: an unknown setting, with the nearest known one, or a value that it does not take.
-    """
-    for key, value in config.items():
-        kind = SETTINGS.get(key)
-        if kind is None:
-            near = get_close_matches(key, SETTINGS, n=1, cutoff=0.0)[0]
-            raise NodeConfigError(f"{key} is no setting of a node; the nearest one is {near}")
-        if not kind.fits(value):
-            raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")

@@ -5,7 +5,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gdpfed.federation.node.node_config import (
+    AVERSION_KEY,
+    CAP_KEY,
+    DELTA_KEY,
+    EPSILON_KEY,
+    FIRST_BUDGET_KEY,
+    LEDGER_KEY,
+    MOST_ROUNDS_KEY,
+    RAISED_KEY,
+    RECORD_DELTA_KEY,
+    RECORD_EPSILON_KEY,
+)
 from gdpfed.privacy.events import Unit
+
+BUDGET_KEYS = (
+    *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
+    *(CAP_KEY, MOST_ROUNDS_KEY, RAISED_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
+)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_app.settings import budgets_of
+from client_app.carried import settings_of
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
@@ -83,7 +83,7 @@ def asked_in_turn(node, terms, indices):
 
 @pytest.fixture
 def node(tmp_path):
-    return budgets_of(make_context(0, {"epsilon": 1.0, "ledger": str(tmp_path / "ledger.json")}))
+    return settings_of(make_context(0, {"epsilon": 1.0, "ledger": str(tmp_path / "ledger.json")})).budgets
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from client_app.settings import policy_of, session_file_of
+from client_app.carried import settings_of
 from gdpfed.clients.messages import CLIENT_RECORD, DATA, JOIN, REFUSAL, ROUND, RUN
-from gdpfed.federation.node.node_config import LIMITS, NodeConfigError, check_settings
+from gdpfed.federation.node.node_config import LIMITS, NodeConfigError
+from gdpfed.federation.node.stand_ins import check_settings
 from testing.local_grid import ask, make_context
 
 GOOD = {
@@ -135,7 +136,7 @@ def test_what_every_round_would_fail_of_is_found_when_the_node_joins(tmp_path, a
 
 def test_the_limits_of_the_operator_are_those_of_every_sum():
     limits = {key: GOOD[key] for key in LIMITS}
-    policy = policy_of(make_context(0, limits))
+    policy = settings_of(make_context(0, limits)).policy
     assert {key: getattr(policy, key.replace("-", "_")) for key in LIMITS} == limits
 
 
@@ -149,5 +150,5 @@ def test_the_limits_of_the_operator_are_those_of_every_sum():
     ],
 )
 def test_sessions_lie_beside_the_ledger_unless_a_file_is_named(settings, name):
-    path = session_file_of(make_context(0, settings))
+    path = settings_of(make_context(0, settings)).session_file
     assert (path and str(path)) == name

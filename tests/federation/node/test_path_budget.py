@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_app.settings import budgets_of
+from client_app.carried import settings_of
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import AuditError, PrivacyError
@@ -75,7 +75,7 @@ def order(rho, num_steps=1, batch_rate=1.0) -> Any:
 def own(tmp_path):
     def make(**settings):
         told = {name.replace("_", "-"): value for name, value in settings.items()}
-        return budgets_of(make_context(0, told | {"ledger": str(tmp_path / "ledger.json")}))
+        return settings_of(make_context(0, told | {"ledger": str(tmp_path / "ledger.json")})).budgets
 
     return make
 

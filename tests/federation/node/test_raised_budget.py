@@ -2,7 +2,7 @@
 
 import pytest
 
-from client_app.settings import budgets_of
+from client_app.carried import settings_of
 from gdpfed.federation.node import budget
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
@@ -28,9 +28,8 @@ def terms(run, noise=20.0):
 def test_a_budget_that_grew_is_refused_until_its_operator_says_so(tmp_path, caplog):
     def node(epsilon, **more):
         settings = {key.replace("_", "-"): value for key, value in more.items()}
-        return budgets_of(
-            make_context(0, {"epsilon": epsilon, "ledger": str(tmp_path / "ledger.json"), **settings})
-        )
+        told = {"epsilon": epsilon, "ledger": str(tmp_path / "ledger.json"), **settings}
+        return settings_of(make_context(0, told)).budgets
 
     budget.begin(node(0.5), terms("one"))
     budget.begin(node(0.5), terms("two"))

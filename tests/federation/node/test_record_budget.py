@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from client_app.settings import budgets_of
+from client_app.carried import settings_of
 from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, TERMS_RECORD, UNIT, RoundOfRun
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.node_config import NodeConfigError, check_settings
+from gdpfed.federation.node.node_config import NodeConfigError
+from gdpfed.federation.node.stand_ins import check_settings
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
@@ -63,7 +64,7 @@ def own(tmp_path):
 
     def make(**settings):
         told = {name.replace("_", "-"): value for name, value in settings.items()}
-        return budgets_of(make_context(0, told | {"ledger": str(tmp_path / "ledger.json")}))
+        return settings_of(make_context(0, told | {"ledger": str(tmp_path / "ledger.json")})).budgets
 
     return make
 
@@ -130,7 +131,7 @@ def test_a_budget_that_is_no_number_or_no_ascending_ones_is_refused(value):
 )
 def test_settings_without_those_they_need_are_refused(settings, words):
     with pytest.raises(NodeConfigError, match=words):
-        budgets_of(make_context(0, settings))
+        _ = settings_of(make_context(0, settings)).budgets
 
 
 @pytest.mark.parametrize(

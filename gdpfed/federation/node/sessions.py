@@ -1,23 +1,22 @@
-"""A client's secure-aggregation sessions, kept in Flower's Context between messages and erased afterwards.
+"""A client's secure-aggregation sessions, kept in the node's state between messages and erased afterwards.
 
 There are at most two: one whose vector is masked and whose sum is being unmasked, and one that has agreed
 on keys only, for that round or the next.
 
-A node with a session file (:mod:`gdpfed.federation.node.session_file`) seals what it keeps, so that a Context
+A node with a session file (:mod:`gdpfed.federation.node.session_file`) seals what it keeps, so that a state
 from before an answer is of no use. A node without one, as in simulation, keeps its sessions open there.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from flwr.app import ConfigRecord, Context
-
-from client_app.identity import signing_of
-from client_app.settings import policy_of, session_file_of, session_seconds_of
 from gdpfed.clients.messages import DATA, ROUND, RUN, RoundOfRun
+from gdpfed.federation.node.node_settings import Node
 from gdpfed.federation.node.session_file import SessionFile
+from gdpfed.federation.node.signing import signing_of
 from secagg import ClientSession, LocalProtocolError
 
 AGREEING = "secagg-session-agreeing"
@@ -26,8 +25,8 @@ HANDLE, OPENED = "handle", "opened"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What the Context holds of a session.
+class StoredSession:
+    """What the state holds of a session.
 
     Attributes:
         data: the session, sealed where there is a handle.
@@ -45,24 +44,24 @@ class Kept:
         return self.handle, self.data
 
 
-def open_session(context: Context, client_id: int) -> ClientSession:
+def open_session(node: Node) -> ClientSession:
     """A fresh session; one that was never used for a vector is erased."""
-    erase_session(context, AGREEING)
-    identity, roster = signing_of(context)
-    return ClientSession(client_id, policy_of(context), identity=identity, roster=roster)
+    erase_session(node, AGREEING)
+    identity, roster = signing_of(node)
+    return ClientSession(node.settings.client_id, node.settings.policy, identity=identity, roster=roster)
 
 
-def erase_session(context: Context, slot: str) -> None:
+def erase_session(node: Node, slot: str) -> None:
     """Forget a session and its secrets, on the node's disk too."""
-    kept = _kept(context.state.get(slot))
-    if slot in context.state:
-        del context.state[slot]
-    _delete(context, kept)
+    kept = _kept(node.state.get(slot))
+    if slot in node.state:
+        del node.state[slot]
+    _delete(node, kept)
 
 
 @contextmanager
 def stored_session(
-    context: Context, slot: str, round_of_run: RoundOfRun, *, then: str | None = None
+    node: Node, slot: str, round_of_run: RoundOfRun, *, then: str | None = None
 ) -> Iterator[ClientSession]:
     """The session that an earlier message of the round left, taken out of the state while it is in use.
 
@@ -75,73 +74,77 @@ def stored_session(
             or one that has been answered with.
         SessionFileError: the session file cannot be used.
     """
-    record = context.state.get(slot)
+    record = node.state.get(slot)
     kept = _kept(record)
-    if not isinstance(record, ConfigRecord) or kept is None:
+    if record is None or kept is None:
         raise LocalProtocolError("this client has no open session: it joins again next round")
     if (record.get(RUN), record.get(ROUND)) != (round_of_run.run, round_of_run.index):
         raise LocalProtocolError(
             f"the message is of round {round_of_run.index}, and this client's keys are of round "
             f"{record.get(ROUND)!r}"
         )
-    del context.state[slot]
-    data = _opened(context, kept, round_of_run)
+    del node.state[slot]
+    data = _opened(node, kept, round_of_run)
     try:
-        identity, roster = signing_of(context)
-        session = ClientSession.from_bytes(data, policy_of(context), identity=identity, roster=roster)
+        identity, roster = signing_of(node)
+        session = ClientSession.from_bytes(data, node.settings.policy, identity=identity, roster=roster)
         yield session
         if then is not None:
-            keep_session(context, then, session, round_of_run, kept)
+            keep_session(node, then, session, round_of_run, kept)
     except BaseException:
-        _delete(context, kept)
+        _delete(node, kept)
         raise
     if then is None:
-        _delete(context, kept)
+        _delete(node, kept)
 
 
 def keep_session(
-    context: Context, slot: str, session: ClientSession, round_of_run: RoundOfRun, before: Kept | None = None
+    node: Node,
+    slot: str,
+    session: ClientSession,
+    round_of_run: RoundOfRun,
+    before: StoredSession | None = None,
 ) -> None:
     """Keep the session for the next message of its round; ``before`` is what was kept of it until now."""
-    file = _file(context)
+    file = _file(node)
     data, handle = session.to_bytes(), ""
     opened = time.time() if before is None else before.opened
     if file is not None:
         sealed = None if before is None else before.sealed
         handle, data = file.seal(data, str(session.stage), _bound(round_of_run), sealed)
-    context.state[slot] = ConfigRecord(
-        {DATA: data, HANDLE: handle, OPENED: opened, RUN: round_of_run.run, ROUND: round_of_run.index}
-    )
+    node.state[slot] = {
+        **{DATA: data, HANDLE: handle, OPENED: opened},
+        **{RUN: round_of_run.run, ROUND: round_of_run.index},
+    }
 
 
-def _kept(record: object) -> Kept | None:
-    fields = record if isinstance(record, ConfigRecord) else {}
-    data, handle, opened = (fields.get(name) for name in (DATA, HANDLE, OPENED))
+def _kept(record: Mapping[str, Any] | None) -> StoredSession | None:
+    data, handle, opened = ((record or {}).get(name) for name in (DATA, HANDLE, OPENED))
     if isinstance(data, bytes) and isinstance(handle, str) and isinstance(opened, float):
-        return Kept(data, handle, opened)
+        return StoredSession(data, handle, opened)
     return None
 
 
-def _opened(context: Context, kept: Kept, round_of_run: RoundOfRun) -> bytes:
+def _opened(node: Node, kept: StoredSession, round_of_run: RoundOfRun) -> bytes:
     """The bytes of a session that was kept."""
-    age, most = time.time() - kept.opened, session_seconds_of(context)
+    age, most = time.time() - kept.opened, node.settings.session_seconds
     if age > most:
         raise LocalProtocolError(f"this client's session is older than {most:g} seconds, and erased")
-    file = _file(context)
+    file = _file(node)
     if (file is None) != (kept.handle == ""):
         raise LocalProtocolError("this client was started anew with another session file: it joins again")
     return kept.data if file is None else file.open(kept.sealed, _bound(round_of_run))
 
 
-def _delete(context: Context, kept: Kept | None) -> None:
-    file = _file(context)
+def _delete(node: Node, kept: StoredSession | None) -> None:
+    file = _file(node)
     if file is not None and kept is not None and kept.handle:
         file.delete(kept.handle)
 
 
-def _file(context: Context) -> SessionFile | None:
-    path = session_file_of(context)
-    return None if path is None else SessionFile(path, session_seconds_of(context))
+def _file(node: Node) -> SessionFile | None:
+    path = node.settings.session_file
+    return None if path is None else SessionFile(path, node.settings.session_seconds)
 
 
 def _bound(round_of_run: RoundOfRun) -> bytes:

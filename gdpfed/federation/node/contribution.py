@@ -4,20 +4,19 @@ Torch is imported here and only where a message orders a training: each message 
 fresh process, and loading torch takes longer than what the other messages ask for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from flwr.common.logger import log
 
-from edge_app.edge_client import Bridge
-from edge_app.mailbox import BridgeError, Job
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.errors import LearningError
+from gdpfed.federation import log
+from gdpfed.federation.node.stand_ins import StandIn, StandInError, Vector
 from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, Encoding, SumParameters
 
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
 
 
-def order_and_model(
-    content: RecordDict, parameters: SumParameters
-) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
-    """The order and the model of a message.
+def checked_order(
+    ordered: Mapping[str, Any] | None, theta: npt.NDArray[Any] | None, parameters: SumParameters
+) -> tuple["TrainingOrder", Vector]:
+    """The order and the model of a message, which are plain values until they are checked.
 
     Raises:
         OrderError: records are missing, the model has another size than the client agreed to, or the training
@@ -41,28 +40,26 @@ def order_and_model(
     with loaded_for_good("torch"):
         from gdpfed.clients.order import OrderError, TrainingOrder
 
-    order, arrays = content.get(ORDER_RECORD), content.get(THETA_RECORD)
-    if not isinstance(order, ConfigRecord) or not isinstance(arrays, ArrayRecord):
+    if ordered is None or theta is None:
         raise OrderError(f"the message lacks the record {ORDER_RECORD} or {THETA_RECORD}")
-    theta = arrays[THETA_RECORD].numpy()
-    ordered = TrainingOrder.from_scalars(dict(order))
-    dimension = parameters.dimension - ordered.more_coordinates
+    order = TrainingOrder.from_scalars(dict(ordered))
+    dimension = parameters.dimension - order.more_coordinates
     if theta.dtype != np.float32 or theta.shape != (dimension,):
         raise OrderError(f"the model is {theta.dtype}{list(theta.shape)}, not float32[{dimension}]")
-    asked = {name: (getattr(ordered.training, name), most) for name, most in MOST.items()}
-    records = ordered.records
+    asked = {name: (getattr(order.training, name), most) for name, most in MOST.items()}
+    records = order.records
     if records is not None:
         asked["steps on records"] = (records.num_steps, MOST["local_steps"])
         asked["batch rates"] = (len(records.batch_rates), MOST["local_steps"])
     for name, (value, most) in asked.items():
         if type(value) is not int or not 1 <= value <= most:
             raise OrderError(f"the order's {name} is {value!r}: it must be from 1 to {most}")
-    ordered.check_work(dimension)
-    if ordered.task.form is not None and ordered.task.dimension != dimension:
+    order.check_work(dimension)
+    if order.task.form is not None and order.task.dimension != dimension:
         raise OrderError(
-            f"the order's model {ordered.task.model} has {ordered.task.dimension} parameters, not {dimension}"
+            f"the order's model {order.task.model} has {order.task.dimension} parameters, not {dimension}"
         )
-    return ordered, theta
+    return order, theta
 
 
 @dataclass(frozen=True)
@@ -73,25 +70,24 @@ class Contributor:
         client_id: its number.
         run: of the server, as clients know it.
         own_data: the file with its own examples; None for its part of the data set.
-        bridge: of a client that is an edge: its devices train, and it sends how far they moved the model.
+        stand_in: what answers for it, as where a client is an edge: its devices train, and it sends how far
+            they moved the model.
     """
 
     client_id: int
     run: str
     own_data: Path | None = None
-    bridge: Bridge | None = None
+    stand_in: StandIn | None = None
 
-    def steps(
-        self, order: "TrainingOrder", theta: npt.NDArray[np.float32], encoding: Encoding
-    ) -> npt.NDArray[np.int64]:
+    def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
         """Its contribution in integer steps, shape (d,).
 
         Raises:
-            BridgeError: its edge has not done the interval.
+            StandInError: what stands in for it has not done its part.
         """
         from gdpfed.clients.update import contribution_steps, update_steps
 
-        if self.bridge is None:
+        if self.stand_in is None:
             try:
                 return update_steps(order, theta, encoding, self.client_id, self.own_data)
             except LearningError as error:
@@ -104,16 +100,16 @@ class Contributor:
         import torch
 
         if order.work != "update":
-            raise BridgeError(
+            raise StandInError(
                 f"{order.work} is asked of an edge, which answers with its model's change alone"
             )
-        change = self.bridge.interval(Job.of(self.run, order, theta))
+        change = self.stand_in.change(self.run, order, theta)
         return contribution_steps(order, torch.from_numpy(change).double(), encoding)
 
 
 def masked_update(
     order: "TrainingOrder",
-    theta: npt.NDArray[np.float32],
+    theta: Vector,
     session: ClientSession,
     num_contributors: int,
     who: Contributor,
@@ -127,7 +123,7 @@ def masked_update(
 
 
 def update_in_clear(
-    order: "TrainingOrder", theta: npt.NDArray[np.float32], parameters: SumParameters, who: Contributor
+    order: "TrainingOrder", theta: Vector, parameters: SumParameters, who: Contributor
 ) -> npt.NDArray[np.uint32]:
     """One client's update as residues without noise, shape (d,), for sums without secure aggregation."""
     encoding = parameters.encoding(parameters.num_clients)

@@ -17,11 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, RecordDict
-
-from client_app.settings import client_id_of, kept_beside, mode_of
-from client_app.simulation_backend import in_flowers_simulation
-from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, ROSTER_RECORD, SIGNATURE
+from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, SIGNATURE
 from gdpfed.federation.node.node_config import (
     CLIENT_ID_KEY,
     CONSORTIUM_KEY,
@@ -30,11 +26,12 @@ from gdpfed.federation.node.node_config import (
     NodeConfigError,
 )
 from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
 from secagg import ACTIVE, Identity, RemoteProtocolError, Roster, RosterError
 from secagg.crypto.signatures import CHALLENGE_BYTES, join_statement
 
-SETTINGS = (IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY)
+SIGNING_SETTINGS = (IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY)
 FIRST_SEEN = "first-seen"
 REMEDY = (
     "make a key with 'gdpfed identity new FILE', send its public key to the consortium, and start the node "
@@ -50,7 +47,7 @@ ROSTER_SUFFIX = ".roster"
 
 
 @dataclass(frozen=True)
-class Trust:
+class RosterTrust:
     """By what a node knows who signs.
 
     Attributes:
@@ -62,51 +59,51 @@ class Trust:
     roster: Roster | None
 
 
-def trust_of(context: Context) -> Trust | None:
+def trust_of(settings: NodeSettings) -> RosterTrust | None:
     """What the node's settings say; None for a node that was told nothing, and that signs nothing.
 
     Raises:
         NodeConfigError: settings without those that they need, files that cannot be used, a roster that the
             consortium has not signed, or one that has not this node's key for this client.
     """
-    config = context.node_config
-    given = [key for key in SETTINGS if key in config]
+    config = settings.config
+    given = [key for key in SIGNING_SETTINGS if key in config]
     if not given:
-        return Trust(None, None) if in_flowers_simulation() else None
+        return RosterTrust(None, None) if settings.simulated else None
     first_seen = config.get(ROSTER_FILE_KEY) == FIRST_SEEN
     if first_seen and CONSORTIUM_KEY in config:
         raise NodeConfigError(
             f"{CONSORTIUM_KEY} goes with a signed roster, not with {ROSTER_FILE_KEY}={FIRST_SEEN}: leave one "
             "out"
         )
-    missing = [key for key in SETTINGS if key not in config]
+    missing = [key for key in SIGNING_SETTINGS if key not in config]
     if missing and not first_seen:
         raise NodeConfigError(f"{given[0]} is given without {missing[0]}: {REMEDY}")
     try:
-        identity = read_identity(_path(context, IDENTITY_FILE_KEY)) if IDENTITY_FILE_KEY in config else None
+        identity = _own_identity(settings)
         if identity is None or first_seen:
-            return Trust(identity, None)
+            return RosterTrust(identity, None)
         consortium = public_key_of(str(config[CONSORTIUM_KEY]))
-        roster = read_roster(_path(context, ROSTER_FILE_KEY), consortium)
+        roster = read_roster(Path(str(config[ROSTER_FILE_KEY])).expanduser(), consortium)
     except IdentityError as error:
         raise NodeConfigError(str(error)) from None
-    client_id = client_id_of(context)
+    client_id = settings.client_id
     if roster.get(client_id) != identity.public_bytes():
         raise NodeConfigError(
             f"{ROSTER_FILE_KEY}={config[ROSTER_FILE_KEY]} has not this node's key, "
             f"{identity.public_bytes().hex()}, for client {client_id}: set {CLIENT_ID_KEY} or "
             f"{IDENTITY_FILE_KEY} right, or ask the consortium for a roster with it"
         )
-    _keep_highest(context, roster)
-    return Trust(identity, roster)
+    _keep_highest(settings, roster)
+    return RosterTrust(identity, roster)
 
 
-def _keep_highest(context: Context, roster: Roster) -> None:
+def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
     """Refuse a roster with a lower number than this node has seen, or another one with the same.
 
     The consortium has signed it once, and perhaps a key in it was stolen since.
     """
-    beside = kept_beside(context, ROSTER_SUFFIX)
+    beside = settings.kept_beside(ROSTER_SUFFIX)
     if beside is None:
         return
     file = NodeFile(beside, ROSTER_FILE_KEY, NodeConfigError)
@@ -125,14 +122,14 @@ def _keep_highest(context: Context, roster: Roster) -> None:
             return
         if data is not None and roster.number <= number:
             raise NodeConfigError(
-                f"{ROSTER_FILE_KEY}={context.node_config[ROSTER_FILE_KEY]} has number {roster.number}, "
+                f"{ROSTER_FILE_KEY}={settings.config[ROSTER_FILE_KEY]} has number {roster.number}, "
                 f"signed on {roster.date or 'no date'}, and this node has seen {number}: ask the consortium "
                 "for its newest roster"
             )
         file.write(json.dumps(own).encode() + b"\n")
 
 
-def prove(context: Context, question: ConfigRecord) -> dict[str, bytes]:
+def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the part of this node's answer by which the server knows it: its key, and a signature by it.
 
     Nothing where neither the server nor the node itself wants signatures.
@@ -140,9 +137,9 @@ def prove(context: Context, question: ConfigRecord) -> dict[str, bytes]:
     Raises:
         NodeConfigError: a node that has no identity where one is wanted, or goes by another roster.
     """
-    trust = trust_of(context)
+    trust = trust_of(node.settings)
     challenge, digest = question.get(CHALLENGE), question.get(ROSTER_DIGEST)
-    if trust is None and (mode_of(context) == ACTIVE or challenge is not None):
+    if trust is None and (node.settings.mode == ACTIVE or challenge is not None):
         who = "this run wants nodes that sign" if challenge is not None else f"secagg-mode={ACTIVE}"
         raise NodeConfigError(f"{who}, and this node has no identity: {REMEDY}")
     if trust is None or challenge is None:
@@ -157,58 +154,58 @@ def prove(context: Context, question: ConfigRecord) -> dict[str, bytes]:
             f"the server goes by the consortium's roster {digest.hex()[:16]}, and this node by {own}: give "
             "both the same file"
         )
-    identity = trust.identity or _drawn_identity(context)
-    statement = join_statement(str(context.run_id), challenge, client_id_of(context), digest)
+    identity = trust.identity or _drawn_identity(node)
+    statement = join_statement(node.run, challenge, node.settings.client_id, digest)
     return {IDENTITY: identity.public_bytes(), SIGNATURE: identity.sign(statement)}
 
 
-def signing_of(context: Context) -> tuple[Identity | None, Roster | None]:
+def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
     """This client's key, and the roster that it goes by; None for what it has not, or not yet."""
-    trust = trust_of(context)
+    trust = trust_of(node.settings)
     if trust is None:
         return None, None
-    return trust.identity or _kept_identity(context), trust.roster or _kept_roster(context)
+    return trust.identity or _kept_identity(node), trust.roster or _kept_roster(node)
 
 
-def accept_roster(context: Context, content: RecordDict) -> None:
-    """Take the roster of a message if this node takes any and it is the first; refuse one that differs.
+def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
+    """Take the roster that a message may hold if it is the first and this node takes any; refuse another one.
 
     Raises:
         RemoteProtocolError: another roster than before, or than the consortium's.
     """
-    record, trust = content.get(ROSTER_RECORD), trust_of(context)
-    if not isinstance(record, ConfigRecord) or trust is None:
+    trust = trust_of(node.settings)
+    if record is None or trust is None:
         return
-    sent, known = _roster(record), trust.roster or _kept_roster(context)
+    sent, known = _roster(record), trust.roster or _kept_roster(node)
     if known is None:
-        context.state[ROSTER_KEY] = ConfigRecord(dict(record))
+        node.state[ROSTER_KEY] = record
     elif known != sent:
         raise RemoteProtocolError("advertise", None, "the roster of identities is another one than before")
 
 
-def _path(context: Context, key: str) -> Path:
-    return Path(str(context.node_config[key])).expanduser()
+def _own_identity(settings: NodeSettings) -> Identity | None:
+    path = settings.path(IDENTITY_FILE_KEY)
+    return None if path is None else read_identity(path)
 
 
-def _drawn_identity(context: Context) -> Identity:
+def _drawn_identity(node: Node) -> Identity:
     """The key of a node without a file, made at its first use in a run."""
-    if IDENTITY_KEY not in context.state:
-        context.state[IDENTITY_KEY] = ConfigRecord({"private": os.urandom(32)})
-    identity = _kept_identity(context)
+    if IDENTITY_KEY not in node.state:
+        node.state[IDENTITY_KEY] = {"private": os.urandom(32)}
+    identity = _kept_identity(node)
     if identity is None:
         raise NodeConfigError(f"the state of this node holds no key under {IDENTITY_KEY}: restart the node")
     return identity
 
 
-def _kept_identity(context: Context) -> Identity | None:
-    record = context.state.get(IDENTITY_KEY)
-    private = record.get("private") if isinstance(record, ConfigRecord) else None
+def _kept_identity(node: Node) -> Identity | None:
+    private = node.state.get(IDENTITY_KEY, {}).get("private")
     return Identity(private) if isinstance(private, bytes) else None
 
 
-def _kept_roster(context: Context) -> Roster | None:
-    record = context.state.get(ROSTER_KEY)
-    return _roster(record) if isinstance(record, ConfigRecord) else None
+def _kept_roster(node: Node) -> Roster | None:
+    record = node.state.get(ROSTER_KEY)
+    return None if record is None else _roster(record)
 
 
 def _roster(record: Mapping[str, object]) -> Roster:

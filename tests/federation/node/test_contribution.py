@@ -8,11 +8,12 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from client_app.update import MOST, order_and_model
+from client_app.carried import stage_request
 from conf.limits import LIMITS
-from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
+from gdpfed.clients.messages import DATA, MASK, ORDER_RECORD, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import noise_steps, update_steps
+from gdpfed.federation.node.contribution import MOST, checked_order
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten
@@ -116,21 +117,21 @@ def test_a_model_that_was_not_agreed_on_is_refused(change):
         "dtype": THETA.astype(np.float64),
         "missing": THETA,
     }
-    content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(thetas[change])})})
-    if change != "missing":
-        content[ORDER_RECORD] = ConfigRecord(dict(ORDER.to_scalars()))
+    ordered = None if change == "missing" else ORDER.to_scalars()
     with pytest.raises(OrderError):
-        order_and_model(content, parameters())
+        checked_order(ordered, thetas[change], parameters())
 
 
 def test_order_survives_the_message():
     content = RecordDict(
         {
+            MASK: ConfigRecord({DATA: b"", RUN: "run", ROUND: 0}),
             ORDER_RECORD: ConfigRecord(dict(ORDER.to_scalars())),
             THETA_RECORD: ArrayRecord({THETA_RECORD: Array(THETA)}),
         }
     )
-    order, theta = order_and_model(content, parameters())
+    request = stage_request(content, MASK)
+    order, theta = checked_order(request.order, request.theta, parameters())
     assert order == ORDER
     np.testing.assert_array_equal(theta, THETA)
     assert order.context(theta) == ORDER.context(THETA)
@@ -150,10 +151,9 @@ def test_the_context_tells_models_and_orders_apart():
 @pytest.mark.parametrize("value", [0, 2**31, 1.0, True])
 def test_an_order_to_train_without_end_is_refused(field, value):
     """It would keep the node busy, or take its memory, for as long as the server likes."""
-    order = ConfigRecord({**ORDER.to_scalars(), field: value})
-    content = RecordDict({ORDER_RECORD: order, THETA_RECORD: ArrayRecord({THETA_RECORD: Array(THETA)})})
+    ordered = {**ORDER.to_scalars(), field: value}
     with pytest.raises(OrderError, match=f"the order's {field} is {value!r}: it must be from 1 to"):
-        order_and_model(content, parameters())
+        checked_order(ordered, THETA, parameters())
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,9 @@ def test_an_order_to_train_without_end_is_refused(field, value):
 )
 def test_what_an_order_costs_is_known_before_anything_of_it_is_built(monkeypatch, changes, words):
     monkeypatch.setattr(Task, "build_model", lambda self: pytest.fail("the model was built"))
-    order = ConfigRecord(dict(replace(ORDER, **changes).to_scalars()))
-    content = RecordDict({ORDER_RECORD: order, THETA_RECORD: ArrayRecord({THETA_RECORD: Array(THETA)})})
+    ordered = replace(ORDER, **changes).to_scalars()
     with pytest.raises(OrderError, match=words):
-        order_and_model(content, parameters())
+        checked_order(ordered, THETA, parameters())
 
 
 def test_a_node_takes_the_largest_order_that_a_configuration_may_ask_for():

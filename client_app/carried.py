@@ -1,0 +1,102 @@
+"""What Flower carries to and from a node, as plain values: its settings and state, and requests of stages."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
+
+from client_app.simulation_backend import in_flowers_simulation
+from gdpfed.clients.messages import (
+    DATA,
+    ORDER_RECORD,
+    ROSTER_RECORD,
+    ROUND,
+    RUN,
+    TERMS_RECORD,
+    THETA_RECORD,
+    RoundOfRun,
+)
+from gdpfed.federation.node.budget import BudgetRefusedError
+from gdpfed.federation.node.node_settings import Node, NodeSettings
+from gdpfed.federation.node.sum_stages import StageRequest
+from gdpfed.privacy.ledgers.terms import Terms
+from secagg import RemoteProtocolError
+
+MOST_ROUNDS = 2**31
+
+
+class ContextState(MutableMapping[str, Mapping[str, Any]]):
+    """What Flower keeps for a node between the messages of a run; records that are no values are none."""
+
+    def __init__(self, records: RecordDict) -> None:
+        self._records = records
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        return self._records.config_records[name]
+
+    def __setitem__(self, name: str, values: Mapping[str, Any]) -> None:
+        self._records[name] = ConfigRecord(dict(values))
+
+    def __delitem__(self, name: str) -> None:
+        del self._records[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records.config_records)
+
+    def __len__(self) -> int:
+        return len(self._records.config_records)
+
+
+def settings_of(context: Context) -> NodeSettings:
+    """What the node was told at its start."""
+    return NodeSettings(context.node_config, in_flowers_simulation())
+
+
+def node_of(context: Context) -> Node:
+    """The node that a message has come to."""
+    return Node(settings_of(context), ContextState(context.state), str(context.run_id))
+
+
+def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
+    """The values of a record of this name; None where there is none of values."""
+    record = content.get(name)
+    return record if isinstance(record, ConfigRecord) else None
+
+
+def stage_request(content: RecordDict, stage: str) -> StageRequest:
+    """The request for a stage in a message.
+
+    Raises:
+        RemoteProtocolError: its record lacks the bytes or does not say which round it is of.
+    """
+    fields = values_in(content, stage) or {}
+    data, run, index = (fields.get(name) for name in (DATA, RUN, ROUND))
+    if not isinstance(data, bytes):
+        raise RemoteProtocolError(stage, None, f"record {stage} holds no bytes")
+    if not isinstance(run, str) or type(index) is not int or not 0 <= index < MOST_ROUNDS:
+        reason = f"run {run!r}, round {index!r}: the message does not say which round it is of"
+        raise RemoteProtocolError(stage, None, reason)
+    return StageRequest(
+        data,
+        RoundOfRun(run, index),
+        order=values_in(content, ORDER_RECORD),
+        theta=_model(content),
+        roster=values_in(content, ROSTER_RECORD),
+    )
+
+
+def _model(content: RecordDict) -> npt.NDArray[Any] | None:
+    arrays = content.get(THETA_RECORD)
+    return np.asarray(arrays[THETA_RECORD].numpy()) if isinstance(arrays, ArrayRecord) else None
+
+
+def terms_in(content: RecordDict) -> Terms:
+    """The terms that a message offers; BudgetRefusedError where it holds none."""
+    record = values_in(content, TERMS_RECORD)
+    if record is None:
+        raise BudgetRefusedError(
+            f"the message lacks the record {TERMS_RECORD}, without which nothing is sent"
+        )
+    return Terms.from_scalars(dict(record))

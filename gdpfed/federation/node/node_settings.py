@@ -1,0 +1,225 @@
+"""What a node was told at its start, by ``--node-config`` or by the simulation, as values of their types."""
+
+import math
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gdpfed.federation.node.node_config import (
+    AVERSION_KEY,
+    CAP_KEY,
+    CLIENT_ID_KEY,
+    DATA_KEY,
+    DELTA_KEY,
+    EDGE_TRUSTED_KEY,
+    EPSILON_KEY,
+    FIRST_BUDGET_KEY,
+    LEDGER_KEY,
+    LIMITS,
+    MODE_KEY,
+    MOST_ROUNDS_KEY,
+    RAISED_KEY,
+    RECORD_DELTA_KEY,
+    RECORD_EPSILON_KEY,
+    SESSION_FILE_KEY,
+    SESSION_SECONDS_KEY,
+    SETTING_OF,
+    NodeConfigError,
+    numbers_in,
+)
+from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Player
+from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
+from gdpfed.privacy.events import Unit
+from secagg import ClientPolicy
+from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF
+
+DEFAULT_DELTA = 1e-5
+DEFAULT_LIMITS: dict[str, Any] = {"minimum_cohort": 2, "maximum_dropout_fraction": 0.5}
+# With three members, one of whom helps a lying server, the sum of the other two has no noise to hide them.
+LEAST_BARE = 4
+DEFAULT_SESSION_SECONDS = 86400.0
+SESSIONS_SUFFIX = ".sessions"
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """The settings of one node; each property reads those that it needs.
+
+    Attributes:
+        config: as they were given, checked by `check_settings`.
+        simulated: whether nobody started this node, as in Flower's simulation backend.
+
+    Raises:
+        NodeConfigError: by a property whose settings are missing or contradict each other.
+    """
+
+    config: Mapping[str, Any]
+    simulated: bool = False
+
+    @property
+    def client_id(self) -> int:
+        """The number of the client that this node is."""
+        client_id = self.config.get(CLIENT_ID_KEY)
+        if type(client_id) is not int:
+            raise NodeConfigError(
+                f"{CLIENT_ID_KEY} is {client_id!r}: start the node with "
+                f'--node-config "{CLIENT_ID_KEY}=<number of the client, from 0>"'
+            )
+        return client_id
+
+    @property
+    def mode(self) -> str:
+        """How much the node trusts the server: off, curious or active.
+
+        What its operator says counts, and without a word it is curious. A node that trusts its edge is one
+        that says off. Off, which lets updates leave in clear, is also the mode of a simulated node.
+        """
+        said = self.config.get(MODE_KEY)
+        if self.trusts_edge:
+            if said not in (None, OFF):
+                raise NodeConfigError(
+                    f"{EDGE_TRUSTED_KEY}=true lets an edge see single updates, and {MODE_KEY}={said} does "
+                    "not: leave one out"
+                )
+            return OFF
+        if said is not None:
+            return str(said)
+        return OFF if self.simulated else CURIOUS
+
+    @property
+    def trusts_edge(self) -> bool:
+        """Whether the operator has said that the server is an edge, and trusts it with single updates."""
+        return self.config.get(EDGE_TRUSTED_KEY, False) is True
+
+    @property
+    def stand_in(self) -> StandIn | None:
+        """What answers in place of this node's own data, such as an edge; None for every other node."""
+        return stand_in_of(self.config)
+
+    @property
+    def policy(self) -> ClientPolicy:
+        """The node's own limits on a sum under secure aggregation, see ``LIMITS``.
+
+        Raises:
+            NodeConfigError: limits that no sum, or every sum, would meet by mistake.
+        """
+        limits = {key.replace("-", "_"): self.config[key] for key in LIMITS if key in self.config}
+        mode = self.mode
+        usual = DEFAULT_LIMITS | ({"minimum_bare_survivors": LEAST_BARE} if mode == ACTIVE else {})
+        try:
+            return ClientPolicy(**(usual | limits), mode=mode)
+        except ValueError as error:
+            raise NodeConfigError(f"the limits of this node: {error}") from None
+
+    @property
+    def session_file(self) -> Path | None:
+        """The file with the keys of open sessions; beside the ledger unless named, None without both."""
+        return self.path(SESSION_FILE_KEY) or self.kept_beside(SESSIONS_SUFFIX)
+
+    @property
+    def session_seconds(self) -> float:
+        """How long a session may stay open."""
+        return float(self.config.get(SESSION_SECONDS_KEY, DEFAULT_SESSION_SECONDS))
+
+    @property
+    def data(self) -> Path | None:
+        """The file or folder with the node's own examples; None where the partition names them."""
+        return self.path(DATA_KEY)
+
+    def path(self, key: str) -> Path | None:
+        """The path that a setting gives; None without it."""
+        return Path(str(self.config[key])).expanduser() if key in self.config else None
+
+    def kept_beside(self, suffix: str) -> Path | None:
+        """A file beside the ledger, or else the file of sessions; None for a node that keeps neither."""
+        kept = self.path(LEDGER_KEY) or self.path(SESSION_FILE_KEY)
+        return None if kept is None else kept.with_name(kept.name + suffix)
+
+    @property
+    def budgets(self) -> Budgets:
+        """The node's own budgets by unit; none for a node that leaves them to the server's configuration.
+
+        The keys are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``, which
+        belong together, and with them ``delta``, ``delta-record``, ``max-epsilon-against-server`` and
+        ``max-participations``.
+
+        Raises:
+            NodeConfigError: keys without those they need.
+        """
+        config = self.config
+        given = [key for key in BUDGET_KEYS if key in config]
+        if not given:
+            return {}
+        self._check_budget_keys(given[0])
+        delta = float(config.get(DELTA_KEY, DEFAULT_DELTA))
+        deltas: Mapping[Unit, float] = {
+            "client": delta,
+            "record": float(config.get(RECORD_DELTA_KEY, delta)),
+        }
+        return {
+            unit: Budget(
+                epsilons=numbers_in(config[key]),
+                delta=deltas[unit],
+                ledger=Path(str(config[LEDGER_KEY])).expanduser(),
+                max_epsilon_against_server=float(config.get(CAP_KEY, math.inf)),
+                max_participations=float(config.get(MOST_ROUNDS_KEY, math.inf)),
+                edge_trusted=self.trusts_edge,
+                raised_from=float(config.get(RAISED_KEY, 0.0)),
+            )
+            for unit, key in SETTING_OF.items()
+            if key in config
+        }
+
+    def _check_budget_keys(self, given: str) -> None:
+        """Refuse a setting of a budget without those that it needs."""
+        config = self.config
+        epsilons = [key for key in SETTING_OF.values() if key in config]
+        for key, missing in ((EPSILON_KEY, not epsilons), (LEDGER_KEY, LEDGER_KEY not in config)):
+            if missing:
+                raise NodeConfigError(
+                    f"{given} is given without {key}: a budget of the node's own needs {EPSILON_KEY} or "
+                    f"{RECORD_EPSILON_KEY} and, to remember what is spent, {LEDGER_KEY}, as in "
+                    f"--node-config \"{EPSILON_KEY}=3.0 {LEDGER_KEY}='/state/ledger.json'\""
+                )
+        if RECORD_DELTA_KEY in config and RECORD_EPSILON_KEY not in config:
+            raise NodeConfigError(
+                f"{RECORD_DELTA_KEY} is given without {RECORD_EPSILON_KEY}, the budget that it belongs to"
+            )
+        if CAP_KEY in config and self.trusts_edge:
+            raise NodeConfigError(
+                f"{CAP_KEY} is a limit against the server, and {EDGE_TRUSTED_KEY}=true trusts it: leave one "
+                "out"
+            )
+
+    @property
+    def player(self) -> Player | None:
+        """What the node answers games and prices with; None for one that was started without an aversion.
+
+        Raises:
+            NodeConfigError: a first budget without an aversion.
+        """
+        config = self.config
+        if AVERSION_KEY not in config:
+            if FIRST_BUDGET_KEY in config:
+                raise NodeConfigError(
+                    f"{FIRST_BUDGET_KEY} is given without {AVERSION_KEY}, which it plays with"
+                )
+            return None
+        first = config.get(FIRST_BUDGET_KEY)
+        return Player(float(config[AVERSION_KEY]), None if first is None else float(first))
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a run.
+
+    Attributes:
+        settings: what it was told at its start.
+        state: what it keeps from message to message of this run; records of plain values by name.
+        run: by which the transport knows the run.
+    """
+
+    settings: NodeSettings
+    state: MutableMapping[str, Mapping[str, Any]]
+    run: str

@@ -1,0 +1,98 @@
+"""What answers in place of a node's own data: a door for packages, by which an edge is a client of the cloud.
+
+A package declares one under the name of the node's setting that chooses it, in the entry point group
+``gdpfed.stand_ins``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import InputError
+from gdpfed.federation.node.node_config import OWN_SETTINGS, Kind, NodeConfigError
+from gdpfed.registry import Registry
+
+if TYPE_CHECKING:
+    from gdpfed.clients.order import TrainingOrder
+
+Vector = npt.NDArray[np.float32]
+
+
+class StandInError(InputError):
+    """A stand-in that does not answer; its text tells of the protocol alone: the server reads it."""
+
+
+class StandIn(Protocol):
+    """Answers for a node."""
+
+    def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
+        """How far training by an order moves the model, shape (d,).
+
+        Raises:
+            StandInError: it was not done.
+        """
+        ...
+
+    def end(self, run: str) -> None:
+        """Hear that a run of the server's is over."""
+        ...
+
+
+@dataclass(frozen=True)
+class StandInKind:
+    """A kind of stand-in.
+
+    Attributes:
+        settings: of a node, and the values that each takes; the one that chooses the kind among them.
+        make: a node's stand-in, by all its settings; raises NodeConfigError.
+    """
+
+    settings: Mapping[str, Kind]
+    make: Callable[[Mapping[str, Any]], StandIn]
+
+
+STAND_INS: Registry[StandInKind] = Registry(
+    "stand-in",
+    "gdpfed.stand_ins",
+    built_in={"edge": "edge_app.edge_client:EDGE"},
+    error=NodeConfigError,
+)
+
+
+def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
+    """The stand-in that a node's settings choose; None for a node that answers itself.
+
+    Raises:
+        NodeConfigError: settings that contradict it, or two stand-ins.
+    """
+    foreign = config.keys() - OWN_SETTINGS.keys()
+    chosen = [name for name in STAND_INS.names() if name in foreign] if foreign else []
+    if len(chosen) > 1:
+        raise NodeConfigError(f"{' and '.join(chosen)} both stand in for this node's data: leave one out")
+    return STAND_INS.get(chosen[0]).make(config) if chosen else None
+
+
+def all_settings() -> dict[str, Kind]:
+    """Every setting of a node, those of stand-ins among them, and the values that it takes."""
+    more = {key: kind for each in STAND_INS.items().values() for key, kind in each.settings.items()}
+    return {**OWN_SETTINGS, **more}
+
+
+def check_settings(config: Mapping[str, Any]) -> None:
+    """Refuse a node's configuration that is not understood in every part.
+
+    Raises:
+        NodeConfigError: an unknown setting, with the nearest known one, or a value that it does not take.
+    """
+    known = OWN_SETTINGS if config.keys() <= OWN_SETTINGS.keys() else all_settings()
+    for key, value in config.items():
+        kind = known.get(key)
+        if kind is None:
+            near = get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            raise NodeConfigError(f"{key} is no setting of a node; the nearest one is {near}")
+        if not kind.fits(value):
+            raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")

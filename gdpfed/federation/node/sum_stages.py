@@ -1,0 +1,156 @@
+"""The client's answer to each stage of a sum."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, RoundOfRun, one_line
+from gdpfed.federation.node import budget
+from gdpfed.federation.node.contribution import Contributor, checked_order, masked_update, update_in_clear
+from gdpfed.federation.node.node_config import DATA_KEY, MODE_KEY, NodeConfigError
+from gdpfed.federation.node.node_settings import Node
+from gdpfed.federation.node.sessions import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
+from gdpfed.federation.node.signing import accept_roster
+from secagg import RemoteProtocolError, SumParameters
+from secagg.protocol.parameters import OFF
+
+if TYPE_CHECKING:
+    from gdpfed.clients.order import TrainingOrder
+
+
+@dataclass(frozen=True, eq=False)
+class StageRequest:
+    """The request of one stage.
+
+    Attributes:
+        data: the bytes for the session.
+        round_of_run: what it is part of.
+        order: how to train, as plain values; None where the message says nothing of it.
+        theta: the model; None where the message holds none.
+        roster: whose key is whose, as plain values; None where the message holds none.
+    """
+
+    data: bytes
+    round_of_run: RoundOfRun
+    order: Mapping[str, Any] | None = None
+    theta: npt.NDArray[Any] | None = None
+    roster: Mapping[str, Any] | None = None
+
+
+def advertise(request: StageRequest, node: Node) -> bytes:
+    """Stage 1: agree to the sum's parameters, answer with fresh public keys.
+
+    Nothing is charged: keys tell nothing of the data, and those agreed ahead may never be used.
+    """
+    accept_roster(node, request.roster)
+    session = open_session(node)
+    answer = session.advertise(request.data)
+    own = node.settings.budgets
+    if own:
+        budget.check_sum(own, request.round_of_run, session.parameters)
+    keep_session(node, AGREEING, session, request.round_of_run)
+    return answer
+
+
+def share(request: StageRequest, node: Node) -> bytes:
+    """Stage 2: answer with sealed shares of the session's secrets."""
+    with stored_session(node, AGREEING, request.round_of_run, then=AGREEING) as session:
+        return session.share(request.data)
+
+
+def mask(request: StageRequest, node: Node) -> bytes:
+    """Stage 3: train, clip, add noise, encode, and answer with the masked vector."""
+    with stored_session(node, AGREEING, request.round_of_run, then=MASKED_SLOT) as session:
+        num_contributors = session.accept_shares(request.data)
+        order, theta = _order_and_model(request, node, session.parameters)
+        order.check_part(session.parameters)
+        own = node.settings.budgets
+        if own:
+            budget.charge(own, request.round_of_run, session.parameters, order)
+        return masked_update(order, theta, session, num_contributors, _contributor(request, node))
+
+
+def check(request: StageRequest, node: Node) -> bytes:
+    """Against a server that may lie: sign the survivors it names, once."""
+    with stored_session(node, MASKED_SLOT, request.round_of_run, then=MASKED_SLOT) as session:
+        return session.check(request.data)
+
+
+def unmask(request: StageRequest, node: Node) -> bytes:
+    """Stage 4: answer with the shares that remove the masks of the sum; the session ends."""
+    with stored_session(node, MASKED_SLOT, request.round_of_run) as session:
+        return session.unmask(request.data)
+
+
+def plain(request: StageRequest, node: Node) -> bytes:
+    """Secure aggregation switched off: the clipped, encoded update in clear; the server adds the noise.
+
+    The operator of this node trusts the server with the update itself, so its own noise would protect
+    nothing: a server that is not trusted could ask for a sum of so many members that a share of the noise
+    is next to none. Steps of DP-SGD, which are private before they leave, are within a budget all the same.
+    """
+    own = node.settings.budgets
+    if own:
+        budget.check_in_clear(own, request.round_of_run)
+    parameters = SumParameters.from_bytes(request.data)
+    node.settings.policy.check(parameters)
+    order, theta = _order_and_model(request, node, parameters)
+    if own:
+        budget.charge(own, request.round_of_run, parameters, order)
+    return update_in_clear(order, theta, parameters, _contributor(request, node)).tobytes()
+
+
+def _order_and_model(
+    request: StageRequest, node: Node, parameters: SumParameters
+) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
+    """The order and the model of a request, if the node reads what it names.
+
+    Which files a node opens is for its operator to say: a path that the server names is not read.
+    """
+    order, theta = checked_order(request.order, request.theta, parameters)
+    source, own = order.task.source, node.settings
+    named = source.path or source.test_path or source.columns
+    if named and own.data is None and own.stand_in is None and not own.simulated:
+        raise NodeConfigError(
+            f"the server names the file {one_line(named)}, and this node was started without {DATA_KEY}: it "
+            f"reads no file that another names; start it with {DATA_KEY}=..."
+        )
+    return order, theta
+
+
+def _contributor(request: StageRequest, node: Node) -> Contributor:
+    own = node.settings
+    return Contributor(own.client_id, request.round_of_run.run, own.data, own.stand_in)
+
+
+Handler = Callable[[StageRequest, Node], bytes]
+
+HANDLERS: dict[str, Handler] = {
+    ADVERTISE: advertise,
+    SHARE: share,
+    MASK: mask,
+    CHECK: check,
+    UNMASK: unmask,
+    PLAIN: plain,
+}
+
+
+def answer_stage(stage: str, request: Callable[[], StageRequest], node: Node) -> bytes:
+    """Answer one stage that a message asks for.
+
+    Args:
+        stage: of `STAGES`.
+        request: reads the request, and is not called where the stage is refused unread.
+        node: that answers.
+
+    Raises:
+        RemoteProtocolError: an update in clear is asked of a node that was not started for that. Nothing of
+            the message is read then: what it says of a mode does not count.
+    """
+    if stage == PLAIN and node.settings.mode != OFF:
+        reason = f"an update in clear is asked, and this node was not started with {MODE_KEY}={OFF}"
+        raise RemoteProtocolError(stage, None, reason)
+    return HANDLERS[stage](request(), node)
