@@ -1,1 +1,1 @@
-"""The Flower side of a client: one handler a message type."""
+"""The Flower adapter of a client: one handler for each message type."""

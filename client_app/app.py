@@ -1,4 +1,4 @@
-"""ClientApp: every message is answered, with a refusal where something fails; nothing is raised.
+"""The ClientApp: it answers every message, and refuses instead of raising where something fails.
 
 An exception that left a handler would lose the erasure of the session, and its text, which may tell of
 the data, would travel to the server in clear.

@@ -1,4 +1,4 @@
-"""The client's part in a game: its best response to what is announced, and whether terms keep to it.
+"""The client's side of a game: answer an announcement with the best response, and compare terms with it.
 
 Its aversion stays here. A node does not remember what it has answered: terms come with what was announced
 last, and the node answers it again. So a node that was restarted, or comes late, checks as much.

@@ -1,4 +1,4 @@
-"""The client's answer to a posted price: one number, which is best for it, and which a run may not exceed.
+"""The client's answer to a posted price: the epsilon that is best for it, which a run may not exceed.
 
 Its aversion stays here. As with a game, the node remembers nothing: terms come with the price.
 """

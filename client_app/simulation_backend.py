@@ -1,4 +1,4 @@
-"""Whether Flower's simulation backend runs this code: there nobody starts a node, so no node has settings.
+"""Detect Flower's simulation backend, where nobody starts nodes and so no node has settings.
 
 A node that an operator starts must not take itself for a simulated one, for a simulated one may send its
 update in clear (``secagg=off``). So the sign has to be one that neither a message, a run's configuration,

@@ -1,4 +1,4 @@
-"""The one Hydra call: which option file of each group is chosen. What it made is used again."""
+"""The one call of Hydra: it selects an option file of each group. Results are cached."""
 
 import re
 from collections.abc import Mapping, Sequence

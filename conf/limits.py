@@ -1,4 +1,4 @@
-"""The least and the most of settings that are numbers: beyond these nothing is trained, only waited for."""
+"""Bounds of numeric settings, outside of which a run would not finish."""
 
 from typing import Any
 

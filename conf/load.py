@@ -1,4 +1,4 @@
-"""Overrides in, a checked :class:`~conf.schema.Config` out."""
+"""Turn overrides into a checked :class:`~conf.schema.Config`."""
 
 import difflib
 import re

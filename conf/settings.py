@@ -1,4 +1,4 @@
-"""Every setting with its type, its default and its words, as the schema and the option files have them."""
+"""List every setting with its type, default and comment, from the schema and the option files."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Give nodes that have no data a part each of the digits that come with scikit-learn."""
+"""Give each node without data a part of the digits that come with scikit-learn."""
 
 from pathlib import Path
 

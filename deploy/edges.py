@@ -1,4 +1,4 @@
-"""A cloud and its edges: which federations they are, and what the run of each is told.
+"""A cloud and its edges: the federation of each, and the settings of its run.
 
 Each edge is a federation of its own, and its bridge is a node of the cloud's federation.
 """

@@ -1,4 +1,4 @@
-"""An edge's run: every round starts from the cloud's model, and is answered with how far it moved.
+"""An edge's run: every round starts from the cloud's model and answers with the change of the model.
 
 The run itself is one like any other, with a plan, a ledger and files of its own, and `gdpfed audit` checks it
 as such. A round is charged before it begins and is never repeated: a job whose round is charged already is

@@ -1,4 +1,4 @@
-"""The bridge: an edge as a client of the cloud, whose update is what an interval of the edge's run moved."""
+"""Present an edge to the cloud as one client, whose update is the edge's change of the model."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The folder between an edge's run and its bridge: jobs from the cloud, and what came of them.
+"""The folder between an edge's run and its bridge: jobs from the cloud, and the edge's answers.
 
     job-<round>      the cloud's model, and how devices are to train: the bridge writes it
     answer-<round>   how far the edge's interval moved that model, or why there is none: the run writes it

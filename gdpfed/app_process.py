@@ -1,4 +1,4 @@
-"""What a process that Flower starts for the app does first: a log for files, and an end with its parent.
+"""Set up a process that Flower starts for the app: a plain log, and an end together with its parent.
 
 It knows Flower's logger by its name only, and does nothing in any other process, such as one of a simulation.
 """

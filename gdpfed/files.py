@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever happens while they are written, and that are what they seem.
+"""Files that are whole or absent, even after a crash while writing, and no links or pipes.
 
 Some lie in folders that another process writes too. So no link is followed there, and a pipe, which would
 keep its reader waiting, is not read.

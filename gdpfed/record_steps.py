@@ -1,4 +1,4 @@
-"""What DP-SGD on records is told: how many steps, of which batches, with which bound and noise.
+"""The parameters of DP-SGD on records: number of steps, batch rates, clipping bound and noise.
 
 A client that noises its whole update by itself is told the same of that, as of one step.
 """

@@ -22,5 +22,5 @@ def main(grid: Grid, context: Context) -> None:
         check_paths(overrides)
         train(grid, load_run(overrides), str(context.run_id))
     except (ConfigError, PrivacyError, LearningError, RunError) as error:
-        # Flower's simulation prints what leaves here with its traceback; the way to this line helps nobody.
+        # Flower's simulation prints what leaves here with its traceback, which is noise to the user.
         raise type(error)(str(error)).with_traceback(None) from None

@@ -22,9 +22,9 @@ MOST_FAREWELL_SECONDS = 30.0
 class Attendance:
     """Knows which clients can be reached.
 
-    A node that is no longer online has left. One that comes, for the first time or again, is asked which
-    client it is, once, and takes part from the next round on if no other is and if it agrees to the terms of
-    its group; where nodes prove keys, only under the key that the others know.
+    A node that is no longer online has left. One that comes, for the first time or again, is asked once which
+    client it is. It takes part from the next round on if that client id is free and the node accepts the
+    terms of its group; where nodes prove keys, only under the key that the others know.
 
     Args:
         joined: the nodes so far; kept up to date.

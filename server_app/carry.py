@@ -1,4 +1,4 @@
-"""Carry the model's size to every node and back, before anything is charged."""
+"""Send a vector of the model's size to every node and back, before anything is charged."""
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, RecordDict

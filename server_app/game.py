@@ -1,4 +1,4 @@
-"""The server's part in a game with nodes: it announces, they answer, and what comes of it is the plan's."""
+"""The server's side of a game with nodes: it announces, they answer, and the plan holds the result."""
 
 from dataclasses import dataclass, replace
 from logging import INFO

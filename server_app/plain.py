@@ -1,4 +1,4 @@
-"""Sums without secure aggregation, for comparison: one exchange, and the server sees every update.
+"""Sums without secure aggregation: one exchange, and the server sees every update.
 
 Clients send their clipped updates without noise, and the server adds that of the whole sum.
 """

@@ -1,4 +1,4 @@
-"""What nodes are asked when they join, and whether their answers prove the keys of the clients they name."""
+"""Questions to nodes that join, and the check that their answers prove their keys."""
 
 import os
 from dataclasses import dataclass

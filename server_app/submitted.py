@@ -1,4 +1,4 @@
-"""What whoever submits a run may name on the server: files below the folders that its operator gives."""
+"""The files that the submitter of a run may name: those below the folders that the operator allows."""
 
 import os
 from collections.abc import Sequence

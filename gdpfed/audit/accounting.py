@@ -1,4 +1,4 @@
-"""Epsilon from the charges of a file, straight on dp-accounting.
+"""Epsilon from the charges in a file, computed with dp-accounting alone.
 
 Poisson sampling is accounted with privacy loss distributions, fixed-size sampling with Renyi divergences
 under replace_one, where dp-accounting reads the noise in units of the distance of two updates, 2 C.

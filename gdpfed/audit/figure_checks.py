@@ -1,4 +1,4 @@
-"""Are the figures of the plan and of the rounds, which people read, those that follow from the charges?"""
+"""Check that the values shown to people, in plan and rounds, follow from the charges."""
 
 import math
 from collections.abc import Iterator, Mapping

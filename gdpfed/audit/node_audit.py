@@ -1,4 +1,4 @@
-"""A client's own ledger, read by somebody else: did every run that it agreed to fit its budget?
+"""Audit of a client's own ledger: did every run that it accepted fit its budget?
 
 Runs about the client and runs about its records are accounted apart, each against a budget of its own unit.
 """
@@ -120,7 +120,7 @@ def _unit(terms: dict[str, Any]) -> str:
 
 
 def _of_client(entries: list[dict[str, Any]]) -> NodeRunAudit:
-    """A run about the client, which is the last of these."""
+    """The most recent run in the client's ledger that protects the client."""
     last = entries[-1]
     runs = [_charges(entry["terms"]) for entry in entries]
     sent = [release for entry in entries for release in _sent(entry)]
@@ -137,7 +137,7 @@ def _of_client(entries: list[dict[str, Any]]) -> NodeRunAudit:
 
 
 def _of_records(entries: list[dict[str, Any]], group: int) -> NodeRunAudit:
-    """A run about records, which is the last of these, for the records of one group in it."""
+    """The most recent run in the client's ledger that protects records, for one group of them."""
     last = entries[-1]
     terms, budgets = last["terms"], last["epsilons"]
     groups = len(_records(terms)["batch_rates"])

@@ -1,4 +1,4 @@
-"""Did adaptive clipping pay for what it was told, and follow nothing else?"""
+"""Check adaptive clipping: the quantile was paid for, and the norms followed nothing else."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Is the plan what the configuration asked for, and is everybody's budget behind it?"""
+"""Check that the plan follows from the configuration and keeps every client's budget."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Runs that protect records: are the plan's steps those that it charges, and does each budget admit them?
+"""Check runs that protect records: the plan charges all its steps, and each budget admits them.
 
 Batches are drawn on the clients, whose cohorts are not accounted. So what counts is how many steps a record
 pays for, at which batch rate, under which noise: X of them are within its budget, and X + 1 are not.

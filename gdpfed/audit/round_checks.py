@@ -1,4 +1,4 @@
-"""Do the record of the rounds and the ledger tell the same story, and a likely one?"""
+"""Check that the log of rounds agrees with the ledger, and that its cohorts are plausible."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The files of a run as an auditor reads them: JSON and YAML, nothing taken for granted."""
+"""Read the files of a run as an auditor does: JSON and YAML, with nothing taken for granted."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Are the files those that the run wrote when it ended or paused?"""
+"""Check that the files are those that the run wrote when it ended or paused."""
 
 from collections.abc import Iterator
 from hashlib import sha256

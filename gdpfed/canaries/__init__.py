@@ -1,1 +1,1 @@
-"""Epsilon measured: canaries in a simulated run, what is revealed of them, and what that proves."""
+"""Measure epsilon: insert canaries into simulated runs, and bound epsilon from what is revealed of them."""

@@ -1,4 +1,4 @@
-"""An engine in which some clients are canaries; what they send takes the way of every update."""
+"""An engine in which some clients are canaries, whose updates are treated as all others."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Figures: what is stated and what is measured, for each group, view and number of rounds."""
+"""Stated and measured epsilon, for each group, view and number of rounds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A picture of a measurement: what is stated and what was measured, over the rounds."""
+"""A picture of stated and measured epsilon over the rounds."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Scores: the higher, the more what was revealed looks as if a canary had been present.
+"""Scores of canaries: the higher, the likelier is it that the canary was present.
 
 Each function sees what one kind of observer sees, up to a round, and returns one number a canary, nan for a
 canary that says nothing to this observer. Any function of what is revealed gives a valid bound; these give

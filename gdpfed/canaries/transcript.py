@@ -1,4 +1,4 @@
-"""What a run reveals of its canaries: every sum that comes out, and every released model."""
+"""A run's transcript: the sums and released models in which canaries may show."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

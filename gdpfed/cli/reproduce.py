@@ -1,4 +1,4 @@
-"""``gdpfed reproduce``: a table or figure of the paper, from what is there and what is missing."""
+"""``gdpfed reproduce``: make a table or figure of the paper, training the runs that are missing."""
 
 import argparse
 from pathlib import Path

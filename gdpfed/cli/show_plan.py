@@ -1,4 +1,4 @@
-"""Plans for the terminal: one with a warning for whatever is weak in it, or many side by side."""
+"""Plans on the terminal: one with warnings about its weak points, or many side by side."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The learning task and the training that a configuration describes, as clients are told them."""
+"""The learning task and the training of a configuration, in the form that is sent to clients."""
 
 from dataclasses import fields
 

@@ -1,4 +1,4 @@
-"""What adaptive clipping adds to a contribution: a coordinate that says whether the update was clipped.
+"""The indicator of adaptive clipping: a coordinate that says whether the update was clipped.
 
 Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping", arXiv:1905.03871,
 Algorithm 1, with the indicator b - 1/2, so that whoever is absent counts for neither side.

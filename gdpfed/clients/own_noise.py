@@ -1,4 +1,4 @@
-"""Noise of a client's own on its whole update: what leaves is private by itself, whoever sees it."""
+"""Noise that a client adds to its own update, which then is private by itself, whoever sees it."""
 
 import torch
 

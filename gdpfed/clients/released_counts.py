@@ -1,4 +1,4 @@
-"""What a client releases of its class counts: the Gaussian mechanism on how many records it has of each."""
+"""A client's noised class counts: the Gaussian mechanism on its number of records of each class."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""Accuracies of trained cells: tables beside the published figures, and pictures."""
+"""Accuracies of trained cells, as tables beside the published values and as pictures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Noise multipliers and Lambda: the published ones, those of the same search, and ours."""
+"""Noise multipliers and Lambda: as published, by the published search, and ours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy

@@ -1,4 +1,4 @@
-"""Noise for each unit of learning over the local steps, from plans of records alone."""
+"""Noise for each unit of progress over the local steps, computed from record-level plans."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Accuracy over what a client has received and sent."""
+"""Accuracy over the bytes that a client has received and sent."""
 
 from collections.abc import Sequence
 from pathlib import Path

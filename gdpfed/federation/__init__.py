@@ -1,4 +1,4 @@
-"""A federation without its transport: plain values in and out, which the Flower apps carry.
+"""A federation without its transport: it takes and returns plain values, which the Flower apps carry.
 
 What it logs is a line of Flower's log, beside those of the apps.
 """

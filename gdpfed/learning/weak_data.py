@@ -1,4 +1,4 @@
-"""What is weak in the data of a task, one line each; the run goes on all the same."""
+"""Warnings about weak points of a task's data, one line each; the run goes on."""
 
 from collections.abc import Iterator
 

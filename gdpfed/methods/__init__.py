@@ -1,4 +1,4 @@
-"""The methods, one a file: each makes a plan, asks for sums, and computes the next model."""
+"""The methods, one in each file: each makes a plan, requests sums, and computes the next model."""
 
 from dataclasses import replace
 

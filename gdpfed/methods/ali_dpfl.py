@@ -1,4 +1,4 @@
-"""ALI-DPFL: DP-SGD on every client, with as many steps between rounds as the budget is best spent in.
+"""ALI-DPFL: DP-SGD on every client, with the number of local steps that makes best use of the budget.
 
 Source: "ALI-DPFL: Differentially Private Federated Learning with Adaptive Local Iterations"; the rules
 ``budget`` and ``knee`` are this project's. All of them plan the whole run before it begins.

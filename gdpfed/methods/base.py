@@ -1,4 +1,4 @@
-"""The base of all methods: a plan, the sums that it asks for, and its step.
+"""The base class of all methods: a plan, the requested sums, and the step.
 
 The round loop knows nothing else of a method. It draws the round's cohorts as the plan says, charges the
 round to the ledger, and calls :meth:`Method.round`, which asks for its sums: all at once (the default) or

@@ -1,7 +1,8 @@
 """Settings proposed before anything is trained, from public quantities alone.
 
-What is looked at: the number of clients, their budgets and delta, the sampling rate, and the local steps and
-learning rate as configured. No data, no accuracy, no model: so it costs no budget, and it is no optimum.
+It reads the number of clients, their budgets and delta, the sampling rate, and the local steps and
+learning rate as configured. It looks at no data, accuracy or model: a heuristic that costs no budget, and not
+optimal.
 """
 
 import math
@@ -21,7 +22,7 @@ special = late_import("scipy.special")
 
 ROUNDS = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
 ENOUGH = 0.9
-"""Rounds are enough at which this part of the way is paid for that endless rounds would pay for."""
+"""Stop at this fraction of the signal-to-noise ratio of infinitely many rounds."""
 MOST_ROUNDS = 200
 LEAST_FRACTION_NOISE, MOST_FRACTION_NOISE = 0.05, 1.0
 INDICATOR_SHARE = 0.3
@@ -34,7 +35,7 @@ class Candidate:
 
     Attributes:
         noise_per_step: of a round, in a parameter and in units of C.
-        way: the signal of all rounds over their noise, as a part of that of endless rounds.
+        way: the signal-to-noise ratio of all rounds, as a fraction of that of infinitely many rounds.
         step: the server's step at this noise, by `step_of_noise`.
         participations: in how many rounds a client takes part, on average.
     """
@@ -152,8 +153,8 @@ def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Propos
         Proposal(
             "run.num_rounds",
             str(best.num_rounds),
-            f"they pay for {100 * best.way:.0f} % of the way that endless rounds would"
-            + ("" if enough else f"; more would pay for more, and {most_rounds} are allowed"),
+            f"they reach {100 * best.way:.0f} % of the signal-to-noise ratio of infinitely many rounds"
+            + ("" if enough else f"; more rounds would reach more, and {most_rounds} are allowed"),
         ),
         Proposal(
             "training.local_steps",

@@ -1,4 +1,4 @@
-"""GDPFed*: one sum under one noise, with the rates and norms by group that make it largest for that noise."""
+"""GDPFed*: one sum under one noise, with rates and norms by group that maximise signal over noise."""
 
 from typing import ClassVar, cast
 

@@ -1,4 +1,4 @@
-"""IDP-FedAvg by sampling: clients with more budget are asked more often, under one noise.
+"""IDP-FedAvg by sampling: clients with larger budgets are sampled more often, under one noise.
 
 Source: Boenisch et al., "Have it your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023,
 arXiv:2303.17046, Sample, with clients in place of examples.

@@ -1,4 +1,4 @@
-"""IDP-FedAvg by clipping: clients with more budget are clipped less, under one noise.
+"""IDP-FedAvg by clipping: clients with larger budgets have larger clipping norms, under one noise.
 
 Source: Boenisch et al., "Have it your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023,
 arXiv:2303.17046, Scale, with clients in place of examples.

@@ -1,4 +1,4 @@
-"""How many steps between two rounds: the rules of ALI-DPFL, from public numbers only.
+"""The rules of ALI-DPFL: how many local steps between two rounds, from public numbers only.
 
 Source: the appendix of "ALI-DPFL: Differentially Private Federated Learning with Adaptive Local Iterations",
 proof of Theorem 1, corrected: docs/records.md says where and why.

@@ -1,4 +1,4 @@
-"""PFA: the noisiest sum is projected on the subspace of the least noisy ones.
+"""PFA: project the noisiest sum on the principal subspace of the least noisy ones.
 
 Source: Liu, Lou, Xiong, Liu, Meng, "Projected Federated Averaging with Heterogeneous Differential
 Privacy", PVLDB 15(4), 2021, with sums in place of single updates, which secure aggregation hides.

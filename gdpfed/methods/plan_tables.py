@@ -1,4 +1,4 @@
-"""What a method says of its plan and its promise: tables for any output, and lines of the model card."""
+"""A method's own description of its plan and promise: tables, and lines of the model card."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

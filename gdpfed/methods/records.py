@@ -1,4 +1,4 @@
-"""The base of methods that protect records: plans of steps of DP-SGD, and one sum of all clients."""
+"""The base class of methods that protect records: plans of DP-SGD steps, and one sum of all clients."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

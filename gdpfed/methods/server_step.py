@@ -1,4 +1,4 @@
-"""The server's step from the noise of the plan: a rule of public quantities, the same for all methods."""
+"""The server's step size as a function of the plan's noise, the same for all methods."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The base of the IDP-FedAvg methods and of GDPFed*: one sum of all clients under one noise."""
+"""The base class of the IDP-FedAvg methods and GDPFed*: one sum of all clients under one noise."""
 
 from typing import ClassVar
 

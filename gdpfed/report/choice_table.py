@@ -12,8 +12,8 @@ from gdpfed.report.console import Fitted
 WIDTH = 80
 WHAT_IT_IS = (
     "Estimates in closed form, from the number of clients, their budgets and rate: no data was looked at, so "
-    "no budget was spent. They are a start and no optimum. Way: signal over noise of all rounds, as a part "
-    "of that of endless rounds."
+    "no budget was spent. They are a start, and not optimal. Way: signal-to-noise ratio of all rounds, as a "
+    "part of that of infinitely many rounds."
 )
 
 

@@ -1,4 +1,4 @@
-"""Figures with their spread as dots on a horizontal scale, one row a name."""
+"""Values with their spread as dots on a horizontal scale, one row for each name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

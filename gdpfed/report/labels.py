@@ -1,4 +1,4 @@
-"""What methods and data sets are called in titles."""
+"""The names of methods and data sets in titles."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but the seed are one line of a comparison."""
+"""Lines of a comparison: runs that differ only in the seed are one line."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from gdpfed.report.spread import Spread
 from gdpfed.runs.resume import CARRYING_OUT
 
 IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"), ("secagg", "identities")})
-"""Settings of who proves to be whom, which no result follows from."""
+"""Settings of identity, which do not affect results."""
 
 
 ADDED_LATER: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A round's record as named numbers, for curves."""
+"""The log entry of a round as named numbers, for curves."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What is weak in a plan, one line each: a large delta, and cohorts that are often too small to be summed."""
+"""Warnings about a plan, one line each: a large delta, cohorts that are often too small to be summed."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a model card says of a run that protects records."""
+"""The model card's section about a run that protects records."""
 
 from collections.abc import Sequence
 from math import exp

@@ -1,4 +1,4 @@
-"""The metric of a run that is shown: its words, its figure in print, and the axis that it is drawn on."""
+"""How a run's metric is displayed: its name, its printed value, and the axis of its picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ABSENT = "–"
 
 @dataclass(frozen=True)
 class Shown:
-    """How a metric is shown; one of a package that is not installed by its name and as it is.
+    """How a metric is shown; a metric of a package that is not installed has its raw name.
 
     Attributes:
         words: what it is called.

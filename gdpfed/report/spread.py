@@ -1,4 +1,4 @@
-"""A figure over several seeds: its mean and its sample standard deviation."""
+"""A value over several seeds: its mean and its sample standard deviation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

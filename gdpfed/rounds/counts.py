@@ -1,4 +1,4 @@
-"""Class counts that every client releases before the first round, once, where samples follow from them."""
+"""Noised class counts, which every client releases once before the first round if sampling uses them."""
 
 from gdpfed.clients.configured import require_classes
 from gdpfed.errors import RunError

@@ -1,4 +1,4 @@
-"""The factor of adaptive clipping: how a run asks for sums in units of it, and what moves it.
+"""The norm factor of adaptive clipping: how sums are scaled by it, and how it is updated.
 
 Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping",
 arXiv:1905.03871, Algorithm 1.

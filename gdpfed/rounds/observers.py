@@ -1,4 +1,4 @@
-"""Observers: the moments of a run that they are told of, and the observer that writes its files.
+"""Observers: the events of a run that they receive, and the observer that writes the run's files.
 
 The moments of a run come in this order: the run is opened; every round ends; the run is concluded, which a
 run that fails or is interrupted never is; the run is closed, whatever happened. In each moment the

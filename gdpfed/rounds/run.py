@@ -1,4 +1,4 @@
-"""One run, from its checked configuration to its files: prepare, begin or resume, train, conclude."""
+"""One run, from checked configuration to files: prepare, begin or resume, train, conclude."""
 
 import secrets
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The checkpoint: the state from which a run goes on."""
+"""The checkpoint: the state from which a run resumes."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The files of one run: created once everything is known to be in order, continued on resume."""
+"""The files of one run: created after all checks have passed, continued on resume."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The version of the files in a run directory, and the refusal of every other one."""
+"""The format version of a run directory; files of any other version are refused."""
 
 import json
 from collections.abc import Mapping

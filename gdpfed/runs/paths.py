@@ -1,4 +1,4 @@
-"""A run's directory before it is opened: what it must be for a new run, and what a run to continue says."""
+"""Check a run's directory before a run is created or resumed."""
 
 import json
 import os

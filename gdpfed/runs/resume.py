@@ -1,4 +1,4 @@
-"""The configuration of a run that is resumed: it is the run's, and what is given must not contradict it."""
+"""Load the stored configuration of a run to resume; conflicting overrides are rejected."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields

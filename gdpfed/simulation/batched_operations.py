@@ -1,4 +1,4 @@
-"""Operations that have another form for many clients at once than for one client."""
+"""Operations that are computed differently for many clients at once."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A cohort shared out to several devices of this process."""
+"""A cohort divided among several devices of this process."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""A cohort shared out to worker processes, each of which trains on one core."""
+"""A cohort divided among worker processes, each of which trains on one core."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""How many clients train at once: by programs where there are any for the model, else by vmap."""
+"""The choice of a training: by programs if the model has one, else by vmap over many clients."""
 
 import torch
 

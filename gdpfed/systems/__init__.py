@@ -1,1 +1,1 @@
-"""Systems: a method with all that goes with it, each a package that the others find by name."""
+"""Systems: each package holds a method and everything that belongs to it, and is found by name."""

@@ -123,7 +123,7 @@ def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, drop
 
 @lru_cache(maxsize=256)
 def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> int:
-    """The least number on the ring that is still private, of n asked; n if even they are not.
+    """The fewest members, of n selected, with which the ring is still private; n if even n are too few.
 
     The corrupt are all there, so on a smaller ring they weigh more.
     """

@@ -1,1 +1,1 @@
-"""The node: what it was told at its start, its budget and ledger, and what it refuses."""
+"""The node: its settings, its budget and ledger, and what it refuses."""

@@ -1,4 +1,4 @@
-"""The client checks what a run would cost it, and in every round whether the server keeps the terms.
+"""The budget of a node: check the cost of a run, and in every round that the server keeps its terms.
 
 The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
 once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,

@@ -1,4 +1,4 @@
-"""The order and the model of a message, checked against what the client agreed to.
+"""Compare a message's training order and model with what the client agreed to.
 
 Torch is imported here and only where a message orders a training: each message of a deployment starts a
 fresh process, and loading torch takes longer than what the other messages ask for.

@@ -1,4 +1,4 @@
-"""What a node may be told at its start, by ``--node-config``: every setting, and the values that it takes.
+"""The settings of a node, given by ``--node-config``: each with the values that it takes.
 
 A setting that nobody knows is refused, as one with a wrong value is: a limit that is misspelt would be none.
 """

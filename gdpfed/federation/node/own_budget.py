@@ -1,4 +1,4 @@
-"""What a node has of its own: the budgets that it keeps to, and what it answers games and prices with."""
+"""A node's own budgets, and the numbers with which it answers games and prices."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A client's signing key and the roster of all, for sums with a server that may lie.
+"""A client's signing key and the roster of all clients, for sums with a server that may lie.
 
 The roster says which key is whose, so the server must not choose it. A node is started with its own key, with
 the roster that the consortium has signed, and with the consortium's public key::

@@ -1,4 +1,4 @@
-"""A data set: a training split that clients share out and a test split that no client has."""
+"""A data set: a training split that is divided among clients, and a test split that no client has."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Examples that a client brings itself, in the form that the model of a data set takes."""
+"""A client's own examples, in the form that the model of a data set takes."""
 
 import logging
 from collections.abc import Callable, Sequence

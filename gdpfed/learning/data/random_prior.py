@@ -1,4 +1,4 @@
-"""Few numbers of a picture's scattering, those that best tell pictures of a random process apart.
+"""A few directions of a picture's scattering: those that best tell pictures of a random process apart.
 
 Which numbers those are is learned, but from pictures of a random process in place of data, as in Tang et al.,
 arXiv:2306.06076. There a network is trained by steps until two views of a picture come out alike and two

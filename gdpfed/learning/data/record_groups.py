@@ -1,4 +1,4 @@
-"""Which of a client's records belong to which group, where groups of records have budgets of their own."""
+"""Groups of records with budgets of their own: which of a client's records belong to which group."""
 
 from collections.abc import Sequence
 

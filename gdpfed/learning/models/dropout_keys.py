@@ -1,4 +1,4 @@
-"""Keys by which dropout draws, so that one seed of a run gives one model whoever trains it."""
+"""Dropout keys: the same run seed gives the same model in every engine."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""Metrics and loss of a model on examples that no client has, of all of them and of parts."""
+"""Metrics and loss of a model on the test split, overall and per subset."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

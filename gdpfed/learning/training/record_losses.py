@@ -1,4 +1,4 @@
-"""Losses by name: what a model is trained on and evaluated by, one figure a record.
+"""Losses by name: a model is trained and evaluated by one value for each record.
 
 A loss is a function ``(outputs, targets) -> losses``: outputs of shape (n, k) or (n, length, k), targets of
 shape (n,) or (n, length), losses of shape (n,). It couples no records. Another package adds one as an entry

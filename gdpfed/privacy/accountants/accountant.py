@@ -1,4 +1,4 @@
-"""Accountants: from an event and how often it happens to epsilon, by one proof each.
+"""Accountants: each computes epsilon of an event and its number of repetitions by one proof.
 
 `rdp`, `pld` and `theorem1` are what a run can be planned with; `gdpfed.privacy.accountants.composition`
 composes lists of charges with them.

@@ -1,4 +1,4 @@
-"""Noise that was calibrated before, in a file of the user's cache directory.
+"""A cache of calibrated noise, in a file in the user's cache directory.
 
 It saves a search, not a check: the accountant computes what the noise costs before it is used again. So a
 file that is damaged, old or somebody else's can cost time and nothing more.

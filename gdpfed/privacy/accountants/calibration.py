@@ -1,4 +1,4 @@
-"""The least noise that keeps a group within its budget, found on the safe side."""
+"""Calibration: the least noise that keeps a group within its budget, never less than it needs."""
 
 import math
 from collections.abc import Callable

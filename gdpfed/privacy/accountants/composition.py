@@ -1,4 +1,4 @@
-"""Composition: what a list of charges costs together, by the proof that its schedule allows.
+"""Composition: the joint cost of a list of charges, by the proof that its schedule allows.
 
 * **fixed**: every event of the list was fixed before the first release. Privacy loss distributions compose
   then, as do Renyi divergences and, for releases without sampling, zero-concentrated DP; the least figure

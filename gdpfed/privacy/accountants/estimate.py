@@ -1,4 +1,4 @@
-"""What Poisson-sampled steps cost, in a few milliseconds: to search by, never to promise by.
+"""A fast estimate of the cost of Poisson-sampled steps, for searches only and never for a promise.
 
 The loss of one step is put on a grid by whole cells, between two of them by shares that keep its mean, and
 composed by one fast Fourier transform. Nothing is rounded up, so the figure may lie on either side of the

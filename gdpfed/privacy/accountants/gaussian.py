@@ -1,4 +1,4 @@
-"""Epsilon and noise of one Gaussian release that everybody is part of, exactly.
+"""Exact epsilon and noise of one Gaussian release without sampling.
 
 Balle and Wang, arXiv:1805.06530, Theorem 8: with noise sigma over the distance of neighbours
 

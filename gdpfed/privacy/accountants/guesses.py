@@ -1,4 +1,4 @@
-"""How well an attacker can guess whether somebody took part, from what bounds the privacy loss.
+"""Membership inference bounds: how well any attacker can tell whether a client took part.
 
 An attack is a test of "it took part" against "it did not". With a the chance of a false alarm, the chance of
 a true one is at most what the trade-off between the two laws leaves (Dong, Roth, Su, arXiv:1905.02383):

@@ -1,4 +1,4 @@
-"""Privacy loss distributions of Gaussian sums, on a grid, and what becomes of them when they are composed.
+"""Privacy loss distributions of Gaussian sums, on a grid, and their composition.
 
 A unit moves a sum with noise N(0, sigma^2) by s_k with probability w_k. Of the two distributions of the sum,
 P = sum_k w_k N(s_k, sigma^2) and Q = N(0, sigma^2), the loss of P over Q is, at a sum x,

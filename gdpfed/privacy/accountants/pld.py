@@ -1,4 +1,4 @@
-"""Epsilon of events by their privacy loss distributions.
+"""Epsilon of events, computed from their privacy loss distributions.
 
 Every figure is an upper bound. Under zero_out a unit that is drawn with probability q moves a sum by C or not
 at all; under replace_one by C in one run and by -C in the other. Both have the noise multiplier std / C.

@@ -1,4 +1,4 @@
-"""Where a falling function meets a target, ended on the side that does not exceed it."""
+"""Bisection for a decreasing function; the result never exceeds the target."""
 
 import math
 from collections.abc import Callable

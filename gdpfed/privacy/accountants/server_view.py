@@ -1,4 +1,4 @@
-"""What those learn who know the cohorts: the server draws them, and members of a sum are told of it."""
+"""Epsilon against those who know the cohorts: the server, and members of the same sums."""
 
 import math
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Zero-concentrated differential privacy: releases that everybody is part of, with Gaussian noise.
+"""Zero-concentrated differential privacy of Gaussian releases without sampling.
 
 A sum that one unit moves by Delta, with noise of standard deviation s, is rho-zCDP with rho =
 Delta^2 / (2 s^2); this holds for continuous noise (Bun, Steinke, arXiv:1605.02658, Proposition 1.6) and for

@@ -1,4 +1,4 @@
-"""The rates of groups in one sum that, with norms to match, make the sum largest for its noise.
+"""Rates by group that maximise the signal-to-noise ratio of one joint sum, with norms to match.
 
 One noise of standard deviation s serves all groups; group m is drawn at rate q_m and clipped to C_m =
 s / sigma_m(q_m), the largest norm that its budget allows at that rate. An update that all clients agree on

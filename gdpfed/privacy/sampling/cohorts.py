@@ -1,4 +1,4 @@
-"""Drawing the cohorts of a round from a secret key, exactly as the plan's accounting assumes.
+"""Draw the cohorts of a round from a secret key, exactly as the plan's accounting assumes.
 
 Amplification by sampling holds against those who cannot tell who was drawn, so the key is a
 secret of the server: whoever has it knows every cohort.

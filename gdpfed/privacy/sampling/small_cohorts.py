@@ -1,6 +1,6 @@
-"""Cohorts below the least size that is summed: how often they are drawn, and plans of little else.
+"""Cohorts too small to be summed: how often they are drawn, and plans in which nearly all are too small.
 
-Such a cohort is not summed, and charged all the same: it is drawn, and that it was small is seen.
+Such a cohort is not summed, but it is charged: it was drawn, and others see that it was small.
 """
 
 import math

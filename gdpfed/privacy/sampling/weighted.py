@@ -1,4 +1,4 @@
-"""Weighted draws: clients are sampled with chances of their own, and every chance is known beforehand.
+"""Weighted draws: each client is sampled with its own probability, which is known beforehand.
 
 What enters a weight of a sum is the probability to be in the sample. For K draws with replacement it is
 1 - (1 - x)^K; for independent draws it is chosen; for K draws without replacement it has no formula, and is

@@ -1,4 +1,4 @@
-"""What a model card says of a run whose clients spend what each has chosen."""
+"""The model card's section about clients that choose their budgets."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Whom AOCS, Fed-CBS and DELTA sample, from numbers of every client: in clear, or released with noise.
+"""The sampling of AOCS, Fed-CBS and DELTA, from each client's numbers, in clear or noised.
 
 Sources: Chen, Horvath, Richtarik, "Optimal Client Sampling for Federated Learning", TMLR 2022, and its code,
 SamuelHorvath/FL-optimal-client-sampling; Zhang et al., "Fed-CBS", ICML 2023; Wang et al., "DELTA: Diverse

@@ -1,4 +1,4 @@
-"""From the configuration of method=fedpcs to a game, and from its play to what is spent by whom."""
+"""From the configuration of method=fedpcs to a game, and from its equilibrium to budgets by client."""
 
 from dataclasses import dataclass
 from typing import Any, Self, cast

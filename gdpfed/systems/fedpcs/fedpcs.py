@@ -1,4 +1,4 @@
-"""FedPCS: clients spend what a game against a posted reward makes best for them, and are sampled by it.
+"""FedPCS: clients choose budgets as the equilibrium of a game with a posted reward, and are sampled by them.
 
 Source: Yuan, Wang, "A Game-Theoretic Framework for Privacy-Aware Client Sampling in Federated Learning", as
 docs/fedpcs.md corrects it.

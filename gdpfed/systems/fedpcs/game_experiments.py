@@ -1,4 +1,4 @@
-"""What the game of FedPCS comes to, from plans alone: mean field, welfare, the server's cost, and caps."""
+"""Experiments on the game of FedPCS from plans alone: mean field, welfare, the server's cost, and caps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

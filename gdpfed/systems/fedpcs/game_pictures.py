@@ -1,4 +1,4 @@
-"""The game of a plan as a picture: what clients spend, how the mean field is found, and what it is worth."""
+"""Pictures of a plan's game: the clients' budgets, the iteration of the mean field, and welfare."""
 
 from pathlib import Path
 

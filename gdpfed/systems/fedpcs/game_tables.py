@@ -1,4 +1,4 @@
-"""A plan of clients that spend what each has chosen, as tables: the game by round, and totals by quantile."""
+"""Tables of a plan with chosen budgets: the game by round, and totals by quantile."""
 
 from typing import TYPE_CHECKING
 

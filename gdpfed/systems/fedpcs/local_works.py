@@ -1,4 +1,4 @@
-"""What a client of FedPCS computes in a round, and in which unit the budgets of the game are paid.
+"""The local work of a FedPCS client, and the privacy unit of its budget.
 
 `full_gradient` is the source's mathematics; `update` and `dp_sgd` are local training with an accounting.
 """

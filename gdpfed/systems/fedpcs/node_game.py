@@ -1,4 +1,4 @@
-"""The game of method=fedpcs where nodes keep their types: what they are told, and what they answered."""
+"""The game of method=fedpcs where nodes keep their types: the announcements and the answers."""
 
 import numpy as np
 import numpy.typing as npt

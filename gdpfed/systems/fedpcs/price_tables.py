@@ -1,4 +1,4 @@
-"""What posted prices come to, as a table and as a picture."""
+"""The results of posted prices, as a table and as a picture."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Posted prices on top of methods with groups: what clients answer, and the plan that comes of it."""
+"""Posted prices for methods with groups: the clients' answers, and the plan that follows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Fed-CBS and DELTA from what clients have released under noise: whom method=fedpcs asks then.
+"""Fed-CBS and DELTA from noised releases of clients: the samples of method=fedpcs.
 
 Chances follow from released class counts, or from released gradients, with a public seed: post-processing,
 which costs nothing. What it costs to release them is in the plan.

@@ -1,4 +1,4 @@
-"""The file of what clients have earned under a posted reward; bookkeeping, no money moves."""
+"""The file of the clients' earnings under a posted reward; no money moves."""
 
 import json
 from pathlib import Path

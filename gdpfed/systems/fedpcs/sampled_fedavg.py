@@ -1,4 +1,4 @@
-"""Federated averaging without privacy under AOCS, Fed-CBS or DELTA, which read numbers of all clients."""
+"""Federated averaging without privacy, with clients sampled by AOCS, Fed-CBS or DELTA."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Runs with subnets: is every edge as trusted as was asked, and does a window's noise fit its steps?"""
+"""Check runs with subnets: the trust of every edge is as configured, and a window's noise fits its steps."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""How many steps a round has and how many devices take part, by energy, time and noise: H2FDP's Algorithm 1.
+"""H2FDP's Algorithm 1: choose local steps and participants by energy, delay and noise.
 
 All inputs are public and none of them changes in a run. So the problem is solved once, for all steps, before
 training, by looking at every choice; what is chosen is part of the plan.

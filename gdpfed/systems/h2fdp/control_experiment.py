@@ -1,4 +1,4 @@
-"""What H2FDP's control chooses and what rounds cost by the radio model, from plans alone."""
+"""Experiments on H2FDP's control from plans alone: its choices, and the modelled cost of rounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The options of control: what a run may cost in energy and time, against the noise that it adds."""
+"""The options of control: weights of energy, delay and noise, and the ranges of the choice."""
 
 import math
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What control chose, and what it would choose at other weights, as tables."""
+"""Tables of what control chose, and what it would choose at other weights."""
 
 from collections.abc import Sequence
 

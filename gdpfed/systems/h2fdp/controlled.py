@@ -1,4 +1,4 @@
-"""The configuration that control chooses: from options to the problem, and from its solution to settings."""
+"""Control in a configuration: from options to the problem, and from its solution to settings."""
 
 import math
 from collections.abc import Callable

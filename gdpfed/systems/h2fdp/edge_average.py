@@ -1,4 +1,4 @@
-"""The cloud of a layered federation: its clients are edges, whose models it averages.
+"""The cloud of a layered federation: its clients are edges, and it averages their models.
 
 Every edge runs a private method of its own on its devices, and answers with how far an interval of it moved
 the model. What it answers is made of released sums, so averaging it costs no privacy, and this plan promises

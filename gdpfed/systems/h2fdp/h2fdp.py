@@ -1,4 +1,4 @@
-"""H2FDP: devices behind edges, which sum several times a round, with noise where trust is.
+"""H2FDP: edges sum their devices several times a round; the most trusted party adds the noise.
 
 Source: Lin and Brinton, "Differentially-Private Hierarchical Federated Learning". Its noise does not cover
 what it releases; the mechanisms here do, and docs/h2fdp.md says why and what is left of its claims.

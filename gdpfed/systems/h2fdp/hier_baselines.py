@@ -1,4 +1,4 @@
-"""What H2FDP is compared with: hierarchical averaging without privacy, and noise on every device."""
+"""Baselines of H2FDP: hierarchical averaging without privacy, and noise on every device."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

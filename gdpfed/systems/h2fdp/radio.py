@@ -1,4 +1,4 @@
-"""What a round of devices, edges and cloud costs in energy and time, by the radio model of H2FDP's source.
+"""Energy and delay of a round of devices, edges and cloud, by the radio model of H2FDP's source.
 
 Lin and Brinton give power, bandwidth, noise and path loss, and neither the reference distance nor how devices
 share the band: 1 m and turns are choices of this project. Figures are modelled, and follow from nothing that

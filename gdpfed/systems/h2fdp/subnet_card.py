@@ -1,4 +1,4 @@
-"""What a model card says of the edges of a run with subnets."""
+"""The model card's section about the edges of a run with subnets."""
 
 from collections.abc import Iterator
 

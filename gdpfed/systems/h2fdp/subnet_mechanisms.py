@@ -1,4 +1,4 @@
-"""What H2FDP releases of records or clients: the mechanisms, and what each needs of model and training.
+"""The mechanisms of H2FDP, for records or clients, and their requirements on model and training.
 
 The proofs are in docs/h2fdp.md.
 """

@@ -1,4 +1,4 @@
-"""How much noise a coordinate of a subnet's mean carries after one sum, by who adds it."""
+"""Noise in a coordinate of a subnet's mean after one sum, by who adds it."""
 
 import math
 

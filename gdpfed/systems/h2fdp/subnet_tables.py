@@ -1,4 +1,4 @@
-"""A plan with subnets as a table: who is trusted where, the noise that follows, and epsilon per observer."""
+"""Tables of a plan with subnets: trust, the noise that follows, and epsilon by adversary."""
 
 import math
 from dataclasses import dataclass

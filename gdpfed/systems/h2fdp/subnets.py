@@ -1,4 +1,4 @@
-"""Subnets: which devices are behind which edge, who is trusted there, and how a round is cut into windows."""
+"""Subnets: the devices behind each edge, who is trusted there, and the windows of a round."""
 
 from dataclasses import dataclass
 from typing import Any, cast, get_args

@@ -1,4 +1,4 @@
-"""Runs whose samples follow from what clients have released: every sample, drawn again from the files.
+"""Audit of runs that sample by what clients released: draw every sample again from the files.
 
 The draws are public: from the seed and the number of the round. Fed-CBS follows from class counts that were
 released once, DELTA from how far released gradients were from the mean of their round.

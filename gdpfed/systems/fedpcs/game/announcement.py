@@ -1,4 +1,4 @@
-"""What a server announces of a game to nodes that keep their aversions to themselves, and the answer."""
+"""The server's announcement of a game to nodes that keep their privacy cost weights, and their answer."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A client's best response: how much to spend in every round, given the reward and everybody's mean.
+"""A client's best response: its budget for each round, given the rewards and the mean field.
 
 The condition of Theorem 1 is necessary and not sufficient: sweeping it forward and backward ends in worse
 local optima. So the best response is found by dynamic programming over one state, the budget, and one

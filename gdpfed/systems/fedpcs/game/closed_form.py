@@ -1,4 +1,4 @@
-"""Theorem 1, corrected: what must hold of a client's best response, to check one that was found.
+"""Theorem 1, corrected: a necessary condition of a client's best response, to check computed ones.
 
     lambda(t) = a_t lambda(t + 1) + S(t),  lambda(H) = S(H),  S = Q R + M,  Q = P + K x (1 - x)^(K-1)
     M = -2 c rho P - (K / (n phi)) (1 - x)^(K-1) (c rho^2 + (1 - c) a^2)

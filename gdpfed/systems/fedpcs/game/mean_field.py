@@ -1,4 +1,4 @@
-"""The mean field: everybody's best response to the mean that comes of everybody's best responses."""
+"""The mean field: the fixed point of the clients' mean best response."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""A posted price: one reward for a unit of budget, which every client answers by itself, once.
+"""A posted price: one reward for a unit of budget, to which every client answers once.
 
 A client of aversion c is paid R rho for its budget rho of a whole run and loses c rho^2. R / (2 c) is best
-for it, whatever the others answer: nobody gains by another answer, and all together are worth most.
+for it, whatever the others answer: the price is truthful and maximises welfare.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The rules of the game: who plays, for how long, and what a round's budget is worth to a client."""
+"""The rules of the game: the players, the number of rounds, and a client's utility of a round."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What the server would pay: the reward of Lemma 2, corrected.
+"""The server's cost-minimising reward by Lemma 2, corrected.
 
 A round t costs the server, over the clients that it samples with chance pi_i, their sum of
 g v_i / rho_i + (1 - g) R rho_i with v_i = scale theta_i^2 / ((t + 1) D_i^2). The paper divides by t and so,

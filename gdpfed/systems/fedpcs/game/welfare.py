@@ -1,4 +1,4 @@
-"""Welfare: what all budgets are worth to those who spend them, rewards being paid by the server."""
+"""Welfare: the sum of the clients' utilities, with rewards paid by the server."""
 
 from dataclasses import dataclass
 
