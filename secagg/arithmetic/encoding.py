@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.arithmetic.modulus import INTEGER_NOISE_STDDEVS as INTEGER_NOISE_STDDEVS
 from secagg.arithmetic.modulus import NOISE_TAIL, fitting_levels
 from secagg.arithmetic.noise_levels import NoiseLevels
 from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS
@@ -69,7 +68,7 @@ class Encoding:
         """The finest grid on which a sum over `num_contributors` clients cannot wrap.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
-        `INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
+        `modulus.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
         `NOISE_TAIL`: each client brings at most C / grid of signal in a coordinate, 1/2 of rounded
         noise, and noise of standard deviation s. With noise in levels, the part that always stays
         has the s of the list and grid = C sigma / (sqrt(n2 - c) s). Without noise: C / grid =
@@ -90,9 +89,8 @@ class Encoding:
         if noise_multiplier > 0:
             staying = noisy + dropout_tolerance if most_noise_levels else noisy
             steps_per_s = math.sqrt(staying) / noise_multiplier
-            levels = fitting_levels(
-                num_contributors, steps_per_s, (staying, dropout_tolerance, most_noise_levels), half
-            )
+            layout = staying, dropout_tolerance, most_noise_levels
+            levels = fitting_levels(num_contributors, steps_per_s, layout, half)
             stddev = levels.stddev
             grid = clipping_norm / (steps_per_s * math.sqrt(levels.variance(0)))
         elif math.isinf(clipping_norm):

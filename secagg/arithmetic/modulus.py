@@ -1,4 +1,4 @@
-"""The fineness of the noise and the bits of a residue, chosen so that no sum can wrap."""
+"""How fine the noise is and how many bits a residue has, chosen so that no sum can wrap."""
 
 import math
 

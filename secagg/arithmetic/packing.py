@@ -1,4 +1,4 @@
-"""Residues of b bits each, side by side on the wire.
+"""Packing: residues of b bits each, side by side in bytes.
 
 Sixty-four residues fill b little-endian 64-bit words, residue i from bit i b on; the last block is
 filled up with zeros. 32 bits travel as plain little-endian words.

@@ -1,4 +1,4 @@
-"""What a sum of clipped updates and their noise can be: sums beyond it are refused.
+"""Bounds on an honest sum of clipped updates and their noise; a sum beyond them is refused.
 
 Let n be the number of contributions, C_i their norms, A = C_1 + .. + C_n, and d the dimension. An honest sum
 is u + v with |u| <= A, for rounding keeps each update's norm within C_i, and v the sum of the noise.

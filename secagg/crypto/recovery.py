@@ -1,4 +1,4 @@
-"""Recovery of shared secrets from holders of whom some may have a wrong share."""
+"""Recovery of a secret that a dealer split among holders, some of whom may have a wrong share."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which of a secret's shares are wrong: Shamir's shares as a Reed-Solomon code (McEliece and Sarwate, 1981).
+"""Finding the wrong shares of a secret: Shamir's shares as a Reed-Solomon code (McEliece and Sarwate, 1981).
 
 The values of a polynomial of degree t - 1 at m points are a codeword; up to floor((m - t) / 2) of them may
 be wrong, and no other polynomial fits as many of the rest. A share has several limbs, each a codeword of

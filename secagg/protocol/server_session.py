@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from secagg.crypto.keys import CONTEXT_BYTES
 from secagg.crypto.recovery import ShareRecovery
 from secagg.crypto.roster import MAX_CLIENT_ID, NOBODY, Roster
-from secagg.protocol.noise_removal import remove_noise
 from secagg.protocol.parameters import ACTIVE, SumParameters
 from secagg.protocol.server_intake import take_reply
 from secagg.protocol.server_state import ServerState
@@ -22,7 +21,7 @@ from secagg.protocol.sum_messages import (
     UnmaskRequest,
 )
 from secagg.protocol.transitions import TRANSITIONS, Stage, following
-from secagg.protocol.unmasking import MaskedRound, remove_masks
+from secagg.protocol.unmasking import remove_masks, remove_noise
 from secagg.sum_errors import (
     Cause,
     DecodeError,
@@ -294,20 +293,9 @@ class ServerSession:
 
     def _unmask(self) -> None:
         state = self._state
-        masked = MaskedRound(
-            self.parameters,
-            state.sid,
-            state.members,
-            state.survivors,
-            state.lost,
-            state.graph,
-            state.orphans,
-            state.dealt,
-            state.context,
-        )
         recovery = ShareRecovery(self.parameters.threshold, state.blamed)
-        remove_masks(state.total, masked, recovery, state.unmask_replies)
-        level = remove_noise(state.total, masked, recovery, state.unmask_replies)
+        remove_masks(state, recovery)
+        level = remove_noise(state, recovery)
         state.total &= np.uint32(2**self.parameters.modulus_bits - 1)
         survivors = self._clients_of(state.survivors)
         self._result = MaskedSum(

@@ -3,16 +3,17 @@
 from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass, field
+from hmac import compare_digest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.arithmetic.packing import add_packed
-from secagg.crypto.keys import NO_CONTEXT, session_id
+from secagg.crypto.keys import NO_CONTEXT, session_id, share_commitment
 from secagg.crypto.roster import Roster
 from secagg.protocol.graph import Graph, graph_of
 from secagg.protocol.parameters import SumParameters
-from secagg.protocol.sum_messages import MaskReply, ShareReply, UnmaskReply
+from secagg.protocol.sum_messages import KEY_BYTES, MaskReply, PublicKeys, ShareReply, UnmaskReply
 
 
 @dataclass(repr=False, eq=False)
@@ -62,6 +63,14 @@ class ServerState:
     def lost(self) -> tuple[int, ...]:
         """U2 less U3, ascending."""
         return tuple(sorted(set(self.contributors) - set(self.survivors)))
+
+    def keys_of(self, member: int) -> PublicKeys:
+        return PublicKeys.from_bytes(self.members[member])
+
+    def is_committed(self, dealer: int, part: int, holder: int, share: bytes) -> bool:
+        """Whether a share is the one that the dealer committed to; see `share_commitment` for the part."""
+        committed = self.dealt[dealer].commitments[holder][KEY_BYTES * part : KEY_BYTES * (part + 1)]
+        return compare_digest(share_commitment(self.sid, (dealer, holder), part, share), committed)
 
     def fix_members(self) -> None:
         """Derive the session id and the graph; the members do not change afterwards."""

@@ -1,96 +1,153 @@
-"""The last step of a sum: recover the masks that did not cancel, and remove them.
+"""The last step of a sum: the server takes out the masks that did not cancel, and noise beyond the plan's.
 
-The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair
-masks with those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4).
+The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair masks with
+those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4). Noise comes out as the integers that it
+was added as.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hmac import compare_digest
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.crypto.keys import PrivateKey, commitment, pair_mask_key, self_mask_key, share_commitment
-from secagg.crypto.prg import add_masks
+from secagg.arithmetic.noise_levels import NoiseLevels
+from secagg.crypto.keys import (
+    PrivateKey,
+    commitment,
+    noise_commitment,
+    noise_key,
+    noise_seeds,
+    pair_mask_key,
+    self_mask_key,
+)
+from secagg.crypto.prg import NUM_THREADS, add_masks
 from secagg.crypto.recovery import ShareRecovery
-from secagg.protocol.graph import Graph
-from secagg.protocol.parameters import SumParameters
-from secagg.protocol.sum_messages import KEY_BYTES, PublicKeys, ShareReply, UnmaskReply
+from secagg.protocol.server_state import ServerState
 from secagg.protocol.transitions import Stage
-from secagg.sum_errors import ThresholdNotMet
+from secagg.sum_errors import RemoteProtocolError, ThresholdNotMet
+
+_Draw = tuple[int, bytes]
 
 
-@dataclass(frozen=True)
-class MaskedRound:
-    """The server's knowledge of a sum when the masks are removed.
-
-    Attributes:
-        parameters: the sum's public numbers.
-        sid: the session id, 32 bytes.
-        members: id -> `PublicKeys.to_bytes` of all who advertised (U1).
-        survivors: who is in the sum (U3).
-        lost: who shared keys but is not in the sum (U2 less U3).
-        graph: who is whose neighbour among the members.
-        orphans: those of the lost whose keys do not come back; each survivor gives its mask with them.
-        dealt: dealer -> the shares it dealt, with its commitments.
-        context: names what the members' vectors were made from.
-    """
-
-    parameters: SumParameters
-    sid: bytes
-    members: dict[int, bytes]
-    survivors: tuple[int, ...]
-    lost: tuple[int, ...]
-    graph: Graph
-    orphans: tuple[int, ...]
-    dealt: dict[int, ShareReply]
-    context: bytes
-
-    def keys_of(self, member: int) -> PublicKeys:
-        return PublicKeys.from_bytes(self.members[member])
-
-    def is_committed(self, dealer: int, part: int, holder: int, share: bytes) -> bool:
-        """Whether a share is the one that the dealer committed to; see `share_commitment` for the part."""
-        committed = self.dealt[dealer].commitments[holder][KEY_BYTES * part : KEY_BYTES * (part + 1)]
-        return compare_digest(share_commitment(self.sid, (dealer, holder), part, share), committed)
-
-
-def remove_masks(
-    total: NDArray[np.uint32],
-    masked: MaskedRound,
-    recovery: ShareRecovery,
-    replies: dict[int, UnmaskReply],
-) -> None:
-    """Turn the sum of masked vectors into the sum of the survivors' residues, in place.
+def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
+    """Turn the sum of masked vectors, `state.total`, into the sum of the survivors' residues, in place.
 
     Args:
-        total: uint32[d], the sum of the survivors' masked vectors.
-        masked: the sum it belongs to.
+        state: of a sum in which every reply that came is kept.
         recovery: recovers the secrets, and notes the shares that were wrong and done without.
-        replies: holder -> the shares it revealed.
 
     Raises:
         ThresholdNotMet: a secret has fewer shares than the threshold.
         RemoteProtocolError: no secret that fits its commitment comes out of the shares.
     """
-    seeds = {j: _recover_seed(recovery, masked, replies, j) for j in masked.survivors}
-    with_keys = [j for j in masked.lost if j not in masked.orphans]
-    private_keys = {j: _recover_key(recovery, masked, replies, j) for j in with_keys}
-    suite = masked.parameters.suite
-    add_masks(total, _remaining_masks(masked, seeds, private_keys), suite)
-    add_masks(total, _masks_with_orphans(masked, replies), suite)
+    seeds = {dealer: _seed(state, recovery, dealer) for dealer in state.survivors}
+    with_keys = [dealer for dealer in state.lost if dealer not in state.orphans]
+    private_keys = {dealer: _private_key(state, recovery, dealer) for dealer in with_keys}
+    add_masks(state.total, _remaining_masks(state, seeds, private_keys), state.parameters.suite)
+    add_masks(state.total, _masks_with_orphans(state), state.parameters.suite)
 
 
-def _masks_with_orphans(masked: MaskedRound, replies: dict[int, UnmaskReply]) -> Iterator[tuple[bytes, int]]:
+def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
+    """Subtract from `state.total` the parts of the survivors' noise that so few dropped do not need.
+
+    A survivor whose noise seed does not come back keeps all its noise in the sum, which is then more than
+    the plan's; recovery notes whose fault it is.
+
+    Returns:
+        The level up to which the noise stays.
+    """
+    levels, level = state.parameters.noise_level(len(state.contributors), len(state.lost))
+    if levels is None:
+        return 0
+    parts = list(levels.parts_above(level))
+    draws: list[_Draw] = []
+    for survivor in state.survivors if parts else ():
+        try:
+            first = _noise_seed(state, recovery, survivor, level)
+        except (RemoteProtocolError, ThresholdNotMet):
+            continue
+        for part, seed in zip(parts, noise_seeds(first, len(parts)), strict=True):
+            draws.append((part, noise_key(state.sid, seed, survivor)))
+    _subtract(state.total, levels, draws)
+    return level
+
+
+def _seed(state: ServerState, recovery: ShareRecovery, dealer: int) -> bytes:
+    committed = state.keys_of(dealer).seed_commitment
+
+    def fits(seed: bytes) -> bool:
+        return compare_digest(commitment(seed), committed)
+
+    return _recovered(state, recovery, dealer, 0, "seed_shares", fits)
+
+
+def _private_key(state: ServerState, recovery: ShareRecovery, dealer: int) -> bytes:
+    published = state.keys_of(dealer).mask_key
+
+    def fits(key: bytes) -> bool:
+        return compare_digest(PrivateKey(key).public_bytes(), published)
+
+    return _recovered(state, recovery, dealer, 1, "key_shares", fits)
+
+
+def _noise_seed(state: ServerState, recovery: ShareRecovery, dealer: int, level: int) -> bytes:
+    committed, left = state.dealt[dealer].noise_commitment, state.parameters.noise_levels - level
+
+    def fits(seed: bytes) -> bool:
+        return compare_digest(noise_commitment(seed, left), committed)
+
+    return _recovered(state, recovery, dealer, 2 + level, "noise_shares", fits)
+
+
+def _recovered(
+    state: ServerState,
+    recovery: ShareRecovery,
+    dealer: int,
+    part: int,
+    field: str,
+    fits: Callable[[bytes], bool],
+) -> bytes:
+    """A secret of the dealer, from the shares in one field of the replies; part as in `share_commitment`."""
+    given = attrgetter(field)
+    shares = {
+        holder: of_dealers[dealer]
+        for holder, reply in state.unmask_replies.items()
+        if dealer in (of_dealers := given(reply))
+    }
+    is_committed = partial(state.is_committed, dealer, part)
+    return recovery.secret(dealer, shares, state.graph.holders(dealer), fits, is_committed)
+
+
+def _remaining_masks(
+    state: ServerState, seeds: dict[int, bytes], private_keys: dict[int, bytes]
+) -> Iterator[tuple[bytes, int]]:
+    """Keys of the masks still in the sum, with the sign that takes each out."""
+    suite = state.parameters.suite
+    for survivor, seed in seeds.items():
+        yield self_mask_key(suite, state.sid, seed, survivor), -1
+    peer_keys = {survivor: state.keys_of(survivor).mask_key for survivor in state.survivors}
+    survivors = peer_keys.keys()
+    for lost, private_bytes in private_keys.items():
+        private_key = PrivateKey(private_bytes)
+        for survivor in state.graph.neighbours(lost) & survivors:
+            ends, peer_key = (survivor, lost), peer_keys[survivor]
+            key = pair_mask_key(suite, state.sid, private_key, peer_key, ends, state.context)
+            yield key, -1 if survivor < lost else 1
+
+
+def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
     """Keys of the survivors' masks with orphans, with the sign that takes each out.
 
     Raises:
         ThresholdNotMet: a survivor that shares one has not answered.
     """
-    for orphan in masked.orphans:
-        near = masked.graph.neighbours(orphan) & set(masked.survivors)
+    replies = state.unmask_replies
+    for orphan in state.orphans:
+        near = state.graph.neighbours(orphan) & set(state.survivors)
         answered = near & replies.keys()
         if answered < near:
             raise ThresholdNotMet(Stage.UNMASK, len(answered), len(near))
@@ -98,46 +155,17 @@ def _masks_with_orphans(masked: MaskedRound, replies: dict[int, UnmaskReply]) ->
             yield replies[survivor].pair_keys[orphan], -1 if survivor < orphan else 1
 
 
-def _recover_seed(
-    recovery: ShareRecovery, masked: MaskedRound, replies: dict[int, UnmaskReply], dealer: int
-) -> bytes:
-    shares = {i: reply.seed_shares[dealer] for i, reply in replies.items() if dealer in reply.seed_shares}
-    committed = masked.keys_of(dealer).seed_commitment
-    return recovery.secret(
-        dealer,
-        shares,
-        masked.graph.holders(dealer),
-        lambda seed: compare_digest(commitment(seed), committed),
-        partial(masked.is_committed, dealer, 0),
-    )
+def _subtract(total: NDArray[np.uint32], levels: NoiseLevels, draws: Sequence[_Draw]) -> None:
+    """Each thread adds up its share of the draws; the caller's vector is touched by one only."""
+    dimension = len(total)
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        shares = (draws[start::NUM_THREADS] for start in range(NUM_THREADS))
+        for excess in pool.map(lambda share: _sum_of(levels, dimension, share), shares):
+            total -= excess
 
 
-def _recover_key(
-    recovery: ShareRecovery, masked: MaskedRound, replies: dict[int, UnmaskReply], dealer: int
-) -> bytes:
-    shares = {i: reply.key_shares[dealer] for i, reply in replies.items() if dealer in reply.key_shares}
-    published = masked.keys_of(dealer).mask_key
-    return recovery.secret(
-        dealer,
-        shares,
-        masked.graph.holders(dealer),
-        lambda key: compare_digest(PrivateKey(key).public_bytes(), published),
-        partial(masked.is_committed, dealer, 1),
-    )
-
-
-def _remaining_masks(
-    masked: MaskedRound, seeds: dict[int, bytes], private_keys: dict[int, bytes]
-) -> Iterator[tuple[bytes, int]]:
-    """Keys of the masks still in the sum, with the sign that takes each out."""
-    suite = masked.parameters.suite
-    for survivor, seed in seeds.items():
-        yield self_mask_key(suite, masked.sid, seed, survivor), -1
-    peer_keys = {survivor: masked.keys_of(survivor).mask_key for survivor in masked.survivors}
-    survivors = peer_keys.keys()
-    for lost, private_bytes in private_keys.items():
-        private_key = PrivateKey(private_bytes)
-        for survivor in masked.graph.neighbours(lost) & survivors:
-            ends, peer_key = (survivor, lost), peer_keys[survivor]
-            key = pair_mask_key(suite, masked.sid, private_key, peer_key, ends, masked.context)
-            yield key, -1 if survivor < lost else 1
+def _sum_of(levels: NoiseLevels, dimension: int, draws: Sequence[_Draw]) -> NDArray[np.uint32]:
+    excess = np.zeros(dimension, dtype=np.uint32)
+    for part, key in draws:
+        excess += levels.draw(part, dimension, key).astype(np.uint32)
+    return excess

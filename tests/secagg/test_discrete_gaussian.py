@@ -21,7 +21,7 @@ from secagg.arithmetic.discrete_gaussian import (
     tables,
     total_variation_bound,
 )
-from secagg.arithmetic.encoding import INTEGER_NOISE_STDDEVS
+from secagg.arithmetic.modulus import INTEGER_NOISE_STDDEVS
 from secagg.arithmetic.noise_levels import NAMED_VARIANCES
 
 KEY = bytes(range(32))
