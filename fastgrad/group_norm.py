@@ -10,17 +10,19 @@ from functools import partial
 
 import numpy as np
 import torch
-from numba.types import UniTuple, bool_, float32, float64, int64
+from numba.types import UniTuple, float32, float64, int64
 
 from fastgrad.compiling import Floats, compiled
 from fastgrad.kernels import Doubles
 from fastgrad.layer import Call, Layer, Rows, flat
 from fastgrad.lowered import Norm
 
-NormGeometry = tuple[int, int, int, int]
-"""Records, places, channels, groups of channels."""
+NormGeometry = tuple[int, int, int, int, int]
+"""Records, places, channels, groups of channels; 1 where ReLU follows, else 0."""
+Pair = tuple[Floats, Floats]
 
-_F, _D, _GEOMETRY = float32[::1], float64[::1], UniTuple(int64, 4)
+_F, _D, _GEOMETRY = float32[::1], float64[::1], UniTuple(int64, 5)
+_PAIR = UniTuple(_F, 2)
 _ZERO = np.float32(0.0)
 _LOWEST = np.float32(-np.inf)
 
@@ -36,28 +38,21 @@ def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
             out[c] = np.float32(total / entries)
 
 
-@compiled(_F, _GEOMETRY, float64, _F, _F, bool_, _F, _F, _F)
+@compiled(_F, _GEOMETRY, float64, _PAIR, _PAIR, _F)
 def normalise(
-    values: Floats,
-    geometry: NormGeometry,
-    eps: float,
-    weight: Floats,
-    bias: Floats,
-    rectify: bool,
-    means: Floats,
-    scales: Floats,
-    out: Floats,
+    values: Floats, geometry: NormGeometry, eps: float, affine: Pair, moments: Pair, out: Floats
 ) -> None:
-    """gamma xhat + beta, and max(that, 0) where it is to be rectified.
+    """gamma xhat + beta, and max(that, 0) where ReLU follows.
 
     Args:
         values: (count, places, channels).
         eps: is added to the variance.
-        weight, bias: gamma and beta, (channels,).
-        means, scales: take mu and s of a channel's group, (count, channels).
+        affine: gamma and beta, (channels,) each.
+        moments: take mu and s of a channel's group, (count, channels) each.
         out: of the shape of values.
     """
-    count, places, channels, groups = geometry
+    count, places, channels, groups, rectify = geometry
+    (weight, bias), (means, scales) = affine, moments
     wide, size = channels // groups, places * channels
     entries = float64(places * wide)
     sums = np.empty(channels, np.float64)
@@ -87,32 +82,52 @@ def normalise(
                 normal[c] = least if value < least else value
 
 
-@compiled(_F, _F, _F, _F, _F, _GEOMETRY, _F, bool_, int64, _F, _F, _F)
+@compiled(_F, _F, _F, _PAIR, float32, _D, _D)
+def _by_parameters(
+    picture: Floats,
+    reached: Floats,
+    given: Floats,
+    moments: Pair,
+    least: np.float32,
+    by_weight: Doubles,
+    by_bias: Doubles,
+) -> None:
+    """One record's gradients by gamma and beta; what was rectified becomes 0 in its gradient ``given``."""
+    (mean, scale), channels = moments, len(by_weight)
+    by_weight[:] = 0.0
+    by_bias[:] = 0.0
+    for start in range(0, len(picture), channels):
+        end = start + channels
+        place, after, back = picture[start:end], reached[start:end], given[start:end]
+        for c in range(channels):
+            value = _ZERO if after[c] <= least else back[c]
+            back[c] = value
+            by_bias[c] += float64(value)
+            by_weight[c] += float64(value) * float64((place[c] - mean[c]) * scale[c])
+
+
+@compiled(_F, _PAIR, _F, _F, _GEOMETRY, _F, _PAIR, _F)
 def normalise_back(
     values: Floats,
-    means: Floats,
-    scales: Floats,
+    moments: Pair,
     normalised: Floats,
     gradient: Floats,
     geometry: NormGeometry,
     weight: Floats,
-    rectify: bool,
-    num_sums: int,
-    weight_sums: Floats,
-    bias_sums: Floats,
+    sums: Pair,
     out: Floats,
 ) -> None:
     """The gradients by gamma, by beta and by the input; shapes as in `normalise`.
 
     Args:
         normalised: what `normalise` left.
-        gradient: by it; overwritten where it was rectified.
-        num_sums: 1, or as many as there are records.
-        weight_sums, bias_sums: (num_sums, channels), the gradients by gamma and beta: of all records
-            together, or of each.
+        gradient: by it; overwritten where ReLU follows.
+        sums: for the gradients by gamma and beta: of all records together, (channels,) each, or of each
+            record, (count, channels).
         out: for the gradient by the input; of no entries where nobody asks for it.
     """
-    count, places, channels, groups = geometry
+    count, places, channels, groups, rectify = geometry
+    (means, scales), (weight_sums, bias_sums) = moments, sums
     wide, size = channels // groups, places * channels
     entries = float64(places * wide)
     by_weight, by_bias = np.empty(channels, np.float64), np.empty(channels, np.float64)
@@ -121,20 +136,11 @@ def normalise_back(
     weight_sums[:] = _ZERO
     bias_sums[:] = _ZERO
     for n in range(count):
-        here = slice(n * size, (n + 1) * size)
-        picture, reached, given = values[here], normalised[here], gradient[here]
+        picture, given = values[n * size : (n + 1) * size], gradient[n * size : (n + 1) * size]
         mean, scale = means[n * channels : (n + 1) * channels], scales[n * channels : (n + 1) * channels]
-        by_weight[:] = 0.0
-        by_bias[:] = 0.0
-        for start in range(0, size, channels):
-            end = start + channels
-            place, after, back = picture[start:end], reached[start:end], given[start:end]
-            for c in range(channels):
-                value = _ZERO if after[c] <= least else back[c]
-                back[c] = value
-                by_bias[c] += float64(value)
-                by_weight[c] += float64(value) * float64((place[c] - mean[c]) * scale[c])
-        start = (n if num_sums > 1 else 0) * channels
+        reached = normalised[n * size : (n + 1) * size]
+        _by_parameters(picture, reached, given, (mean, scale), least, by_weight, by_bias)
+        start = (n if len(weight_sums) > channels else 0) * channels
         for c in range(channels):
             weight_sums[start + c] += np.float32(by_weight[c])
             bias_sums[start + c] += np.float32(by_bias[c])
@@ -145,10 +151,9 @@ def normalise_back(
             by_bias[c] *= float64(weight[c])
         _by_group(by_bias, wide, entries, shift)
         _by_group(by_weight, wide, entries, slope)
-        target = out[here]
-        for start in range(0, size, channels):
+        for start in range(n * size, (n + 1) * size, channels):
             end = start + channels
-            place, back, by_place = picture[start:end], given[start:end], target[start:end]
+            place, back, by_place = values[start:end], gradient[start:end], out[start:end]
             for c in range(channels):
                 normal = (place[c] - mean[c]) * scale[c]
                 by_place[c] = scale[c] * (back[c] * weight[c] - shift[c] - normal * slope[c])
@@ -166,7 +171,7 @@ class NormLayer(Layer):
         self, stage: Norm, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
     ) -> None:
         count, height, width, channels = inputs.shape
-        geometry = (count, height * width, channels, stage.groups)
+        geometry = (count, height * width, channels, stage.groups, int(stage.rectify))
         self.output, self.output_back = torch.empty_like(inputs), torch.empty_like(inputs)
         # Without parameters, gamma is 1 and beta 0, and nobody asks for their gradients.
         weight, bias = torch.ones(channels), torch.zeros(channels)
@@ -179,34 +184,14 @@ class NormLayer(Layer):
                 self.parts = [Rows(place, rows) for place, rows in zip(places, apart, strict=True)]
             else:
                 sums = [gradient[place].view(1, -1) for place in places]
-        means, scales, out = torch.empty(count, channels), torch.empty(count, channels), flat(self.output)
+        moments = flat(torch.empty(count, channels)), flat(torch.empty(count, channels))
+        given, out = flat(inputs), flat(self.output)
         self.forward = [
-            partial(
-                normalise,
-                flat(inputs),
-                geometry,
-                stage.eps,
-                flat(weight),
-                flat(bias),
-                stage.rectify,
-                flat(means),
-                flat(scales),
-                out,
-            )
+            partial(normalise, given, geometry, stage.eps, (flat(weight), flat(bias)), moments, out)
         ]
+        both = flat(sums[0]), flat(sums[1])
         self._back = partial(
-            normalise_back,
-            flat(inputs),
-            flat(means),
-            flat(scales),
-            out,
-            flat(self.output_back),
-            geometry,
-            flat(weight),
-            stage.rectify,
-            len(sums[0]),
-            flat(sums[0]),
-            flat(sums[1]),
+            normalise_back, given, moments, out, flat(self.output_back), geometry, flat(weight), both
         )
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:

@@ -37,6 +37,20 @@ def test_depends_on_the_bits_alone():
     assert not (first == other).any()
 
 
+def test_uniforms_have_53_bits_so_the_tail_ends_at_8_57_deviations():
+    # Bits of zeros are the smallest uniform, 2^-53: with 24 bits the largest value would be 5.77 deviations.
+    largest, at_angle_zero = gaussian_noise(2, 1.0, bytes, device=CPU).tolist()
+    assert largest == pytest.approx(np.sqrt(2 * 53 * np.log(2)), rel=1e-12)
+    assert at_angle_zero == 0
+    # The last of the 53 bits counts, in the radius and in the angle.
+    one_more = (1 << 11).to_bytes(8, "little")
+    assert gaussian_noise(2, 1.0, lambda size: one_more + bytes(8), device=CPU)[0].item() == pytest.approx(
+        np.sqrt(2 * 52 * np.log(2)), rel=1e-12
+    )
+    turned = gaussian_noise(2, 1.0, lambda size: bytes(8) + one_more, device=CPU)[1].item()
+    assert turned == pytest.approx(largest * 2 * np.pi * 2.0**-53, rel=1e-9)
+
+
 def test_extreme_bits_give_finite_values():
     for byte in (0, 255):
         noise = gaussian_noise(10, 1.0, partial(mul, bytes([byte])), device=CPU)
