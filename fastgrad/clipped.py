@@ -9,7 +9,7 @@ gradient; all are in float64.
 import numpy as np
 import torch
 
-from fastgrad import kernels
+from fastgrad import clip_kernels
 from fastgrad.lowered import Lowered
 from fastgrad.modules import Loss
 from fastgrad.program import Program
@@ -60,7 +60,7 @@ class ClippedProgram:
         self._squares[:] = 0.0
         for call in self._measure:
             call()
-        kernels.clip_factors(self._squares, most, self._factors)
+        clip_kernels.clip_factors(self._squares, most, self._factors)
 
     def write(self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
         """Every record's gradient as it is, in the program's order, shape (records, d)."""

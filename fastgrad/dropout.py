@@ -7,7 +7,7 @@ import torch
 from numba.extending import register_jitable
 from numba.types import float32, float64, int64
 
-from fastgrad.compiling import Floats, Integers, compiled
+from fastgrad.kernels import Floats, Integers, compiled
 from fastgrad.layer import Call, Layer, flat
 from fastgrad.lowered import Dropout
 from fastgrad.modules import mixed, offset_of, scale_of, stays, threshold_of

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numba.types import UniTuple, float32, float64, int64
 
-from fastgrad.compiling import Floats, compiled
-from fastgrad.kernels import Doubles
+from fastgrad.kernels import Doubles, Floats, compiled
 from fastgrad.layer import Call, Layer, Rows, flat
 from fastgrad.lowered import Norm
 

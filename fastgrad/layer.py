@@ -7,9 +7,8 @@ from functools import partial
 
 import torch
 
-from fastgrad import kernels
-from fastgrad.compiling import Floats
-from fastgrad.kernels import Doubles
+from fastgrad import clip_kernels
+from fastgrad.kernels import Doubles, Floats
 
 Call = Callable[[], object]
 
@@ -34,15 +33,15 @@ class Rows:
 
     def measure(self, squares: Doubles) -> Call:
         """Adds their squared norms, by record."""
-        return partial(kernels.add_squares, flat(self.values), squares)
+        return partial(clip_kernels.add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
         """Add each times its factor to their place in ``total``, shape (d,)."""
-        return [partial(kernels.add_weighted, flat(self.values), factors, flat(total[self.where]))]
+        return [partial(clip_kernels.add_weighted, flat(self.values), factors, flat(total[self.where]))]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
         """Add trunc(f_i g_i / unit) to their place in ``total``, shape (d,), int64."""
-        kernels.add_truncated(flat(self.values), factors, unit, total[self.where].numpy())
+        clip_kernels.add_truncated(flat(self.values), factors, unit, total[self.where].numpy())
 
     def write(self, out: torch.Tensor) -> None:
         """Write them to their place in ``out``, shape (records, d)."""
@@ -64,20 +63,20 @@ class Outer:
 
     def measure(self, squares: Doubles) -> Call:
         """Adds ||g_i||^2 ||a_i||^2."""
-        return partial(kernels.add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
+        return partial(clip_kernels.add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
         """As in `Rows`, by one product of matrices; g and a are overwritten."""
         target = total[self.where].view(self.outputs.shape[1], -1)
         return [
-            partial(kernels.scale, flat(self.outputs), flat(self.inputs), factors),
+            partial(clip_kernels.scale, flat(self.outputs), flat(self.inputs), factors),
             partial(target.addmm_, self.outputs.t(), self.inputs),
         ]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
         """As in `Rows`."""
         vectors = flat(self.outputs), flat(self.inputs)
-        kernels.add_truncated_outer(*vectors, factors, unit, total[self.where].numpy())
+        clip_kernels.add_truncated_outer(*vectors, factors, unit, total[self.where].numpy())
 
     def write(self, out: torch.Tensor) -> None:
         """As in `Rows`."""

@@ -1,11 +1,16 @@
 """What a program is made of: a model's layers with their sizes, and where their parameters stand."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
+
+# What a pass takes for its buffers stays in the caches of a core.
+CACHE_BYTES = 4 * 2**20
+MOST_RECORDS = 64
 
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
@@ -235,3 +240,21 @@ class Lowered:
     def has_pictures(self) -> bool:
         """Whether the input is taken as pictures, and not as one row of numbers."""
         return len(self.input_shape) == 3 and self.stages[0].shape[:2] == self.input_shape[1:]
+
+    @property
+    def most_records(self) -> int:
+        """The largest power of two of records whose buffers stay in cache."""
+        most = MOST_RECORDS
+        while most > 1 and most * self.bytes_a_record > CACHE_BYTES:
+            most //= 2
+        return most
+
+
+def pieces_of(count: int, most: int) -> Iterator[slice]:
+    """As many whole passes as there are, and the rest in few other sizes, for which programs are kept."""
+    begin, size = 0, most
+    while begin < count:
+        while size > count - begin:
+            size //= 2
+        yield slice(begin, begin + size)
+        begin += size

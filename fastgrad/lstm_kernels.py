@@ -9,7 +9,7 @@ import numba
 import numpy as np
 from numba.types import float32, int64
 
-from fastgrad.compiling import Floats, Integers, compiled
+from fastgrad.kernels import Floats, Integers, compiled
 
 _F, _I = float32[::1], int64[::1]
 _ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)

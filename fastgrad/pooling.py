@@ -11,8 +11,7 @@ import torch
 from numba.types import UniTuple, float32, int32, int64
 
 from fastgrad import kernels
-from fastgrad.compiling import Floats, Integers, compiled
-from fastgrad.kernels import Whiches
+from fastgrad.kernels import Floats, Integers, Whiches, compiled
 from fastgrad.layer import Call, Layer, flat
 from fastgrad.lowered import Pooling
 

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from fastgrad.clipped import ClippedProgram
-from fastgrad.lowered import Lowered
+from fastgrad.lowered import Lowered, pieces_of
 from fastgrad.modules import Loss
-from fastgrad.pieces import most_records, pieces_of
 from fastgrad.record_gradients import EXACT_SLACK, SLACK, RecordGradients
 
 # Passes one after the other by one thread, so that several threads have some each.
@@ -34,7 +33,7 @@ class ProgrammedGradients(RecordGradients):
         self._inverse = torch.from_numpy(lowered.inverse)
         self._programs = threading.local()
         self.record_bytes = lowered.bytes_a_record
-        self._most = most_records(lowered)
+        self._most = lowered.most_records
 
     def clipped_sums(
         self,

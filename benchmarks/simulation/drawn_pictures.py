@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.learning.data.fmnist import FILES
+from gdpfed.learning.data.published_pictures import FMNIST_FILES
 
 SIZES = {"train": 60_000, "t10k": 10_000}
 EDGE, NUM_CLASSES = 28, 10
@@ -14,7 +14,7 @@ EDGE, NUM_CLASSES = 28, 10
 def draw_pictures(directory: Path) -> None:
     """Write the four files that ``dataset=fmnist dataset.path=<directory>`` reads."""
     generator = np.random.default_rng(0)
-    for name in FILES:
+    for name in FMNIST_FILES:
         size = next(size for part, size in SIZES.items() if f"/{part}-" in name)
         shape, top = ((size, EDGE, EDGE), 256) if "images" in name else ((size,), NUM_CLASSES)
         path = directory / name

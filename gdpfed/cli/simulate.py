@@ -16,7 +16,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import show_plan
-    from gdpfed.learning.weak_data import data_warnings
+    from gdpfed.learning.task import data_warnings
     from gdpfed.report.progress import RunProgress
     from gdpfed.rounds.run import PreparedRun
     from gdpfed.runs.checkpoint import CHECKPOINT_FILE

@@ -1,6 +1,7 @@
 """The learning task: data set, model and partition, small enough for every message."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import Self
@@ -12,11 +13,14 @@ from torch import nn
 
 from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
-from gdpfed.learning.data import Dataset, DataSource, Split, load_dataset
+from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
+from gdpfed.learning.data.client_partition import Partition
 from gdpfed.learning.data.own import ExampleForm
-from gdpfed.learning.data.partition import Partition
 from gdpfed.learning.models import Options, build_model, count_parameters
 from gdpfed.learning.training.record_losses import make_loss
+
+MOST_NAMED = 5
+"""Of the classes without an example, in a warning."""
 
 
 @dataclass(frozen=True)
@@ -169,3 +173,31 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise LearningError("run.device=cuda but no CUDA device is visible: use run.device=auto")
     return torch.device(name)
+
+
+def data_warnings(task: Task) -> Iterator[str]:
+    """Warnings about weak points of a task's data, one line each; the run goes on.
+
+    One line for clients without examples, and one for classes that no training example has.
+    """
+    data, num_clients = task.load(), task.num_clients
+    if task.partition == "iid" and num_clients > len(data.train):
+        yield (
+            f"dataset.num_clients={num_clients} for {len(data.train)} training examples: "
+            f"{num_clients - len(data.train)} clients hold none, and send nothing but noise unless their "
+            f"nodes have data of their own. Set dataset.num_clients={len(data.train)} or fewer"
+        )
+    if isinstance(data.train, Windows):
+        return  # Characters, of which a text need not have all.
+    if data.num_classes == 1:
+        return  # Numbers.
+    missing = np.setdiff1d(np.unique(data.test.y), np.unique(data.train.y))
+    if len(missing):
+        named = ", ".join(map(str, missing[:MOST_NAMED].tolist())) + (
+            " ..." if len(missing) > MOST_NAMED else ""
+        )
+        yield (
+            f"class {named} is in the test split and in no training example of it: it is not learnt unless "
+            "nodes have data of their own, and counts as wrong. Add training examples, or take it out of "
+            "the test split"
+        )

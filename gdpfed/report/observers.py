@@ -1,7 +1,7 @@
 """The default observers of a run: they announce, draw, track and describe it."""
 
 from gdpfed.files import save_whole
-from gdpfed.learning.weak_data import data_warnings
+from gdpfed.learning.task import data_warnings
 from gdpfed.report.event_files import EventFiles
 from gdpfed.report.labels import dataset_label, method_label
 from gdpfed.report.mlflow_run import MlflowRun

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gdpfed.errors import ReportError
 from gdpfed.files import save_whole
 from gdpfed.learning.data import Split
-from gdpfed.learning.data.partition.natural import client_of_owner
+from gdpfed.learning.data.client_partition import client_of_owner
 from gdpfed.learning.training.evaluate import central_evaluation
 from gdpfed.report.shown import Shown
 from gdpfed.report.table import Table

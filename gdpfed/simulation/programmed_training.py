@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fastgrad.lowered import Lowered
+from fastgrad.lowered import Lowered, pieces_of
 from fastgrad.modules import Loss
-from fastgrad.pieces import most_records, pieces_of
 from gdpfed.late_import import late_import
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.methods.base import Theta
@@ -41,7 +40,7 @@ class ProgrammedTraining:
         self._parameters, self._gradient, self._total, self._velocity = torch.empty(
             4, len(lowered.order)
         ).unbind()
-        self._most = most_records(lowered)
+        self._most = lowered.most_records
         self._by_size: dict[int, Program] = {}
 
     def updates(

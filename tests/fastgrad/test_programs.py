@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fastgrad import fitting, kernels, lstm_kernels
+from fastgrad import clip_kernels, fitting, kernels, lstm_kernels
 from fastgrad.clipped import ClippedProgram
 from fastgrad.fitting import UncompiledError, fitted
 from fastgrad.layer import Rows
@@ -205,12 +205,12 @@ def test_cross_entropy_is_that_of_torch_and_needs_a_class():
 def test_norms_of_long_gradients_are_exact_and_factors_never_too_large():
     rows = torch.rand(2, 3_000_000, generator=torch.Generator().manual_seed(0))
     squares = np.zeros(2)
-    kernels.add_squares(flat(rows), squares)
+    clip_kernels.add_squares(flat(rows), squares)
     np.testing.assert_allclose(squares, rows.double().square().sum(dim=1), rtol=1e-12)
-    kernels.add_outer_squares(flat(rows), flat(rows), squares := np.zeros(2))
+    clip_kernels.add_outer_squares(flat(rows), flat(rows), squares := np.zeros(2))
     np.testing.assert_allclose(squares, rows.double().square().sum(dim=1) ** 2, rtol=1e-12)
     factors = np.empty(5)
-    kernels.clip_factors(np.array([0.25, 4.0, np.inf, np.nan, 1e39]), 1.0, factors)
+    clip_kernels.clip_factors(np.array([0.25, 4.0, np.inf, np.nan, 1e39]), 1.0, factors)
     assert factors.tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
 
 

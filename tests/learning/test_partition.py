@@ -9,7 +9,7 @@ import pytest
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, load_dataset
-from gdpfed.learning.data.partition import Partition
+from gdpfed.learning.data.client_partition import Partition
 from gdpfed.learning.task import Task
 
 DIGITS = DataSource("digits")

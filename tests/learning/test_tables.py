@@ -13,7 +13,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.columns import plain, read_columns
 from gdpfed.learning.data.own import ExampleForm, own_split
-from gdpfed.learning.weak_data import data_warnings
+from gdpfed.learning.task import data_warnings
 
 DECLARED = {
     "label": {"column": "ill", "classes": ["no", "yes"]},

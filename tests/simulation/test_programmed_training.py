@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from conf.load import load
-from fastgrad import pieces
+from fastgrad import lowered as module
 from fastgrad.lowering import lower
 from fastgrad.modules import cross_entropy
 from gdpfed.clients.configured import order_of as configured_order
@@ -130,7 +130,7 @@ def test_texts_are_trained_as_by_vmap_bit_for_bit_the_same_whoever_is_beside(tmp
 def test_a_batch_that_does_not_fit_the_cache_goes_in_pieces(monkeypatch):
     order = order_of("cnn3", num_clients=90, batch_size=13, learning_rate=0.1)
     whole = updates_of(choose_training(order.task, CPU, "float32")[0], order, range(3))
-    monkeypatch.setattr(pieces, "MOST_RECORDS", 4)
+    monkeypatch.setattr(module, "MOST_RECORDS", 4)
     in_pieces = updates_of(choose_training(order.task, CPU, "float32")[0], order, range(3))
     assert not torch.equal(whole, in_pieces)
     assert (whole - in_pieces).norm() <= 1e-5 * whole.norm()
@@ -139,11 +139,11 @@ def test_a_batch_that_does_not_fit_the_cache_goes_in_pieces(monkeypatch):
 
 
 def test_pieces_have_few_sizes():
-    assert [piece.stop for piece in pieces.pieces_of(23, 8)] == [8, 16, 20, 22, 23]
-    assert list(pieces.pieces_of(0, 8)) == []
+    assert [piece.stop for piece in module.pieces_of(23, 8)] == [8, 16, 20, 22, 23]
+    assert list(module.pieces_of(0, 8)) == []
     lowered = lower(build_model("cnn2", (1, 28, 28), 10, seed=0), (1, 28, 28))
-    assert 1 < pieces.most_records(lowered) < pieces.MOST_RECORDS
-    assert pieces.most_records(lowered) * lowered.bytes_a_record <= pieces.CACHE_BYTES
+    assert 1 < lowered.most_records < module.MOST_RECORDS
+    assert lowered.most_records * lowered.bytes_a_record <= module.CACHE_BYTES
 
 
 class Doubled(nn.Flatten):

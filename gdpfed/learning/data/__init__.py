@@ -6,33 +6,29 @@ A loader is a function ``DataSource -> Dataset``. Another package adds one as an
 
 from gdpfed.learning.data import (
     breast_cancer,
-    cifar10,
-    digits,
-    fmnist,
     heart_disease,
     image_folder,
     npz,
     shakespeare,
-    svhn,
     tabular,
 )
 from gdpfed.learning.data.dataset import Dataset, Examples, Labels, Pictures, Split
-from gdpfed.learning.data.loading import DATASETS, Loader, load_dataset
-from gdpfed.learning.data.source import DataSource
+from gdpfed.learning.data.published_pictures import cifar10, digits, fmnist, svhn
+from gdpfed.learning.data.source import DATASETS, DataSource, Loader, load_dataset
 from gdpfed.learning.data.text import Windows
 
 register = DATASETS.register
 
 register("breast_cancer", breast_cancer.load)
-register("cifar10", cifar10.load)
+register("cifar10", cifar10)
 register("csv", tabular.load)
-register("digits", digits.load)
-register("fmnist", fmnist.load)
+register("digits", digits)
+register("fmnist", fmnist)
 register("heart_disease", heart_disease.load)
 register("image_folder", image_folder.load)
 register("npz", npz.load)
 register("shakespeare", shakespeare.load)
-register("svhn", svhn.load)
+register("svhn", svhn)
 
 __all__ = [
     "DATASETS",

@@ -1,8 +1,13 @@
-"""The name and settings of a data set, small enough for every message."""
+"""The name and settings of a data set, small enough for every message, and its loading by name."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.data.dataset import Dataset
+from gdpfed.learning.data.features import with_features
+from gdpfed.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -49,3 +54,19 @@ class DataSource:
                 raise LearningError(
                     f"dataset.{field.name}={value} has no meaning for data set '{self.name}': leave it out"
                 )
+
+
+Loader = Callable[[DataSource], Dataset]
+
+DATASETS: Registry[Loader] = Registry("data set", "gdpfed.datasets", error=LearningError)
+
+
+@lru_cache(maxsize=4)
+def load_dataset(source: DataSource) -> Dataset:
+    """Load a data set by the name of its loader, once a process.
+
+    Raises:
+        LearningError: no loader of that name, or data that cannot be used.
+    """
+    data = DATASETS.get(source.name)(replace(source, features=None))
+    return data if source.features is None else with_features(data, source.features)

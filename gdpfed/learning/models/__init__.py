@@ -14,13 +14,8 @@ from gdpfed.learning.models.build import (
     count_parameters,
     refuse_changing_buffers,
 )
-from gdpfed.learning.models.cnn2 import cnn2
-from gdpfed.learning.models.cnn3 import cnn3
-from gdpfed.learning.models.linear import linear
-from gdpfed.learning.models.lstm import lstm
-from gdpfed.learning.models.mlp import mlp
-from gdpfed.learning.models.ngram import ngram
-from gdpfed.learning.models.resnet18 import resnet18
+from gdpfed.learning.models.feedforward import cnn2, cnn3, linear, mlp, resnet18
+from gdpfed.learning.models.next_character import lstm, ngram
 from gdpfed.learning.models.softmax import softmax
 from gdpfed.learning.models.vector import assign, dimension_of, fingerprint, flatten, state_dict_of, trainable
 

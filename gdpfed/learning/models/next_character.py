@@ -1,12 +1,40 @@
-"""Logistic regression on the last characters, which is convex and so learns in few rounds."""
+"""Models that predict the next character of a text."""
+
+from itertools import pairwise
 
 import torch
 from torch import nn
 
+from fastgrad.modules import LastPosition, LSTMLayer
+
+
+def lstm(
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    embedding_size: int = 8,
+    hidden_units: int = 256,
+    num_layers: int = 2,
+) -> nn.Module:
+    """LEAF's model for Shakespeare (Caldas et al., 2018): an embedding, LSTM layers, and a linear layer.
+
+    The linear layer takes the last position.
+
+    Inputs are positions in a vocabulary that is also what is predicted: shape (B, sequence length), int64.
+    """
+    sizes = [embedding_size] + [hidden_units] * num_layers
+    return nn.Sequential(
+        nn.Embedding(num_classes, embedding_size),
+        *(LSTMLayer(inputs, outputs) for inputs, outputs in pairwise(sizes)),
+        LastPosition(),
+        nn.Linear(hidden_units, num_classes),
+    )
+
 
 def ngram(input_shape: tuple[int, ...], num_classes: int, *, characters: int = 3) -> nn.Module:
-    """Each of the last characters adds a row of scores of its own: d = characters classes^2.
+    """Logistic regression on the last characters, which is convex and so learns in few rounds.
 
+    Each of the last characters adds a row of scores of its own: d = characters classes^2.
     Inputs are positions in a vocabulary that is also what is predicted: shape (B, sequence length), int64.
     All scores begin at 0.
     """

@@ -1,0 +1,104 @@
+"""Loops that measure, clip and sum the gradients of single records; norms are in float64."""
+
+import numpy as np
+from numba.types import float32, float64, int64
+
+from fastgrad.kernels import Doubles, Floats, Integers, compiled
+
+_F, _D, _I = float32[::1], float64[::1], int64[::1]
+_ZERO = np.float32(0.0)
+# A squared norm above it would not be finite in float32, in which gradients are.
+_MOST_SQUARED = float(np.finfo(np.float32).max)
+
+
+@compiled(_F, _D, fastmath={"reassoc"})
+def add_squares(rows: Floats, squares: Doubles) -> None:
+    """s_i += ||row_i||^2, in float64: rows of shape (records, entries), squares of shape (records,)."""
+    size = len(rows) // len(squares)
+    for n in range(len(squares)):
+        row, total = rows[n * size : (n + 1) * size], 0.0
+        for t in range(size):
+            total += float64(row[t]) * float64(row[t])
+        squares[n] += total
+
+
+@compiled(_F, _F, _D, fastmath={"reassoc"})
+def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None:
+    """s_i += ||g_i||^2 ||a_i||^2, the squared norm of g_i^T a_i, in float64; shapes as in `add_squares`."""
+    count = len(squares)
+    widths = (len(outputs) // count, len(inputs) // count)
+    for n in range(count):
+        row, left = outputs[n * widths[0] : (n + 1) * widths[0]], 0.0
+        for t in range(widths[0]):
+            left += float64(row[t]) * float64(row[t])
+        row, right = inputs[n * widths[1] : (n + 1) * widths[1]], 0.0
+        for t in range(widths[1]):
+            right += float64(row[t]) * float64(row[t])
+        squares[n] += left * right
+
+
+@compiled(_D, float64, _D)
+def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
+    """min(1, most / ||g_i||) of squared norms, and 0 where a norm is not finite in float32."""
+    for n in range(len(squares)):
+        if squares[n] <= _MOST_SQUARED:
+            norm = np.sqrt(squares[n])
+            out[n] = most / norm if norm > most else 1.0
+        else:
+            out[n] = 0.0
+
+
+@compiled(_F, _D, _F)
+def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
+    """out += sum_i f_i row_i, without the rows of factor 0: rows of shape (records, entries)."""
+    size = len(out)
+    for n in range(len(factors)):
+        if factors[n] == 0:
+            continue
+        row, factor = rows[n * size : (n + 1) * size], np.float32(factors[n])
+        for t in range(size):
+            out[t] += factor * row[t]
+
+
+@compiled(_F, _F, _D)
+def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
+    """g_i *= f_i in place; where the factor is 0, both g_i and a_i become 0, whatever they hold."""
+    count = len(factors)
+    widths = (len(outputs) // count, len(inputs) // count)
+    for n in range(count):
+        row, factor = outputs[n * widths[0] : (n + 1) * widths[0]], np.float32(factors[n])
+        for t in range(widths[0]):
+            row[t] = _ZERO if factor == 0 else factor * row[t]
+        if factor == 0:
+            row = inputs[n * widths[1] : (n + 1) * widths[1]]
+            for t in range(widths[1]):
+                row[t] = _ZERO
+
+
+@compiled(_F, _D, float64, _I)
+def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
+    """out += sum_i trunc(f_i row_i / unit), in integers, without the rows of factor 0; shapes as above."""
+    size = len(out)
+    for n in range(len(factors)):
+        if factors[n] == 0:
+            continue
+        row, factor = rows[n * size : (n + 1) * size], factors[n]
+        for t in range(size):
+            out[t] += int64(np.trunc(float64(row[t]) * factor / unit))
+
+
+@compiled(_F, _F, _D, float64, _I)
+def add_truncated_outer(
+    outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
+) -> None:
+    """As `add_truncated`, of g_i^T a_i, whose entries are exact in float64."""
+    count = len(factors)
+    height, width = len(outputs) // count, len(inputs) // count
+    for n in range(count):
+        if factors[n] == 0:
+            continue
+        row, factor = inputs[n * width : (n + 1) * width], factors[n]
+        for k in range(height):
+            value, target = float64(outputs[n * height + k]), out[k * width : (k + 1) * width]
+            for t in range(width):
+                target[t] += int64(np.trunc(value * float64(row[t]) * factor / unit))

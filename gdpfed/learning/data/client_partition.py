@@ -1,0 +1,210 @@
+"""Partitions: which client holds which examples, computed on every node from one seed."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data import Dataset
+
+if TYPE_CHECKING:
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+Positions = npt.NDArray[np.int64]
+"""Where examples lie in the training split."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The way in which the training split is shared out.
+
+    Attributes:
+        name: iid, labels, shards, dirichlet or natural.
+        dirichlet_alpha: concentration, for dirichlet: the smaller, the fewer classes a client has.
+        shards: how many of them a client has, for shards.
+    """
+
+    name: str
+    num_clients: int
+    seed: int
+    dirichlet_alpha: float | None = None
+    shards: int | None = None
+
+    def largest(self, data: Dataset) -> int:
+        """How many examples a client may hold at most; under dirichlet it is all of them."""
+        if self.name in ("iid", "labels"):
+            return -(-len(data.train) // self.num_clients)
+        if self.name == "shards" and self.shards is not None:
+            return self.shards * -(-len(data.train) // (self.shards * self.num_clients))
+        if self.name == "natural" and data.owners is not None:
+            return int(np.bincount(data.owners).max())
+        return len(data.train)
+
+    def indices(self, data: Dataset, client_id: int) -> Positions:
+        """Positions of one client's examples in ``data.train``; possibly none.
+
+        Raises:
+            LearningError: a client outside ``range(num_clients)``, or a partition that does not fit.
+        """
+        if not 0 <= client_id < self.num_clients:
+            raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
+        if self.name == "iid":
+            return _iid_indices(len(data.train), self.num_clients, client_id, self.seed)
+        if self.name == "labels":
+            return _label_indices(data, self.num_clients, client_id, self.seed)
+        if self.name == "shards" and self.shards is not None:
+            return _shard_indices(data, self.num_clients, client_id, self.seed, self.shards)
+        if self.name == "natural":
+            return _natural_indices(data, self.num_clients, client_id)
+        if self.name == "dirichlet" and self.dirichlet_alpha is not None:
+            return _dirichlet_indices(data, self.num_clients, client_id, self.seed, self.dirichlet_alpha)
+        raise LearningError(
+            f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is none of "
+            "iid, labels, natural, shards with their number, or dirichlet with an alpha"
+        )
+
+
+def _iid_indices(num_examples: int, num_clients: int, client_id: int, seed: int) -> Positions:
+    """Positions of one client's examples.
+
+    The examples are shuffled by ``seed`` and cut into ``num_clients`` runs whose lengths differ by at
+    most one. With fewer examples than clients some clients hold none.
+    """
+    return _run(_shuffled(num_examples, num_clients, seed), num_clients, client_id)
+
+
+def _label_indices(data: Dataset, num_clients: int, client_id: int, seed: int) -> Positions:
+    """Positions of one client's examples.
+
+    The examples are shuffled by ``seed``, put in the order of their labels, and cut into ``num_clients`` runs
+    whose lengths differ by at most one: as many labels a client as there are labels for each, often one.
+    """
+    return _run(_by_label(data, seed), num_clients, client_id)
+
+
+def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:
+    """Positions of one client's examples.
+
+    The examples in the order of their labels are cut into ``num_clients`` times ``shards`` runs, and every
+    client is given so many of them, drawn without replacement: about as many labels as shards, or fewer
+    (McMahan, Moore, Ramage, Hampson, Aguera y Arcas, AISTATS 2017, section 3).
+
+    Raises:
+        LearningError: more runs than examples.
+    """
+    order, count = _by_label(data, seed), num_clients * shards
+    if count > len(order):
+        raise LearningError(
+            f"dataset.shards={shards} for each of {num_clients} clients are {count:,} of {len(order):,} "
+            f"examples: choose at most {len(order) // num_clients}, or fewer clients"
+        )
+    own = _shuffled(count, num_clients, seed)[client_id * shards : (client_id + 1) * shards]
+    return np.concatenate([_run(order, count, shard) for shard in own.tolist()])
+
+
+def _run(order: Positions, num_clients: int, client_id: int) -> Positions:
+    start, stop = (len(order) * edge // num_clients for edge in (client_id, client_id + 1))
+    return order[start:stop]
+
+
+@lru_cache(maxsize=2)
+def _shuffled(num_examples: int, num_clients: int, seed: int) -> Positions:
+    order = np.random.default_rng([seed, num_clients]).permutation(num_examples)
+    order.setflags(write=False)
+    return order
+
+
+@lru_cache(maxsize=2)
+def _by_label(data: Dataset, seed: int) -> Positions:
+    shuffled = np.random.default_rng(seed).permutation(len(data.train))
+    order = shuffled[np.argsort(data.train.y[shuffled], kind="stable")]
+    order.setflags(write=False)
+    return order
+
+
+@lru_cache(maxsize=16_384)
+def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: int, alpha: float) -> Positions:
+    """Positions of one client's examples.
+
+    For every class k, shares p_k ~ Dir(alpha, ..., alpha) over the clients say how its examples are cut
+    (Yurochkin et al., 2019, through flwr-datasets' DirichletPartitioner). Every example goes to exactly
+    one client; how many a client gets is left to chance, and it can be none.
+
+    Raises:
+        LearningError: more clients than examples, or labels that are numbers.
+    """
+    if not np.issubdtype(data.train.y.dtype, np.integer):
+        raise LearningError(
+            "dataset.partition=dirichlet shares out classes, and the labels of this data set are numbers: "
+            "use dataset.partition=iid"
+        )
+    if num_clients > len(data.train):
+        raise LearningError(
+            f"dataset.num_clients={num_clients} is more than the {len(data.train)} examples that "
+            f"dataset.partition=dirichlet could share out: set dataset.num_clients={len(data.train)} or fewer"
+        )
+    part = _partitioner(data, num_clients, seed, alpha).load_partition(client_id)
+    positions = np.asarray(part["position"], dtype=np.int64)
+    positions.setflags(write=False)
+    return positions
+
+
+@lru_cache(maxsize=2)
+def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "DirichletPartitioner":
+    # Imported here, since it takes seconds and the other partitions do without it.
+    from datasets import Dataset as Table
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+    partitioner = DirichletPartitioner(
+        num_clients, "label", alpha, min_partition_size=0, self_balancing=False, seed=seed
+    )
+    labels = data.train.y
+    partitioner.dataset = Table.from_dict({"label": labels, "position": np.arange(len(labels))})
+    return partitioner
+
+
+def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positions:
+    """Positions of one client's examples; with fewer clients than the data has, the largest are taken.
+
+    Raises:
+        LearningError: data without clients of its own, or with fewer than asked for.
+    """
+    if data.owners is None:
+        raise LearningError(
+            "dataset.partition=natural needs data that has clients of its own, and this has none: "
+            "use dataset.partition=iid"
+        )
+    return np.flatnonzero(data.owners == _taken(data, num_clients)[client_id])
+
+
+def client_of_owner(data: Dataset, num_clients: int) -> Positions:
+    """The client that each owner of examples is under the natural partition; -1 for one that takes no part.
+
+    Raises:
+        LearningError: data without clients of its own, or with fewer than asked for.
+    """
+    taken = _taken(data, num_clients)
+    clients = np.full(len(_sizes(data)), -1, dtype=np.int64)
+    clients[taken] = np.arange(num_clients)
+    return clients
+
+
+def _sizes(data: Dataset) -> Positions:
+    """How many training examples each owner has, those with a name and none included."""
+    sizes: Positions = np.bincount(data.owners, minlength=len(data.owner_names))  # type: ignore[arg-type]  # there are owners
+    return sizes
+
+
+@lru_cache(maxsize=2)
+def _taken(data: Dataset, num_clients: int) -> Positions:
+    """Numbers of the clients that take part, in the order of the data set, which says nothing of them."""
+    sizes = _sizes(data)
+    if num_clients > len(sizes):
+        raise LearningError(
+            f"dataset.num_clients={num_clients} is more than the {len(sizes)} clients that the data has: "
+            f"set dataset.num_clients={len(sizes)} or fewer"
+        )
+    return np.sort(np.argsort(-sizes, kind="stable")[:num_clients])
