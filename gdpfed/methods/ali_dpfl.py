@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from conf.limits import LIMITS
 from conf.schema import Config, MethodConfig, require
+from conf.schema.checks import LIMITS
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.methods.local_steps import Convergence, steps_as_printed, steps_of_bound

@@ -9,7 +9,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from client_app.carried import stage_request
-from conf.limits import LIMITS
+from conf.schema.checks import LIMITS
 from gdpfed.clients.messages import DATA, MASK, ORDER_RECORD, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import noise_steps, update_steps

@@ -1,4 +1,4 @@
-"""Bounds of numeric settings, outside of which a run would not finish."""
+"""Checks that settings of several groups share, and bounds outside of which a run would not finish."""
 
 from typing import Any
 
@@ -38,3 +38,15 @@ def require_limits(group: str, settings: Any) -> None:
 
 def _figure(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise :class:`ConfigError` with ``message`` unless the condition holds."""
+    if not holds:
+        raise ConfigError(message)
+
+
+def are_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, int | float) and not isinstance(each, bool) for each in value
+    )

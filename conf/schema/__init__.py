@@ -1,0 +1,60 @@
+"""The schema of the option files: a typo or a wrong type fails when they are composed.
+
+Every option file extends one of these dataclasses. They are plain data, so the rest of the project can take
+them as arguments without knowing Hydra. Values are checked where they are used for the first time: what the
+mathematics forbids is refused by :mod:`gdpfed.privacy`, what only a configuration can get wrong is refused
+here, in ``validate``, which :func:`conf.load.load` calls.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from omegaconf import MISSING
+
+from conf.schema.checks import require
+from conf.schema.dataset_config import DatasetConfig, TrainingConfig
+from conf.schema.method_config import MethodConfig
+from conf.schema.privacy_config import CLIENTS, PrivacyConfig
+from conf.schema.run_config import RunConfig, SimulationConfig
+from conf.schema.secagg_config import FIRST_SEEN, SecAggConfig
+
+__all__ = [
+    "CLIENTS",
+    "FIRST_SEEN",
+    "Config",
+    "DatasetConfig",
+    "MethodConfig",
+    "PrivacyConfig",
+    "RunConfig",
+    "SecAggConfig",
+    "SimulationConfig",
+    "TrainingConfig",
+    "require",
+]
+
+
+@dataclass
+class Config:
+    """The whole configuration of a run."""
+
+    dataset: DatasetConfig = MISSING
+    training: TrainingConfig = MISSING
+    method: Any = MISSING
+    privacy: PrivacyConfig = MISSING
+    secagg: SecAggConfig = MISSING
+    run: RunConfig = MISSING
+    simulation: SimulationConfig = MISSING
+
+    def validate(self) -> None:
+        """Check every section.
+
+        Raises:
+            ConfigError: one line that names the value and the remedy.
+        """
+        for section in fields(self):
+            getattr(self, section.name).validate()
+        require(
+            self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",
+            f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "
+            "added as: use privacy.noise=discrete_gaussian",
+        )

@@ -1,0 +1,133 @@
+"""The groups ``dataset`` and ``training``: what is trained on, and how a client trains."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import MISSING
+
+from conf.schema.checks import require, require_limits
+
+PARTITIONS = ("iid", "labels", "shards", "dirichlet", "natural")
+
+
+@dataclass
+class DatasetConfig:
+    """One data set with the settings recommended for it, from which run, privacy and training start.
+
+    From ``image_size`` to ``features``, what is null does not belong to the data set or has its default
+    (:class:`gdpfed.learning.data.DataSource` says what each is).
+    """
+
+    name: str = MISSING
+    path: str | None = None
+    image_size: int | None = None
+    channels: int | None = None
+    test_fraction: float | None = None
+    sequence_length: int | None = None
+    min_characters: int | None = None
+    test_stride: int | None = None
+    columns: str | None = None
+    test_path: str | None = None
+    complete_rows: bool | None = None
+    features: str | None = None
+    loss: str = "cross_entropy"
+    class_weights: list[float] | None = None
+    metrics: list[str] | None = None
+    model: str = MISSING
+    model_options: Any = None
+    partition: str = "iid"
+    dirichlet_alpha: float | None = None
+    shards: int | None = None
+    num_clients: int = MISSING
+    num_rounds: int = MISSING
+    sampling_rate: float = MISSING
+    budgets: list[float] = MISSING
+    clipping_norm: float = MISSING
+    paper_sampling_rates: list[float] | None = None
+    local_steps: int = MISSING
+    batch_size: int = MISSING
+    learning_rate: float = MISSING
+    learning_rate_decay: float = 0.99
+    momentum: float = 0.0
+
+    def validate(self) -> None:
+        require_limits("dataset", self)
+        _require_training("dataset", self)
+        require(
+            self.partition in PARTITIONS,
+            f"dataset.partition={self.partition} is none of {', '.join(PARTITIONS)}",
+        )
+        self._validate_partition()
+        self._validate_source()
+        self._validate_model_options()
+        self._validate_judgement()
+
+    def _validate_partition(self) -> None:
+        for partition, key, wanted, example in (
+            ("dirichlet", "dirichlet_alpha", "a positive concentration", "0.5"),
+            ("shards", "shards", "a positive number a client", "2"),
+        ):
+            value = getattr(self, key)
+            if self.partition == partition:
+                require(
+                    value is not None and 0 < value < float("inf"),
+                    f"dataset.partition={partition} needs {wanted}, not dataset.{key}={value}: set for "
+                    f"instance dataset.{key}={example}",
+                )
+            else:
+                require(
+                    value is None,
+                    f"dataset.{key}={value} has no meaning with dataset.partition={self.partition}: "
+                    f"choose dataset.partition={partition}, or leave it out",
+                )
+
+    def _validate_model_options(self) -> None:
+        options = self.model_options
+        numbers = isinstance(options, dict) and all(type(value) in (int, float) for value in options.values())
+        require(
+            options is None or numbers,
+            f"dataset.model_options={options} must be numbers by name, as in "
+            "'dataset.model_options={hidden_units:32}'",
+        )
+
+    def _validate_judgement(self) -> None:
+        weights = self.class_weights
+        require(
+            weights is None or all(0 < weight < float("inf") for weight in weights),
+            f"dataset.class_weights={weights} must be positive numbers, one a class, as in "
+            "'dataset.class_weights=[1,3]'",
+        )
+        require(
+            self.metrics is None or len(self.metrics) > 0,
+            f"dataset.metrics={self.metrics} names no metric: name one, or leave it out",
+        )
+
+    def _validate_source(self) -> None:
+        require(
+            self.channels in (None, 1, 3), f"dataset.channels={self.channels} must be 1 (grey) or 3 (RGB)"
+        )
+        fraction = self.test_fraction
+        require(fraction is None or 0 < fraction < 1, f"dataset.test_fraction={fraction} must be in (0, 1)")
+
+
+@dataclass
+class TrainingConfig:
+    """How a client trains in a round."""
+
+    local_steps: int = MISSING
+    batch_size: int = MISSING
+    learning_rate: float = MISSING
+    learning_rate_decay: float = MISSING
+    momentum: float = MISSING
+
+    def validate(self) -> None:
+        require_limits("training", self)
+        _require_training("training", self)
+
+
+def _require_training(group: str, settings: DatasetConfig | TrainingConfig) -> None:
+    """Check the settings of local training, as recommended or as chosen."""
+    decay = settings.learning_rate_decay
+    require(0 < decay <= 1, f"{group}.learning_rate_decay={decay} must be in (0, 1]")
+    momentum = settings.momentum
+    require(0 <= momentum < 1, f"{group}.momentum={momentum} must be in [0, 1)")

@@ -1,0 +1,33 @@
+"""The group ``method``: what every method has; each extends it beside its class."""
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from conf.schema.checks import require, require_limits
+
+AVERAGES = ("none", "polynomial")
+
+
+@dataclass
+class MethodConfig:
+    """What every method has; a method with options of its own extends it beside its class."""
+
+    name: str = MISSING
+    server_learning_rate: float = 1.0
+    average: str = "none"
+
+    def settle(self, num_groups: int) -> None:
+        """Give options that are null, and depend on the number of groups, their values."""
+
+    def validate(self) -> None:
+        """Check the options; a class that adds some extends this.
+
+        Raises:
+            ConfigError: one line that names the value and the remedy.
+        """
+        require_limits("method", self)
+        require(
+            self.average in AVERAGES,
+            f"method.average={self.average} is none of {', '.join(AVERAGES)}",
+        )

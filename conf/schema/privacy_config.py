@@ -1,0 +1,202 @@
+"""The group ``privacy``: budgets, their accounting, and what follows from them."""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from omegaconf import MISSING
+
+from conf.schema.checks import are_numbers, require, require_limits
+
+RENYI_ORDERS = ("auto", "fine", "whole")
+NOISES = ("gaussian", "discrete_gaussian")
+CLIPPINGS = ("fixed", "adaptive")
+SAMPLING_RATE_CHOICES = ("auto", "paper")
+CLIENTS = "clients"
+"""privacy.budgets where every client says its own."""
+UNITS = ("client", "record")
+MOST_SHOWN = 8
+BUDGETS_OF = ("clients", "records")
+
+
+@dataclass
+class PrivacyConfig:
+    """Budgets, their accounting, and what follows from them."""
+
+    unit: str = "client"
+    accountant: str = "pld"
+    renyi_orders: str = "auto"
+    sampling: str = "poisson"
+    adjacency: str = "zero_out"
+    budgets: Any = MISSING
+    budgets_of: str = "clients"
+    group_shares: list[float] | None = None
+    client_budgets: list[float] | None = None
+    budget_floor: float = 0.1
+    most_records: int = 1_000_000
+    num_groups: int = 3
+    group_edges: list[float] | None = None
+    delta: float | None = None
+    clipping_norm: float = MISSING
+    clipping: str = "fixed"
+    clipping_quantile: float = 0.5
+    clipping_learning_rate: float = 0.2
+    clipping_noise: float = 0.05
+    noise: str = "gaussian"
+    sampling_rate: float = MISSING
+    sampling_rates: Any = "auto"
+    min_sampling_rate: float = 0.0
+    batch_rate: float = 0.05
+    client_records: list[int] | None = None
+    price: float | None = None
+    price_bounds: list[float] = field(default_factory=lambda: [0.001, 1.0])
+    client_aversions: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        # Where a word is accepted, too, nothing makes 1 and 1.0 the same setting, and the same run.
+        self.budgets = _as_floats(self.budgets)
+        self.sampling_rates = _as_floats(self.sampling_rates)
+
+    def validate(self) -> None:
+        require(
+            self.renyi_orders in RENYI_ORDERS,
+            f"privacy.renyi_orders={self.renyi_orders} is none of {', '.join(RENYI_ORDERS)}",
+        )
+        require(self.noise in NOISES, f"privacy.noise={self.noise} is none of {', '.join(NOISES)}")
+        rates = self.sampling_rates
+        require(
+            are_numbers(rates) or rates in SAMPLING_RATE_CHOICES,
+            f"privacy.sampling_rates={rates} is none of auto, paper or one number a group, "
+            "as in privacy.sampling_rates=[0.01,0.02,0.03]",
+        )
+        require_limits("privacy", self)
+        self._validate_clipping()
+        self._validate_budgets()
+        self._validate_price()
+        self._validate_unit()
+
+    def _validate_clipping(self) -> None:
+        require(
+            self.clipping in CLIPPINGS, f"privacy.clipping={self.clipping} is none of {', '.join(CLIPPINGS)}"
+        )
+        require(
+            0 < self.clipping_quantile < 1,
+            f"privacy.clipping_quantile={self.clipping_quantile} must be in (0, 1)",
+        )
+        require(
+            0 < self.clipping_learning_rate <= 1,
+            f"privacy.clipping_learning_rate={self.clipping_learning_rate} must be in (0, 1]",
+        )
+        require(
+            0 < self.clipping_noise <= 1, f"privacy.clipping_noise={self.clipping_noise} must be in (0, 1]"
+        )
+
+    def _validate_price(self) -> None:
+        price, bounds, aversions = self.price, self.price_bounds, self.client_aversions
+        require(price is None or 0 < price < inf, f"privacy.price={price} must be above 0, or null")
+        require(
+            price is None or self.budgets == CLIENTS,
+            f"privacy.price={price} is answered by clients with budgets: set privacy.budgets={CLIENTS}",
+        )
+        require(
+            len(bounds) == 2 and 0 < bounds[0] < bounds[1] < inf,
+            f"privacy.price_bounds={bounds} must be the least and the highest zCDP of a whole run, as in "
+            "privacy.price_bounds=[0.001,1]",
+        )
+        require(
+            1e-3 <= self.budget_floor <= 1e6,
+            f"privacy.budget_floor={self.budget_floor} must be from 0.001 to 1e+06",
+        )
+        require(self.most_records >= 1, f"privacy.most_records={self.most_records} must be at least 1")
+        require(
+            aversions is None or all(0 < each < 1 for each in aversions),
+            f"privacy.client_aversions={_short(aversions)} must lie in (0, 1), one a client",
+        )
+
+    def _validate_unit(self) -> None:
+        require(self.unit in UNITS, f"privacy.unit={self.unit} is none of {', '.join(UNITS)}")
+        require(
+            self.budgets_of in BUDGETS_OF,
+            f"privacy.budgets_of={self.budgets_of} is none of {', '.join(BUDGETS_OF)}",
+        )
+        require(0 < self.batch_rate <= 1, f"privacy.batch_rate={self.batch_rate} must be in (0, 1]")
+        if self.unit == "client":
+            for key, usual in (("budgets_of", "clients"), ("client_records", None)):
+                value = getattr(self, key)
+                require(
+                    value == usual,
+                    f"privacy.{key}={_short(value)} is about records, and privacy.unit=client protects "
+                    "clients: set privacy.unit=record",
+                )
+            return
+        # What the accounting of steps on records covers.
+        accounted = {
+            "adjacency": "zero_out",
+            "noise": "gaussian",
+            "sampling_rates": "auto",
+            "clipping": "fixed",
+        }
+        for key, only in accounted.items():
+            value = getattr(self, key)
+            require(
+                value == only,
+                f"privacy.{key}={value} does not go with privacy.unit=record: leave privacy.{key}={only}",
+            )
+        require(
+            self.budgets_of == "clients" or self.budgets != CLIENTS,
+            f"privacy.budgets={CLIENTS} are one number each, and privacy.budgets_of=records needs those of "
+            "every group of records: give privacy.budgets=[...]",
+        )
+        require(
+            self.budgets_of == "clients" or len(self.record_shares) == len(self.budgets),
+            f"privacy.group_shares={self.group_shares} must be one share for each group of records in "
+            f"privacy.budgets={self.budgets}",
+        )
+        require(
+            all(count >= 1 for count in self.client_records or ()),
+            f"privacy.client_records={_short(self.client_records)} has a client without records: leave it "
+            "out",
+        )
+
+    @property
+    def record_shares(self) -> tuple[float, ...]:
+        """Which share of a client's records has each budget; empty where all of them have the client's."""
+        if self.budgets_of == "clients":
+            return ()
+        return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))
+
+    @property
+    def planned_groups(self) -> int | None:
+        """How many groups the settings make; None where that is found from the clients' own budgets."""
+        if self.budgets_of == "records":
+            return 1
+        if self.budgets != CLIENTS:
+            return len(self.budgets)
+        return self.num_groups if self.group_edges is None else None
+
+    def _validate_budgets(self) -> None:
+        require(
+            self.budgets == CLIENTS or are_numbers(self.budgets),
+            f"privacy.budgets={self.budgets} is neither {CLIENTS} nor one number a group, "
+            "as in privacy.budgets=[1,3,6]",
+        )
+        for key in ("client_budgets", "group_edges"):
+            require(
+                self.budgets == CLIENTS or getattr(self, key) is None,
+                f"privacy.{key}={_short(getattr(self, key))} goes with budgets of the clients' own: "
+                f"privacy.budgets={CLIENTS}",
+            )
+        require(
+            self.budgets != CLIENTS or self.group_shares is None,
+            f"privacy.group_shares={self.group_shares} does not go with privacy.budgets={CLIENTS}: the "
+            "clients' own budgets form the groups, by privacy.num_groups or privacy.group_edges",
+        )
+
+
+def _short(value: Any) -> str:
+    """A value for a message of one line."""
+    return f"[{value[0]}, ...]" if isinstance(value, list) and len(value) > MOST_SHOWN else str(value)
+
+
+def _as_floats(value: Any) -> Any:
+    return [float(each) for each in value] if are_numbers(value) else value

@@ -1,0 +1,68 @@
+"""The groups ``run`` and ``simulation``: how long a run is, where its files go, how it is carried out."""
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from conf.schema.checks import require, require_limits
+
+DEVICES = ("auto", "cpu", "cuda")
+ENGINES = ("auto", "batched", "sequential")
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+@dataclass
+class RunConfig:
+    """One training run: how long, where its files go, how it is resumed."""
+
+    num_rounds: int = MISSING
+    seed: int = 0
+    directory: str | None = None
+    resume: str | None = None
+    stop_after_round: int | None = None
+    timeout_seconds: float = 600.0
+    minimum_nodes: int | None = None
+    device: str = "auto"
+    mlflow: str | None = None
+    show_cohorts: bool = False
+    bridge: str | None = None
+
+    def validate(self) -> None:
+        require_limits("run", self)
+        least = self.minimum_nodes
+        require(least is None or least >= 1, f"run.minimum_nodes={least} must be at least 1")
+        stop = self.stop_after_round
+        require(stop is None or stop >= 1, f"run.stop_after_round={stop} must be at least 1")
+        require(self.device in DEVICES, f"run.device={self.device} is none of {', '.join(DEVICES)}")
+        require(
+            self.resume is None or self.directory is None,
+            f"run.resume={self.resume} continues in its own directory: leave out run.directory",
+        )
+
+
+@dataclass
+class SimulationConfig:
+    """How ``gdpfed simulate`` trains a cohort; runs over Flower have no use for it."""
+
+    engine: str = "auto"
+    workers: int | None = None
+    clients_at_once: int | None = None
+    precision: str = "float32"
+
+    def validate(self) -> None:
+        require(self.engine in ENGINES, f"simulation.engine={self.engine} is none of {', '.join(ENGINES)}")
+        for key in ("workers", "clients_at_once"):
+            value = getattr(self, key)
+            require(
+                value is None or value >= 1,
+                f"simulation.{key}={value} must be at least 1, or null to let the engine choose",
+            )
+        require(
+            self.precision in PRECISIONS,
+            f"simulation.precision={self.precision} is none of {', '.join(PRECISIONS)}",
+        )
+        require(
+            self.precision == "float32" or self.engine != "sequential",
+            f"simulation.precision={self.precision} needs simulation.engine=batched: one client after the "
+            "other trains as a node does, in float32",
+        )
