@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -20,7 +19,7 @@ from conf.chosen import chosen_options, groups
 from conf.errors import ConfigError
 from conf.extensions import method_configs, option_directories
 from conf.per_client import set_numbers, taken, user_path
-from conf.schema import Config, DatasetConfig, TrainingConfig
+from conf.schema import Config
 
 PATHS = (
     "dataset.path",
@@ -36,17 +35,6 @@ PATHS = (
 
 _UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")
 _KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or false"}
-
-ADDED_LATER = (
-    "columns",
-    "test_path",
-    "complete_rows",
-    "features",
-    "loss",
-    "class_weights",
-    "metrics",
-)
-"""Settings of a data set that older code has not saved, and that were as their defaults are."""
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
@@ -267,8 +255,6 @@ def load(
         raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
     set_numbers(config, per_client)
     config.validate()
-    if config.privacy.planned_groups is not None:
-        config.method.settle(config.privacy.planned_groups)
     return config
 
 
@@ -281,24 +267,5 @@ def split(overrides: str) -> list[str]:
 
 
 def to_yaml(config: Config) -> str:
-    """The resolved configuration as YAML, readable and complete."""
+    """Write a configuration as YAML, readable and complete."""
     return OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
-
-
-def from_yaml(text: str) -> Any:
-    """What :func:`to_yaml` wrote, as plain data; of a run that older code has saved as well.
-
-    Before there was the group training, clients trained with what stood with the data set, by cross-entropy.
-
-    Raises:
-        yaml.YAMLError: the text is no YAML.
-    """
-    settings = yaml.safe_load(text)
-    if isinstance(settings, dict) and isinstance(settings.get("dataset"), dict):
-        recommended = {key: settings["dataset"].get(key) for key in TrainingConfig.__dataclass_fields__}
-        settings.setdefault("training", recommended)
-        defaults = {key: each.default for key, each in DatasetConfig.__dataclass_fields__.items()}
-        settings["dataset"] = {
-            key: value for key, value in defaults.items() if key in ADDED_LATER
-        } | settings["dataset"]
-    return settings

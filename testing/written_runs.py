@@ -13,8 +13,7 @@ from conf.schema import Config
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.report.lines import computed_settings
-from gdpfed.runs.formats import versioned
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundRecord, versioned
 
 DIMENSION = 12
 _METHODS: dict[str, Method] = {}

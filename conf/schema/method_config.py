@@ -17,9 +17,6 @@ class MethodConfig:
     server_learning_rate: float = 1.0
     average: str = "none"
 
-    def settle(self, num_groups: int) -> None:
-        """Give options that are null, and depend on the number of groups, their values."""
-
     def validate(self) -> None:
         """Check the options; a class that adds some extends this.
 

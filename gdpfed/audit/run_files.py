@@ -21,7 +21,7 @@ from gdpfed.runs.records import (
 )
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 OF_METHODS = ("weighting", "game", "totals")
 
 
@@ -107,10 +107,11 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
     """The content of a file without the version of its format, which must be the one that is audited."""
-    version = data.get("version", 1)
+    version = data.get("version")
     if version != FORMAT_VERSION:
+        named = "no format version" if version is None else f"format version {version}"
         raise AuditError(
-            f"{path} has format version {version}, and this audit reads version {FORMAT_VERSION}: "
+            f"{path} has {named}, and this audit reads version {FORMAT_VERSION}: "
             "use the gdpfed that wrote the run"
         )
     return {key: value for key, value in data.items() if key != "version"}

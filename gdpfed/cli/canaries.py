@@ -20,7 +20,6 @@ from gdpfed.cli.audit import without_infinity
 from gdpfed.cli.command import make_console, user_path
 from gdpfed.errors import ReportError
 from gdpfed.report.console import Fitted
-from gdpfed.runs.paths import with_saved_delta
 from gdpfed.runs.resume import load_run
 
 MARKS_IN_PICTURE = 8
@@ -70,7 +69,7 @@ def _configuration(words: Sequence[str]) -> Config:
     """The configuration of a run that is there, or the one that the overrides ask for."""
     if not words or "=" in words[0] or not user_path(words[0]).is_dir():
         return load(words)
-    begun = with_saved_delta(load_run([f"run.resume={words[0]}", *words[1:]]))
+    begun = load_run([f"run.resume={words[0]}", *words[1:]])
     return replace(begun, run=replace(begun.run, resume=None))
 
 

@@ -71,7 +71,6 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.report.guess_lines import guesses_dict
     from gdpfed.report.plan_table import comparison_table
     from gdpfed.report.record_plan_table import record_comparison as record_comparison_table
-    from gdpfed.runs.paths import with_saved_delta
     from gdpfed.runs.resume import load_run
 
     asked = [f"--{name}" for name in ("compare", "choose", *PLAN_QUESTIONS.names()) if getattr(options, name)]
@@ -99,7 +98,7 @@ def _execute(options: argparse.Namespace) -> int:
         if getattr(options, name):
             return _answer(PLAN_QUESTIONS.get(name), config, options)
     with planning():
-        method = make_method(with_saved_delta(config))
+        method = make_method(config)
     if picture is not None and not method.draw_plan(picture):
         _refuse_picture(picture)
     if options.json:

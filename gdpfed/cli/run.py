@@ -22,7 +22,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.methods import make_method
     from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
     from gdpfed.report.progress import RunProgress
-    from gdpfed.runs.paths import require_unused, with_saved_delta
+    from gdpfed.runs.paths import require_unused
     from gdpfed.runs.records import WEAK_DATA, read_rounds, run_path
     from gdpfed.runs.resume import load_run
 
@@ -34,7 +34,7 @@ def _execute(options: argparse.Namespace) -> int:
     if not resuming:
         require_unused(directory)
     with planning():
-        method = make_method(with_saved_delta(config))
+        method = make_method(config)
     console = make_console()
     show_plan(console, config, method)
     refuse_skipped(method.plan, config.secagg.minimum_cohort)

@@ -9,7 +9,7 @@ from conf.load import load, options
 from conf.schema import Config
 from gdpfed.errors import ConfigError, ExperimentError
 from gdpfed.experiments.definitions import Choice, Experiment
-from gdpfed.methods import make_method, settled
+from gdpfed.methods import make_method, resolve
 from gdpfed.runs.resume import CARRYING_OUT
 
 NO_COLUMN = Choice(label="")
@@ -145,7 +145,7 @@ def _planned_step(overrides: tuple[str, ...]) -> float:
 @lru_cache(maxsize=256)
 def _configuration(overrides: tuple[str, ...]) -> Config:
     """What :func:`conf.load.load` composes in a tenth of a second; cells with a scale ask repeatedly."""
-    return settled(load(overrides))
+    return resolve(load(overrides))
 
 
 def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:

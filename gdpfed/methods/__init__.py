@@ -41,23 +41,23 @@ METHODS: Registry[type[Method]] = Registry(
 hand_in(methods=METHODS, option_packages=Registry("option package", "gdpfed.conf", error=ConfigError))
 
 
-def settled(config: Config) -> Config:
-    """The configuration with what its method chooses from public quantities: `Method.settled`.
+def resolve(config: Config) -> Config:
+    """Give the configuration with what its method chooses from public quantities: `Method.resolve`.
 
     Raises:
         ConfigError, PrivacyError: as :func:`make_method`.
     """
-    return METHODS.get(config.method.name).settled(config)
+    return METHODS.get(config.method.name).resolve(config)
 
 
 def make_method(config: Config) -> Method:
-    """The configured method with its plan, of a configuration that is settled or not.
+    """The configured method with its plan, of a configuration that is resolved or not.
 
     Raises:
         ConfigError: an unknown method, or options of another one.
         PrivacyError: a plan that has no valid accounting or that no noise can reach.
     """
-    config = settled(config)
+    config = resolve(config)
     method = METHODS.get(config.method.name)
     if method.unit not in (None, config.privacy.unit):
         raise ConfigError(
@@ -88,4 +88,4 @@ def make_method(config: Config) -> Method:
         ) from None
 
 
-__all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "settled"]
+__all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "resolve"]

@@ -112,17 +112,17 @@ class Method(ABC):
         self.server_learning_rate = server_learning_rate
 
     @classmethod
-    def settled(cls, config: Config) -> Config:
-        """The configuration that is carried out and saved: by default the one that is given.
+    def resolve(cls, config: Config) -> Config:
+        """Give the configuration that is carried out and saved: by default the one that is given.
 
-        A method may choose settings from public quantities. What comes of a configuration that is settled
-        already is the same again, since a run is resumed from it.
+        A method may choose settings from public quantities. A resolved configuration resolves to itself,
+        since a run is resumed from it.
         """
         return config
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Plan the configured run, whose configuration is settled."""
+        """Plan the configured run, whose configuration is resolved."""
         plan = cls.make_plan(config)
         if config.privacy.clipping == "adaptive":
             plan = with_adaptive_clipping(

@@ -3,7 +3,7 @@
 Each class adds one idea to the one before: noise by group, then rates by group, then top-k by group.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from conf.schema import Config, MethodConfig
@@ -35,10 +35,6 @@ class GDPFedPlusConfig(GDPFedOpConfig):
     """The options of method=gdpfed_plus: those of gdpfed_op, and k_m / d of every group."""
 
     keep_fraction: list[float] | None = None
-
-    def settle(self, num_groups: int) -> None:
-        if self.keep_fraction is None:
-            self.keep_fraction = default_keep_fractions(num_groups)
 
 
 def default_keep_fractions(num_groups: int) -> list[float]:
@@ -83,6 +79,15 @@ class GDPFedPlus(GDPFedOp):
     name: ClassVar[str] = "gdpfed_plus"
     config_class: ClassVar[type[MethodConfig]] = GDPFedPlusConfig
     sparsified: ClassVar[bool] = True
+
+    @classmethod
+    def resolve(cls, config: Config) -> Config:
+        """Give every group its kept fraction, where the settings fix how many groups there are."""
+        num_groups = config.privacy.planned_groups
+        if config.method.keep_fraction is not None or num_groups is None:
+            return config
+        fractions = default_keep_fractions(num_groups)
+        return replace(config, method=replace(config.method, keep_fraction=fractions))
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:

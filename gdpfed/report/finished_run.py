@@ -10,11 +10,9 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError, safe_open
 
-from conf.load import from_yaml
 from gdpfed.errors import ReportError
 from gdpfed.report.shown import Shown
-from gdpfed.runs.formats import check_json_file
-from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, read_rounds
+from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, check_json_file, read_rounds
 
 SECTIONS = ("dataset", "training", "method", "privacy", "secagg", "run")
 FLOAT32_BYTES = 4
@@ -112,7 +110,7 @@ def read_run(path: Path) -> FinishedRun:
 def read_settings(path: Path) -> Settings | None:
     """The configuration that a run directory holds; None if there is none that can be read."""
     try:
-        settings = from_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
+        settings = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return None
     whole = isinstance(settings, dict) and all(isinstance(settings.get(name), dict) for name in SECTIONS)

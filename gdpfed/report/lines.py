@@ -14,41 +14,6 @@ IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"),
 """Settings of identity, which do not affect results."""
 
 
-ADDED_LATER: dict[str, Any] = {
-    "dataset.shards": None,
-    **dict.fromkeys(["dataset.columns", "dataset.test_path", "dataset.complete_rows", "dataset.features"]),
-    **dict.fromkeys(["dataset.class_weights", "dataset.metrics", "privacy.client_records"]),
-    "run.bridge": None,
-    "run.show_cohorts": False,
-    "privacy.budget_floor": 0.1,
-    "privacy.most_records": 1_000_000,
-    "dataset.loss": "cross_entropy",
-    "method.average": "none",
-    "method.control": "none",
-    "method.control_weights": [1.0, 1.0, 1.0],
-    "method.control_noise": "planned",
-    **dict.fromkeys(["method.noise_scale", "method.total_steps"]),
-    **dict.fromkeys(["method.most_participants", "method.smoothness"]),
-    "method.most_local_steps": 40,
-    "method.distance": 50.0,
-    "method.transmission": "turns",
-    "method.most_announcements": 60,
-    **dict.fromkeys(["method.announced", "method.paths"]),
-    "method.local": "full_gradient",
-    "method.counts_rho": None,
-    "privacy.unit": "client",
-    "privacy.budgets_of": "clients",
-    "privacy.batch_rate": 0.05,
-    "privacy.clipping": "fixed",
-    "privacy.clipping_quantile": 0.5,
-    "privacy.clipping_learning_rate": 0.2,
-    "privacy.clipping_noise": 0.05,
-    **dict.fromkeys(["privacy.price", "privacy.client_aversions"]),
-    "privacy.price_bounds": [0.001, 1.0],
-}
-"""Settings that older runs do not have, with the value that stands for what those did."""
-
-
 @dataclass(frozen=True, eq=False)
 class Line:
     """One configuration with a run for every seed, and the name it goes by in a comparison."""
@@ -74,18 +39,16 @@ class Line:
 def computed_settings(settings: Settings) -> dict[str, Any]:
     """The settings that results follow from, the seed aside, by dotted key.
 
-    One that was added later, and has the value of before, is left out: a run stays the run that it was.
     Clients train with what the group training says, so it takes the place of what the data set recommends.
     """
     recommended = dict(settings["dataset"]) | dict(settings["training"])
     followed = {name: section for name, section in settings.items() if name != "training"}
-    computed = {
+    return {
         f"{section}.{key}": value
         for section, values in (followed | {"dataset": recommended}).items()
         for key, value in values.items()
         if key not in CARRYING_OUT.get(section, ()) and (section, key) not in {("run", "seed"), *IDENTITIES}
     }
-    return {key: value for key, value in computed.items() if ADDED_LATER.get(key, ...) != value}
 
 
 def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:

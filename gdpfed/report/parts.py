@@ -19,8 +19,7 @@ from gdpfed.report.shown import Shown
 from gdpfed.report.table import Table
 from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.formats import VERSION_KEY, check_version, versioned
-from gdpfed.runs.records import PARTS_FILE
+from gdpfed.runs.records import PARTS_FILE, VERSION_KEY, check_version, versioned
 
 HEADINGS = ("run", "test examples of", "number")
 NOTE = (

@@ -18,7 +18,7 @@ from gdpfed.errors import RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation
-from gdpfed.methods import Method, make_method, settled
+from gdpfed.methods import Method, make_method, resolve
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
@@ -30,7 +30,7 @@ from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
 from gdpfed.rounds.state import RunState, begin, restore
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.paths import require_unused, with_saved_delta
+from gdpfed.runs.paths import require_unused
 from gdpfed.runs.records import RoundRecord, read_rounds, run_path
 
 
@@ -68,8 +68,8 @@ class PreparedRun:
         path = path_of(config)
         if config.run.resume is None:
             require_unused(path)
-        config = settled(config)
-        method = make_method(with_saved_delta(config))
+        config = resolve(config)
+        method = make_method(config)
         refuse_skipped(method.plan, config.secagg.minimum_cohort)
         task = task_of(config)
         # Refuses a partition that does not fit the data before anything is written.

@@ -15,7 +15,7 @@ from safetensors.numpy import save as save_tensors
 
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
-from gdpfed.runs.formats import FORMAT_VERSION, UNVERSIONED, VERSION_KEY, check_version
+from gdpfed.runs.records import FORMAT_VERSION, VERSION_KEY, check_version
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 STATE_PREFIX, DIGEST_KEY = "method.", "digest"
@@ -70,7 +70,8 @@ class Checkpoint:
         try:
             tensors = load_tensors(data)
             metadata = _metadata(data)
-            check_version(path, int(metadata.get(VERSION_KEY, UNVERSIONED)))
+            named = metadata.get(VERSION_KEY)
+            check_version(path, None if named is None else int(named))
             if metadata.pop(DIGEST_KEY) != _digest(tensors, metadata):
                 raise ValueError("it is not what was written: its digest differs")
             return cls(

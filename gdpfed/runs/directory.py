@@ -20,7 +20,6 @@ from gdpfed.methods.base import Method
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
-from gdpfed.runs.formats import VERSION_KEY, check_version, versioned
 from gdpfed.runs.paths import require_unused
 from gdpfed.runs.records import (
     ASSIGNMENT_FILE,
@@ -34,8 +33,11 @@ from gdpfed.runs.records import (
     REWARDS_FILE,
     ROUNDS_FILE,
     SEAL_FILE,
+    VERSION_KEY,
     RoundRecord,
+    check_version,
     read_rounds,
+    versioned,
 )
 from gdpfed.runs.resume import refuse_another_run
 

@@ -1,14 +1,10 @@
-"""Check a run's directory before a run is created or resumed."""
+"""Check the directory of a new run before anything is written in it."""
 
-import json
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
-from conf.schema import Config
 from gdpfed.errors import RunError
-from gdpfed.runs.records import PLAN_FILE, user_path
 
 
 def require_unused(path: Path, *, setting: str = "run.directory") -> None:
@@ -35,18 +31,3 @@ def require_unused(path: Path, *, setting: str = "run.directory") -> None:
         tempfile.TemporaryDirectory(dir=nearest).cleanup()
     except OSError:
         raise RunError(f"{setting}={path} cannot be made: {nearest} is not yours to write in") from None
-
-
-def with_saved_delta(config: Config) -> Config:
-    """The configuration with the delta that a run to continue was planned with, unless it names one.
-
-    By default delta follows from the number of clients, and the rule was another one for earlier runs.
-    """
-    if config.run.resume is None or config.privacy.delta is not None:
-        return config
-    try:
-        plan = json.loads((user_path(config.run.resume) / PLAN_FILE).read_text(encoding="utf-8"))
-        delta = float(plan["delta"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return config  # Whoever opens the directory says what is wrong with it.
-    return replace(config, privacy=replace(config.privacy, delta=delta))

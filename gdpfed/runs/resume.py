@@ -8,11 +8,10 @@ from typing import Any
 import yaml
 
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
-from conf.load import from_yaml, given_value, load
+from conf.load import given_value, load
 from conf.schema import Config
 from gdpfed.errors import RunError
-from gdpfed.runs.formats import check_json_file
-from gdpfed.runs.records import CONFIG_FILE, PLAN_FILE, run_path, user_path
+from gdpfed.runs.records import CONFIG_FILE, PLAN_FILE, check_json_file, run_path, user_path
 
 CARRYING_OUT = {
     "run": frozenset(
@@ -59,7 +58,7 @@ def refuse_another_run(path: Path, config: Config) -> None:
 def _saved_settings(path: Path) -> Mapping[str, Any]:
     check_json_file(path / PLAN_FILE)
     try:
-        saved = from_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
+        saved = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise RunError(
             f"run.resume={path} is no run: {CONFIG_FILE}: {' '.join(str(error).split())}"

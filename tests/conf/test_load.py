@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from conf import chosen
 from conf.extensions import method_configs, option_directories
-from conf.load import from_yaml, load, options, split, to_yaml
+from conf.load import load, options, split, to_yaml
 from conf.schema import TrainingConfig
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS
@@ -119,14 +119,6 @@ def test_yaml_says_everything_and_reads_back():
     assert read["privacy"]["delta"] == 1e-5
     assert read["training"]["local_steps"] == 25
     assert set(read) == {"dataset", "training", "method", "privacy", "secagg", "run", "simulation"}
-
-
-def test_a_run_saved_before_the_group_training_reads_as_it_was_trained():
-    text = to_yaml(load(["dataset=svhn", "dataset.local_steps=9"]))
-    older = yaml.safe_load(text)
-    assert from_yaml(text) == older
-    assert older.pop("training")["local_steps"] == 9
-    assert from_yaml(yaml.safe_dump(older)) == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize(

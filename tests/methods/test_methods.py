@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
-from gdpfed.methods import METHODS, ClientSum, make_method
+from gdpfed.methods import METHODS, ClientSum, make_method, resolve
 from gdpfed.methods.gdpfed import GDPFed
 from gdpfed.methods.server_step import step_of_noise
 from gdpfed.methods.top_k import keep_largest
@@ -162,7 +162,7 @@ def test_kept_fractions_follow_from_the_number_of_groups():
         method = make_method(load([f"privacy.budgets={budgets}", rdp]))
         assert method.weighting.keep_fractions == kept
     # Named in a run's configuration, so that runs of before go on and keep their names.
-    assert load([]).method.keep_fraction == [0.7, 0.8, 0.9]
+    assert resolve(load([])).method.keep_fraction == [0.7, 0.8, 0.9]
 
 
 @pytest.mark.parametrize(

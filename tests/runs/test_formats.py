@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,24 +13,13 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.errors import AuditError, RunError
 from gdpfed.runs.checkpoint import Checkpoint
-from gdpfed.runs.formats import FORMAT_VERSION
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.records import FORMAT_VERSION, read_rounds
 from gdpfed.simulation import simulate
 from testing.small_runs import files_in, run
 
-FIRST_FORMAT = Path(__file__).parent / "fixtures" / "run_of_version_1"
-FIRST_OVERRIDES = (
-    "dataset=digits",
-    "dataset.num_clients=12",
-    "method=dp_fedavg",
-    "privacy.sampling_rate=0.8",
-    "privacy.delta=1e-3",
-    "privacy.accountant=rdp",
-    "secagg=off",
-    "run.num_rounds=4",
-)
 VERSIONED = ("plan.json", "assignment.json", "rounds.jsonl", "checkpoint.safetensors")
-OTHERS = (1, FORMAT_VERSION + 1)
+OTHERS = (None, 0, FORMAT_VERSION + 1)
+"""None of them is read: no version, an earlier one and a later one."""
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +41,32 @@ def test_the_audit_reads_the_format_that_runs_have():
 
 
 @pytest.mark.parametrize("command", ["simulate", "run", "audit", "report"])
-def test_a_run_of_the_first_format_is_refused_and_stays_as_it_is(tmp_path, capsys, command):
-    directory = tmp_path / "run"
-    shutil.copytree(FIRST_FORMAT, directory)
-    trains = command in ("simulate", "run")
-    words = [*FIRST_OVERRIDES, f"run.resume={directory}"] if trains else [str(directory)]
-    assert main([command, *words]) == 1
+def test_a_run_of_another_format_is_refused_and_stays_as_it_is(tmp_path, paused, capsys, command):
+    directory = of_another_format(tmp_path, paused)
+    before = files_in(directory)
+    assert (
+        main([command, f"run.resume={directory}" if command in ("simulate", "run") else str(directory)]) == 1
+    )
     error = capsys.readouterr().err
-    assert f"{directory / 'plan.json'} has format version 1, and this " in error
-    assert "reads version 2: use the gdpfed that wrote the run" in error
+    assert f"{directory / 'plan.json'} has format version {FORMAT_VERSION + 1}, and this " in error
+    assert f"reads version {FORMAT_VERSION}: use the gdpfed that wrote the run" in error
     assert error.count("\n") == 1
-    assert {path.relative_to(directory): data for path, data in files_in(directory).items()} == {
-        path.relative_to(FIRST_FORMAT): data for path, data in files_in(FIRST_FORMAT).items()
-    }
+    assert files_in(directory) == before
 
 
-def test_flower_is_asked_nothing_for_a_run_of_the_first_format(tmp_path):
-    shutil.copytree(FIRST_FORMAT, tmp_path / "run")
+def test_flower_is_asked_nothing_for_a_run_of_another_format(tmp_path, paused):
+    directory = of_another_format(tmp_path, paused)
     before = files_in(tmp_path)
-    with pytest.raises(RunError, match=r"plan.json has format version 1"):
-        run(tmp_path / "run", FIRST_OVERRIDES, resume=True)
+    with pytest.raises(RunError, match=r"plan.json has format version"):
+        run(directory, (), resume=True)
     assert files_in(tmp_path) == before
+
+
+def of_another_format(parent, paused):
+    directory = parent / "run"
+    shutil.copytree(paused, directory)
+    relabel(directory / "plan.json", FORMAT_VERSION + 1)
+    return directory
 
 
 def test_a_run_is_its_owners_alone_to_read(paused):
@@ -99,10 +92,12 @@ def header(data):
 
 
 def relabel(path, version):
-    """Have one file of a run name another version; the first format names none."""
+    """Have one file of a run name another version, or none."""
     data = path.read_bytes()
     if path.suffix == ".safetensors":
-        path.write_bytes(save(load(data), relabelled(header(data), str(version))))
+        path.write_bytes(
+            save(load(data), relabelled(header(data), None if version is None else str(version)))
+        )
     else:
         text = data.decode()
         documents = text.splitlines() if path.suffix == ".jsonl" else [text]
@@ -112,7 +107,7 @@ def relabel(path, version):
 
 def relabelled(values, version):
     kept = {key: value for key, value in values.items() if key != "version"}
-    return kept if version in (1, "1") else {"version": version, **kept}
+    return kept if version is None else {"version": version, **kept}
 
 
 @pytest.mark.parametrize("name", VERSIONED)
@@ -122,7 +117,8 @@ def test_one_file_of_another_format_is_refused(tmp_path, paused, name, version):
     shutil.copytree(paused, directory)
     relabel(directory / name, version)
     before = files_in(directory)
-    words = rf"{name} has format version {version}, and this \w+ reads version {FORMAT_VERSION}: "
+    named = "no format version" if version is None else f"format version {version}"
+    words = rf"{name} has {named}, and this \w+ reads version {FORMAT_VERSION}: "
     with pytest.raises(RunError, match=words) as raised:
         simulate(config(f"run.resume={directory}"))
     assert "\n" not in str(raised.value)

@@ -20,8 +20,8 @@ from gdpfed.federation.node.stand_ins import StandIn, StandInError, Vector
 from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, Encoding, SumParameters
 
-# A larger order would keep this node busy for as long as the server likes. As in `conf.schema.checks`, so that
-# no run is begun of which every node refuses every round.
+# A larger order would keep this node busy for as long as the server likes. As in `conf.schema.checks`, so
+# that no run is begun of which every node refuses every round.
 MOST = {"local_steps": 100_000, "batch_size": 1_000_000}
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import RecordSteps, record_move
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 TAKEN = "taken"
 """Of a ledger's file, where clients spend what each has chosen: in which rounds each took part."""
 COUNTS = "counts_rho"

@@ -6,8 +6,7 @@ from pathlib import Path
 from gdpfed.files import save_whole
 from gdpfed.privacy.ledgers.server import TAKEN
 from gdpfed.rounds.observers import Observer, RoundEnded
-from gdpfed.runs.formats import versioned
-from gdpfed.runs.records import LEDGER_FILE, REWARDS_FILE
+from gdpfed.runs.records import LEDGER_FILE, REWARDS_FILE, versioned
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
 
 

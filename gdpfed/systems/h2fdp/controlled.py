@@ -105,9 +105,9 @@ def with_choice(config: Config, problem: Problem, chosen: Chosen) -> Config:
             f"method.participants={method.participants} are not those that method.control=planned chooses, "
             f"{sizes}: leave them out"
         )
-    settled = replace(method, total_steps=problem.total_steps, participants=sizes)
+    found = replace(method, total_steps=problem.total_steps, participants=sizes)
     interval = _with_interval(config, mechanism, problem.total_steps, chosen.local_steps)
-    return replace(interval, method=replace(settled, local_aggregations=interval.method.local_aggregations))
+    return replace(interval, method=replace(found, local_aggregations=interval.method.local_aggregations))
 
 
 def trust_of(config: Config, mechanism: Mechanism) -> tuple[Trust, ...]:

@@ -163,8 +163,8 @@ class H2FDP(SubnetMethod):
     config_class: ClassVar[type[MethodConfig]] = H2FDPConfig
 
     @classmethod
-    def settled(cls, config: Config) -> Config:
-        """The configuration with the steps, rounds and participants that control chooses."""
+    def resolve(cls, config: Config) -> Config:
+        """Give the configuration with the steps, rounds and participants that control chooses."""
         return controlled(config)
 
     @classmethod

@@ -13,7 +13,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import noise_steps
 from gdpfed.errors import ConfigError, InputError
-from gdpfed.methods import make_method, settled
+from gdpfed.methods import make_method, resolve
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.events import LocalWindows
@@ -160,18 +160,18 @@ def test_the_estimate_that_choices_are_compared_by_is_near_the_plans(
     assert found == pytest.approx(calibrated, rel=0.015)
 
 
-def test_a_configuration_is_settled_once_and_for_all():
+def test_a_configuration_is_resolved_once_and_for_all():
     config = load(PLANNED)
-    chosen = settled(config)
+    chosen = resolve(config)
     assert chosen.method.total_steps == 24
     assert chosen.training.local_steps % 2 == 0
     assert chosen.run.num_rounds == math.ceil(24 / chosen.training.local_steps)
     assert len(chosen.method.participants) == 2
-    assert settled(chosen) == chosen
-    assert settled(load(BASE)) == load(BASE)
-    dear = settled(load([*PLANNED, "method.control_weights=[100,100,0]"]))
+    assert resolve(chosen) == chosen
+    assert resolve(load(BASE)) == load(BASE)
+    dear = resolve(load([*PLANNED, "method.control_weights=[100,100,0]"]))
     assert (dear.training.local_steps, dear.method.participants) == (8, [3, 3])
-    quiet = settled(load([*PLANNED, "method.control_weights=[0,0,1]", "method.most_participants=5"]))
+    quiet = resolve(load([*PLANNED, "method.control_weights=[0,0,1]", "method.most_participants=5"]))
     assert quiet.method.participants == [5, 5]
 
 
@@ -225,14 +225,14 @@ def test_every_mechanism_for_records_runs_under_control(tmp_path, mechanism):
 )
 def test_what_cannot_be_had_is_one_line(overrides, refusal):
     with pytest.raises(InputError) as refused:
-        settled(load([*PLANNED, *overrides]))
+        resolve(load([*PLANNED, *overrides]))
     assert refusal in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_participants_that_are_not_chosen_are_refused():
     with pytest.raises(ConfigError, match="are not those that method.control=planned chooses"):
-        settled(load([*PLANNED, "method.control_weights=[100,100,0]", "method.participants=[5,5]"]))
+        resolve(load([*PLANNED, "method.control_weights=[100,100,0]", "method.participants=[5,5]"]))
 
 
 @pytest.mark.parametrize("mode", ["curious", "off"])
