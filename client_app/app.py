@@ -15,10 +15,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
-from client_app import game, price
-from client_app.carried import node_of, settings_of, stage_request, terms_in, values_in
+from client_app.carried import node_of, settings_of, stage_request, terms_in, told_in, values_in
 from gdpfed.app_process import begin_process
 from gdpfed.clients.messages import (
+    ASK,
     BEGIN,
     CARRY,
     CHECK,
@@ -28,7 +28,6 @@ from gdpfed.clients.messages import (
     JOIN,
     LARGE_BYTES,
     OFFER,
-    PLAY,
     RECORDS,
     REFUSAL,
     REFUSAL_RECORD,
@@ -43,6 +42,7 @@ from gdpfed.federation.node import budget
 from gdpfed.federation.node.join_checks import check_limits, own_records, unit_in
 from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
+from gdpfed.federation.node.sides import NODE_SIDES
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError, check_settings
 from gdpfed.federation.node.sum_stages import answer_stage
@@ -106,7 +106,10 @@ def join(message: Message, context: Context) -> RecordDict:
     if own:
         asked = budget.of_unit(own, unit)
         budget.check_ledger(asked)
-        answer["epsilon"] = price.answered_epsilon(message.content, context, asked)
+        player, epsilons = node.settings.player, [asked.epsilon]
+        for name, told in told_in(message.content).items():
+            epsilons.append(NODE_SIDES.get(name)().said_epsilon(told, player, asked))
+        answer["epsilon"] = min(epsilons)
         answer["delta"] = asked.delta
     answer.update(prove(node, question))
     return RecordDict({CLIENT_RECORD: answer})
@@ -125,18 +128,22 @@ def _terms(message: Message, context: Context) -> Terms:
         raise NodeConfigError(
             f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
         )
-    game.check_path(message.content, context, terms)
-    price.check_price(
-        message.content, context, budget.of_unit(settings_of(context).budgets, terms.unit), terms
-    )
+    node, told = settings_of(context), told_in(message.content)
+    own = budget.of_unit(node.budgets, terms.unit)
+    for name, side in NODE_SIDES.items().items():
+        side().check_terms(told.get(name), node.player, own, terms)
     return terms
 
 
-@app.query(PLAY)
+@app.query(ASK)
 @answering
-def play(message: Message, context: Context) -> RecordDict:
-    """Answer what a game announces with this client's best response; nothing of its data is in it."""
-    return game.answer(message.content, context)
+def ask(message: Message, context: Context) -> RecordDict:
+    """Answer what systems ask, as a game does for a best response; nothing of this client's data is in it."""
+    node, told = settings_of(context), told_in(message.content)
+    answers = {
+        name: NODE_SIDES.get(name)().answer(each, node.player, node.budgets) for name, each in told.items()
+    }
+    return RecordDict({name: ConfigRecord(answer) for name, answer in answers.items()})
 
 
 @app.query(CARRY)

@@ -20,6 +20,7 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.node_settings import Node, NodeSettings
+from gdpfed.federation.node.sides import NODE_SIDES, Values
 from gdpfed.federation.node.sum_stages import StageRequest
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import RemoteProtocolError
@@ -63,6 +64,11 @@ def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
     """The values of a record of this name; None where there is none of values."""
     record = content.get(name)
     return record if isinstance(record, ConfigRecord) else None
+
+
+def told_in(content: RecordDict) -> dict[str, Values]:
+    """What systems tell in a message, by side."""
+    return {name: dict(values_in(content, name) or {}) for name in NODE_SIDES.names() if name in content}
 
 
 def stage_request(content: RecordDict, stage: str) -> StageRequest:

@@ -13,18 +13,13 @@ from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.messages import (
     BEGIN,
-    GAME_RECORD,
     OFFER,
-    PRICE_RECORD,
     TERMS_RECORD,
 )
+from gdpfed.federation.server.sides import Values, told_with_terms
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.systems.fedpcs.game.announcement import Announcement
-from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
-from gdpfed.systems.fedpcs.node_game import answered_announcement
-from gdpfed.systems.fedpcs.prices import posted_price
 from server_app.exchange import ask
 from server_app.join import Joined
 
@@ -105,21 +100,17 @@ class Offer:
 
     Attributes:
         terms: of the run, for this client.
-        announced: what its path in them answers; None where there is no game with nodes.
-        price: that its budget answers; None where none is posted.
+        told: what systems have told beside them, by side: what a game announced, or a price.
     """
 
     terms: Terms
-    announced: Announcement | None = None
-    price: PostedPrice | None = None
+    told: Mapping[str, Values]
 
     def content(self) -> RecordDict:
         """The records of a message."""
         content = RecordDict({TERMS_RECORD: ConfigRecord(dict(self.terms.to_scalars()))})
-        if self.announced is not None:
-            content[GAME_RECORD] = ConfigRecord(dict(self.announced.to_scalars()))
-        if self.price is not None:
-            content[PRICE_RECORD] = ConfigRecord(dict(self.price.to_scalars()))
+        for name, values in self.told.items():
+            content[name] = ConfigRecord(dict(values))
         return content
 
 
@@ -128,7 +119,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
     plan, secagg = run.method.plan, run.config.secagg
     if first_round == plan.num_rounds:
         return {}
-    announced = answered_announcement(run.config)
+    told = told_with_terms(run.config)
     terms: dict[int, Offer] = {}
     for index, group in enumerate(plan.groups):
         of_group = partial(
@@ -145,9 +136,9 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
         )
         members = joined.budgets.keys() & set(group.clients)
         if group.spending is not None:
-            terms |= {client: Offer(of_group(client=client), announced) for client in members}
+            terms |= {client: Offer(of_group(client=client), told) for client in members}
         elif members:
-            terms |= dict.fromkeys(members, Offer(of_group(), price=posted_price(run.config)))
+            terms |= dict.fromkeys(members, Offer(of_group(), told))
     return terms
 
 

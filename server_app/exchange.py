@@ -77,6 +77,22 @@ def failure_of(reply: Message) -> str | None:
     return one_line(refusal.get("reason") if isinstance(refusal, ConfigRecord) else refusal)
 
 
+def replies_to(
+    grid: Grid,
+    nodes: Mapping[int, int],
+    contents: Mapping[int, RecordDict],
+    question: str,
+    timeout_seconds: float,
+) -> dict[int, Message]:
+    """Ask clients a question, by client id; the replies of those that answer in time."""
+    messages = {
+        client: Message(content, nodes[client], f"query.{question}") for client, content in contents.items()
+    }
+    replies = send_and_receive(grid, messages.values(), timeout_seconds)
+    clients = {message.metadata.message_id: client for client, message in messages.items()}
+    return {clients[reply.metadata.reply_to_message_id]: reply for reply in replies}
+
+
 def ask(
     grid: Grid,
     nodes: Mapping[int, int],
@@ -87,12 +103,8 @@ def ask(
     """Ask clients a question, by client id; why not, of those who refuse or stay silent."""
     if not contents:
         return {}
-    messages = {
-        client: Message(content, nodes[client], f"query.{question}") for client, content in contents.items()
-    }
-    replies = send_and_receive(grid, messages.values(), timeout_seconds)
-    clients = {message.metadata.message_id: client for client, message in messages.items()}
-    answered = {clients[reply.metadata.reply_to_message_id]: failure_of(reply) for reply in replies}
+    replies = replies_to(grid, nodes, contents, question, timeout_seconds)
+    answered = {client: failure_of(reply) for client, reply in replies.items()}
     silence = f"it did not answer within {timeout_seconds:g} seconds"
     refusals = {client: answered.get(client, silence) for client in contents}
     return {client: refusal for client, refusal in refusals.items() if refusal is not None}

@@ -1,8 +1,10 @@
 """Questions to nodes that join, and the check that their answers prove their keys."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -17,17 +19,16 @@ from gdpfed.clients.messages import (
     INPUT_SHAPE,
     LABEL_DTYPE,
     MODE,
-    PRICE_RECORD,
     ROSTER_DIGEST,
     SIGNATURE,
     UNIT,
 )
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.federation.server.sides import Values
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.task import Task
 from gdpfed.privacy.events import Unit
-from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
 from secagg import Roster
 from secagg.crypto.signatures import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
 
@@ -64,7 +65,7 @@ class Questions:
         roster: the consortium's; None where the nodes' own words are believed.
         task: of the run, by which nodes see whether they fit; None leaves them to find out when they train.
         unit: whose presence the run protects; where it is a record, nodes say how many they bring.
-        price: that is posted; None where nodes say their budgets as they are.
+        told: what systems tell nodes beside, by side, such as a price that their budgets answer.
         bounds: on what a node may say of itself; one that says more is left out.
     """
 
@@ -75,12 +76,12 @@ class Questions:
         roster: Roster | None,
         task: Task | None = None,
         unit: Unit = "client",
-        price: PostedPrice | None = None,
+        told: Mapping[str, Values] = MappingProxyType({}),
         *,
         bounds: Bounds = WIDEST,
     ) -> None:
         self.roster = roster
-        self._price = price
+        self._told = told
         self.bounds = bounds
         self.unit = unit
         self._task = task
@@ -102,8 +103,8 @@ class Questions:
             self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)
             question[CHALLENGE], question[ROSTER_DIGEST] = self._challenges[node_id], self._digest
         content = RecordDict({CLIENT_RECORD: question})
-        if self._price is not None:
-            content[PRICE_RECORD] = ConfigRecord(dict(self._price.to_scalars()))
+        for name, values in self._told.items():
+            content[name] = ConfigRecord(dict(values))
         return content
 
     def proven_key(self, node_id: int, client_id: int, answer: ConfigRecord) -> bytes | None:

@@ -12,14 +12,13 @@ from edge_app.edge import Edge
 from edge_app.mailbox import Spool
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
+from gdpfed.federation.server.sides import told_at_join
 from gdpfed.privacy.events import Unit
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer
 from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
-from gdpfed.systems.fedpcs.prices import posted_price
-from gdpfed.systems.h2fdp.edge_average import EdgeAverage
 from secagg import Roster
 from server_app.attendance import Attendance, tell_edges_the_end
 from server_app.budgets import (
@@ -35,9 +34,9 @@ from server_app.budgets import (
 from server_app.carry import carry_model
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
-from server_app.game import game_waits_for_clients, with_played_game
 from server_app.join import join_clients
 from server_app.questions import Bounds, Questions, consortium_roster, keys_of_clients
+from server_app.side_questions import sides_wait_for_nodes, with_answers
 
 
 def train(grid: Grid, config: Config, run_label: str) -> None:
@@ -60,16 +59,15 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         roster,
         task_of(config),
         unit,
-        posted_price(config),
+        told_at_join(config),
         bounds=Bounds(config.privacy.budget_floor, config.privacy.most_records),
     )
     enough = min(num_clients, config.run.minimum_nodes or num_clients)
     join = partial(join_clients, grid, num_clients, questions, waits, config.run.minimum_nodes)
-    if plan_waits_for_clients(config) or game_waits_for_clients(config):
+    if plan_waits_for_clients(config) or sides_wait_for_nodes(config):
         joined = join()
         config = with_said_records(config, joined)
-        if game_waits_for_clients(config):
-            config = with_played_game(grid, joined, config, enough)
+        config = with_answers(grid, joined, config, enough)
         if config.privacy.budgets == CLIENTS:
             config = with_said_budgets(config, joined, enough)
         prepared = PreparedRun.of(config, identities)
@@ -78,7 +76,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         joined = join()
     keep_groups(prepared, joined, enough)
     carry_model(grid, joined, prepared.order.task.dimension, waits, enough)
-    of_edges = isinstance(prepared.method, EdgeAverage)
+    of_edges = prepared.method.clients_are_edges
     terms = terms_of_clients(prepared, joined, prepared.next_round)
     agree_to_terms(grid, joined, terms, waits, enough)
     fleet = GridFleet(

@@ -8,7 +8,7 @@ private by themselves, may.
 
 from dataclasses import dataclass
 
-JOIN, PLAY, CARRY, OFFER, BEGIN, END = "join", "play", "carry", "offer", "begin", "end"
+JOIN, ASK, CARRY, OFFER, BEGIN, END = "join", "ask", "carry", "offer", "begin", "end"
 """The queries."""
 
 LARGE_BYTES = 1 << 20
@@ -48,11 +48,6 @@ THETA_RECORD = "theta"
 ROSTER_RECORD = "roster"
 REFUSAL_RECORD = "refusal"
 TERMS_RECORD = "terms"
-GAME_RECORD = "game"
-PATH = "path"
-"""What is announced of a game, and in the answer to it the client's path."""
-PRICE_RECORD = "price"
-"""The price that is posted, in the query ``join`` and with terms."""
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,7 @@ class Method(ABC):
         compared: whether its plans have one sum of a client a round, and so stand beside those of others.
         adapts_clipping: whether a round is one sum of updates under one noise, whose norms one factor can
             move.
+        clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
     """
 
@@ -104,6 +105,7 @@ class Method(ABC):
     adapts_clipping: ClassVar[bool] = False
     compared: ClassVar[bool] = True
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
+    clients_are_edges: ClassVar[bool] = False
     announced: str = ""
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:

@@ -12,12 +12,14 @@ from flwr.app import ConfigRecord, RecordDict
 from conf.load import load
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.clients.messages import GAME_RECORD, ORDER_RECORD, PATH, TERMS_RECORD
+from gdpfed.clients.messages import ORDER_RECORD, TERMS_RECORD
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.simulation import simulate
 from gdpfed.systems.fedpcs.game.mean_field import play
 from gdpfed.systems.fedpcs.game.rules import Game
+from gdpfed.systems.fedpcs.node_side import GAME as GAME_RECORD
+from gdpfed.systems.fedpcs.node_side import PATH
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, make_context, refusals
 from testing.small_runs import ledger_of, run
 
@@ -139,7 +141,7 @@ def test_a_run_goes_on_with_the_paths_it_began_with_and_a_changed_mind_stays_out
     again.contexts[FIRST_NODE_ID + 3].node_config["aversion"] = AVERSIONS[3]
     again.exchanges.clear()
     run(tmp_path / "run", grid=again, resume=True)
-    assert {"play"} not in again.exchanges
+    assert {"ask"} not in again.exchanges
     # The third round was charged by the server and reached no node.
     assert [ledger_of(tmp_path / "nodes", client).runs[0].rounds for client in range(NODES)] == [
         [0, 1, 3]
@@ -173,7 +175,7 @@ def test_a_node_that_cannot_play_ends_the_run_before_it_begins(tmp_path, setting
 
 def spoilt(answer):
     def spoil(kind, client, content):
-        if (kind, client) == ("play", 2):
+        if (kind, client) == ("ask", 2):
             content[GAME_RECORD] = ConfigRecord({PATH: answer})
         return content
 
@@ -238,7 +240,7 @@ def test_terms_and_orders_go_by_the_same_announcement(tmp_path):
 def test_announcing_ends_at_its_limit_and_the_last_answers_are_the_plan(tmp_path):
     grid = players(tmp_path / "nodes")
     run(tmp_path / "run", [*GAME, "method.most_announcements=2", "run.stop_after_round=1"], grid=grid)
-    assert grid.exchanges.count({"play"}) == 3
+    assert grid.exchanges.count({"ask"}) == 3
     game = json.loads((tmp_path / "run" / "plan.json").read_text())["game"]
     assert (len(game["announced"]), game["converged"]) == (3, False)
 
@@ -345,7 +347,7 @@ def test_a_game_is_played_by_those_who_are_there_if_they_are_enough(tmp_path):
     paths = yaml.safe_load((tmp_path / "few" / "config.yaml").read_text())["method"]["paths"]
     assert paths[2] == [0.01] * ROUNDS
     assert min(paths[3]) > 0.01
-    grid = players(tmp_path / "silent", vanishes=lambda kind, client: (kind, client) == ("play", 3))
+    grid = players(tmp_path / "silent", vanishes=lambda kind, client: (kind, client) == ("ask", 3))
     with pytest.raises(RunError, match="client 3 does not answer what is announced"):
         run(tmp_path / "run", GAME, grid=grid)
     assert not (tmp_path / "run").exists()

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.clients.messages import CLIENT_RECORD, PRICE_RECORD
+from gdpfed.clients.messages import CLIENT_RECORD
 from gdpfed.errors import RunError
 from gdpfed.privacy.spending import epsilon_of_total
+from gdpfed.systems.fedpcs.node_side import PRICE
 from testing.local_grid import FIRST_NODE_ID, refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
@@ -51,7 +52,7 @@ def test_a_run_that_costs_more_than_the_answer_is_refused(tmp_path):
 
     def meddle(kind, client, content):
         if kind == "offer" and client == 14:
-            content[PRICE_RECORD]["price"] = 0.001
+            content[PRICE]["price"] = 0.001
         return content
 
     grid = priced_grid(tmp_path / "ledgers", meddle=meddle)
@@ -66,7 +67,7 @@ def test_a_run_that_costs_more_than_the_answer_is_refused(tmp_path):
 def test_a_price_that_is_none_is_not_answered(tmp_path):
     def meddle(kind, client, content):
         if kind == "join":
-            content[PRICE_RECORD]["price"] = -1.0
+            content[PRICE]["price"] = -1.0
         return content
 
     with pytest.raises(RunError, match="a price of -1.0 is posted"):

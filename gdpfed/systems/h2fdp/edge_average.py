@@ -28,6 +28,7 @@ class EdgeAverage(Method):
     name: ClassVar[str] = "edge_average"
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
+    clients_are_edges: ClassVar[bool] = True
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

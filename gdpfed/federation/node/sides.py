@@ -1,0 +1,51 @@
+"""What a system adds to a node: answers to its questions, and a look at the terms; a door for packages.
+
+A side has two ends, this one and `gdpfed.federation.server.sides`, found by one name. What the server tells
+lies in messages as a record of that name.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gdpfed.federation.node.node_config import NodeConfigError
+from gdpfed.federation.node.own_budget import Budget, Budgets, Player
+from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.registry import Registry
+
+Values = Mapping[str, Any]
+
+
+class NodeSide:
+    """The node's end of a side; by default it adds nothing."""
+
+    def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
+        """What the node says to what it is told, as flat values of a message.
+
+        Raises:
+            NodeConfigError: it was not started for that.
+        """
+        del told, player, budgets
+        raise NodeConfigError("this node is asked a question that has no answer here")
+
+    def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
+        """The epsilon that a node says when it joins, at most its own budget."""
+        del told, player
+        return budget.epsilon
+
+    def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
+        """Refuse terms that are not what this node has answered; `told` is None where nothing came with them.
+
+        Raises:
+            BudgetRefusedError: names what differs.
+        """
+
+
+NODE_SIDES: Registry[type[NodeSide]] = Registry(
+    "node side",
+    "gdpfed.node_sides",
+    built_in={
+        "game": "gdpfed.systems.fedpcs.node_side:GameNode",
+        "price": "gdpfed.systems.fedpcs.node_side:PriceNode",
+    },
+    error=NodeConfigError,
+)

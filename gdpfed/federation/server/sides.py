@@ -1,0 +1,93 @@
+"""What a system adds to the server of a federation: questions to nodes, and what comes with terms.
+
+A side has two ends, this one and `gdpfed.federation.node.sides`, found by one name. A package declares both
+as entry points.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from conf.schema import Config
+from gdpfed.errors import ConfigError
+from gdpfed.registry import Registry
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one client answers.
+
+    Attributes:
+        values: flat, as its node sent them; nothing of them is checked.
+        refusal: why there are none, in one line; None where there are some.
+        silent: whether nothing came in time.
+    """
+
+    values: Values = field(default_factory=dict)
+    refusal: str | None = None
+    silent: bool = False
+
+
+class JoinedNodes(Protocol):
+    """The nodes of a run before its plan is made."""
+
+    def ask(self, told: Values) -> Mapping[int, Answer]:
+        """Ask every node, and return its answer by client."""
+        ...
+
+    def leave_out(self, refusals: Mapping[int, str]) -> None:
+        """Go on without some, by client; each reason says which client and why.
+
+        Raises:
+            RunError: too few stay.
+        """
+        ...
+
+
+class ServerSide:
+    """The server's end of a side; by default it adds nothing."""
+
+    def asks(self, config: Config) -> bool:
+        """Whether nodes are asked before the plan of this run is made."""
+        del config
+        return False
+
+    def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
+        """The configuration with what the nodes answered."""
+        del nodes
+        return config
+
+    def told_at_join(self, config: Config) -> Values | None:
+        """Flat values that nodes are told when they are asked to join; None for nothing."""
+        del config
+        return None
+
+    def told_with_terms(self, config: Config) -> Values | None:
+        """Flat values that come with the terms of a run; None for nothing."""
+        del config
+        return None
+
+
+SERVER_SIDES: Registry[type[ServerSide]] = Registry(
+    "server side",
+    "gdpfed.server_sides",
+    built_in={
+        "game": "gdpfed.systems.fedpcs.server_side:GameServer",
+        "price": "gdpfed.systems.fedpcs.server_side:PriceServer",
+    },
+    error=ConfigError,
+)
+
+
+def told_at_join(config: Config) -> dict[str, Values]:
+    """What nodes are told when they are asked to join, by side."""
+    told = {name: side().told_at_join(config) for name, side in SERVER_SIDES.items().items()}
+    return {name: values for name, values in told.items() if values is not None}
+
+
+def told_with_terms(config: Config) -> dict[str, Values]:
+    """What comes with the terms of a run, by side."""
+    told = {name: side().told_with_terms(config) for name, side in SERVER_SIDES.items().items()}
+    return {name: values for name, values in told.items() if values is not None}
