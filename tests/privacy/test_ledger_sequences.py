@@ -1,0 +1,186 @@
+"""A run's ledger under any sequence of rounds, sums, refusals, crashes and resumes: nothing is given back."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.ledgers.charged import NoiseAt, Release
+from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan
+from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.privacy.planning.spending_plan import spending_plan
+from gdpfed.privacy.spending import Spending
+from gdpfed.record_steps import RecordSteps
+
+ROUNDS = 4
+CLIENTS = 6
+IDS = st.integers(0, CLIENTS - 1)
+OF_CLIENTS = make_plan(
+    groups=groups_from_shares(CLIENTS, (1.0, 3.0)),
+    num_rounds=ROUNDS,
+    sampling_rate=0.5,
+    clipping_norm=1.0,
+    accountant="rdp",
+    delta=1e-2,
+    sums_per_round=2,
+)
+OF_RECORDS = record_plan(
+    groups=groups_from_shares(CLIENTS, (1.0, 2.0)),
+    num_rounds=ROUNDS,
+    training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(3, 3, 0, 2)),
+    accountant="rdp",
+)
+# Each client has 0.01 or 0.02 zCDP a round, for two of the four rounds.
+BUDGETS = np.tile([0.01, 0.02], (ROUNDS, CLIENTS // 2))
+OF_PATHS = spending_plan(
+    Spending(
+        budgets=BUDGETS,
+        draw_probabilities=np.full_like(BUDGETS, 1 / CLIENTS),
+        cohort_sizes=np.full(ROUNDS, 3),
+        draws="poisson",
+        most_rounds=2,
+    ),
+    unit="record",
+    adjacency="replace_one",
+    work="dp_sgd",
+    clipping_norm=1.0,
+    delta=1e-5,
+    accountant="pld",
+    sums_hidden=True,
+)
+
+
+def request(plan: PrivacyPlan, index: int, name: str, clients: list[int], noise: float) -> Release:
+    """A sum over these clients at the plan's noise, times a factor."""
+    told: dict[str, Any] = {"clipping_norm": 1.0, "noise_multiplier": 0.0, "noise_at": NoiseAt.NOWHERE}
+    groups = [next(group for group in plan.groups if client in group.clients) for client in clients]
+    spending = plan.groups[0].spending
+    if plan.unit == "client":
+        told["noise_multiplier"] = noise * max(group.stretches[0].noise_multiplier for group in groups)
+        told["noise_at"] = NoiseAt.CLIENT
+    else:
+        own = (
+            spending.noise_multipliers(index, plan.distance)[clients]
+            if spending is not None
+            else [group.records.noise_multiplier for group in groups if group.records is not None]
+        )
+        told |= {"unit": "record", "work": "dp_sgd"}
+        told["records"] = [
+            RecordSteps(
+                num_steps=1,
+                batch_rates=(1.0,) if group.records is None else group.records.batch_rates,
+                clipping_norm=1.0,
+                noise_multiplier=noise * float(each),
+            )
+            for group, each in zip(groups, own, strict=True)
+        ]
+    return Release(name=name, clients=np.asarray(clients, dtype=np.int64), **told)
+
+
+class Run(RuleBasedStateMachine):
+    """A ledger in memory, what is of it on disk, and the rounds and sums that it should hold."""
+
+    def __init__(self, plan: PrivacyPlan) -> None:
+        super().__init__()
+        self.plan = plan
+        self.ledger = Ledger(plan)
+        self.disk = json.dumps(self.ledger.to_dict())
+        self.cohorts: list[set[int]] = []
+        self.is_open = False
+        self.sums = Counter[tuple[int, int]]()
+        self.names = 0
+        self.highest = self.ledger.spent()
+
+    def _may_open(self, index: int, cohort: set[int]) -> bool:
+        """Whether a round is the next one, and everybody has rounds left."""
+        if index != len(self.cohorts) or index >= ROUNDS:
+            return False
+        for group in self.plan.groups:
+            members = cohort & set(group.clients)
+            if group.most_rounds is not None:
+                resting = group.records is not None and not group.stretch(index).record_steps
+                taken = Counter(client for each in self.cohorts for client in each)
+                if members and (resting or max(taken[i] for i in members) >= group.most_rounds):
+                    return False
+        return True
+
+    def _open(self, index: int, cohort: set[int]) -> bool:
+        """Open a round, which must succeed exactly where it may."""
+        cohorts = [sorted(cohort & set(group.clients)) for group in self.plan.groups]
+        allowed = self._may_open(index, cohort)
+        try:
+            self.ledger.open_round(index, cohorts)
+        except PrivacyError:
+            assert not allowed
+        else:
+            assert allowed
+        return allowed
+
+    @rule(late=st.sampled_from((0, 0, 0, -1, 1)), cohort=st.sets(IDS))
+    def open_a_round(self, late: int, cohort: set[int]) -> None:
+        if self._open(max(0, len(self.cohorts) + late), cohort):
+            self.disk = json.dumps(self.ledger.to_dict())
+            self.cohorts.append(cohort)
+            self.is_open = True
+
+    @rule(cohort=st.sets(IDS))
+    def crash_before_a_round_is_written(self, cohort: set[int]) -> None:
+        """Nothing has left then, so nothing is owed."""
+        self._open(len(self.cohorts), cohort)
+        self.resume()
+
+    @rule(clients=st.lists(IDS, min_size=1, max_size=3, unique=True), noise=st.sampled_from((1.0, 1.0, 0.5)))
+    def ask_for_a_sum(self, clients: list[int], noise: float) -> None:
+        index, self.names = max(0, len(self.cohorts) - 1), self.names + 1
+        asked = request(self.plan, index, f"sum {self.names}", clients, noise)
+        allowed = (
+            self.is_open
+            and noise >= 1.0
+            and set(clients) <= self.cohorts[index]
+            and all(self.sums[index, i] < self.plan.sums_per_round for i in clients)
+        )
+        try:
+            (charged,) = self.ledger.charge(index, [asked])
+        except PrivacyError:
+            assert not allowed
+        else:
+            assert allowed
+            assert charged.take().clients.tolist() == clients
+            self.sums.update((index, i) for i in clients)
+            with pytest.raises(PrivacyError):
+                charged.take()
+
+    @rule()
+    def resume(self) -> None:
+        self.ledger = Ledger.from_dict(self.plan, json.loads(self.disk))
+        self.is_open = False
+        assert json.dumps(self.ledger.to_dict()) == self.disk
+
+    @invariant()
+    def every_round_is_charged_once(self) -> None:
+        taken = Counter(client for each in self.cohorts for client in each)
+        assert self.ledger.charged_rounds == len(self.cohorts) <= ROUNDS
+        assert [self.ledger.participations(i) for i in range(CLIENTS)] == [taken[i] for i in range(CLIENTS)]
+
+    @invariant()
+    def what_is_spent_never_falls_and_stays_within_the_budget(self) -> None:
+        spent = self.ledger.spent()
+        for now, before, group in zip(spent, self.highest, self.plan.groups, strict=True):
+            assert before <= now <= group.epsilon * (1 + BUDGET_TOLERANCE)
+        if self.plan.groups[0].spending is not None:
+            assert self.ledger.against_server() <= spent
+        self.highest = spent
+
+
+@pytest.mark.parametrize("plan", [OF_CLIENTS, OF_RECORDS, OF_PATHS], ids=["clients", "records", "paths"])
+def test_any_sequence_is_charged_once_and_within_the_budget(plan):
+    run_state_machine_as_test(lambda: Run(plan), settings=settings(max_examples=25, stateful_step_count=25))
