@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import numpy as np
@@ -89,10 +89,11 @@ def request(plan: PrivacyPlan, index: int, name: str, clients: list[int], noise:
 class Run(RuleBasedStateMachine):
     """A ledger in memory, what is of it on disk, and the rounds and sums that it should hold."""
 
-    def __init__(self, plan: PrivacyPlan) -> None:
+    plan: ClassVar[PrivacyPlan]
+
+    def __init__(self) -> None:
         super().__init__()
-        self.plan = plan
-        self.ledger = Ledger(plan)
+        self.ledger = Ledger(self.plan)
         self.disk = json.dumps(self.ledger.to_dict())
         self.cohorts: list[set[int]] = []
         self.is_open = False
@@ -183,4 +184,5 @@ class Run(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("plan", [OF_CLIENTS, OF_RECORDS, OF_PATHS], ids=["clients", "records", "paths"])
 def test_any_sequence_is_charged_once_and_within_the_budget(plan):
-    run_state_machine_as_test(lambda: Run(plan), settings=settings(max_examples=25, stateful_step_count=25))
+    machine = type("RunOfThePlan", (Run,), {"plan": plan})
+    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=25))
