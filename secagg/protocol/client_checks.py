@@ -113,9 +113,8 @@ def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
     _check_split(state, Stage.UNMASK, request.survivors, request.dropped)
     stray = set(request.orphans) - set(request.dropped)
     if stray:
-        raise RemoteProtocolError(
-            Stage.UNMASK, None, f"member {min(stray)} is an orphan and not dropped", Cause.MEMBERS
-        )
+        reason = f"member {min(stray)} is an orphan and not dropped"
+        raise RemoteProtocolError(Stage.UNMASK, None, reason, Cause.MEMBERS)
 
 
 def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:

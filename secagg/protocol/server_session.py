@@ -175,10 +175,8 @@ class ServerSession:
         elif self._stage is Stage.CHECK:
             message = CheckRequest(state.sid, state.survivors).encode()
         else:
-            signatures = state.survivor_signatures
-            message = UnmaskRequest(
-                state.sid, state.survivors, state.lost, state.orphans, signatures
-            ).encode()
+            told = state.survivors, state.lost, state.orphans
+            message = UnmaskRequest(state.sid, *told, state.survivor_signatures).encode()
         return dict.fromkeys(sorted(self._pending), message)
 
     def receive(self, client_id: int, data: bytes) -> None:
@@ -192,12 +190,8 @@ class ServerSession:
         """
         self._following("receive")
         if client_id not in self._pending:
-            raise RemoteProtocolError(
-                self._stage,
-                client_id,
-                "no answer is awaited: not asked, dropped, or answered",
-                cause=Cause.OUT_OF_ORDER,
-            )
+            reason = "no answer is awaited: not asked, dropped, or answered"
+            raise RemoteProtocolError(self._stage, client_id, reason, Cause.OUT_OF_ORDER)
         self._pending.discard(client_id)
         try:
             take_reply(self._state, self._stage, self._members[client_id], data)
