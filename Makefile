@@ -6,7 +6,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Flower starts a process for each message to each node: without compiled files each would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test lint types imports check test-faults test-compose test-defences bench pfl-environment opacus-environment compose-check deploy-local fuzz clean
+.PHONY: help venv demo test lint types imports check test-faults test-compose test-defences bench pfl-environment opacus-environment deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed* on the bundled digits in simulation, with its privacy plan"
@@ -22,7 +22,6 @@ help:
 	@echo "make bench-load   a hundred nodes, twenty rounds, one in ten gone from each: right sums, time, memory"
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"
 	@echo "                    EDGES=2: a cloud and two edges with federations of their own; NODES=6 of them all"
-	@echo "make compose-check  docker-compose.yml, and files of edges, against the schema and our own rules"
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make test-compose   containers for real, where a Docker engine is; OPTIONS=--stand-ins without a registry"
 	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
@@ -91,12 +90,6 @@ deploy-local: venv
 
 opacus-environment: venv
 	$(UV) sync --frozen --quiet --project benchmarks/records/opacus_environment
-
-compose-check: venv
-	$(BIN)/python -m deploy | diff docker-compose.yml -
-	folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT \
-		&& $(BIN)/python -m deploy --edges 2 --nodes 6 --into "$$folder" >/dev/null \
-		&& $(BIN)/python -m deploy.check docker-compose.yml "$$folder"/*.yml
 
 fuzz: venv
 	SECAGG_FUZZ_INPUTS=70000 $(BIN)/pytest tests/secagg/test_fuzz.py

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks import harness
 from benchmarks.harness import Measured, follow, steady_seconds
+from deploy.federation import Federation
 from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.operate import training_words
-from deploy.topology import Federation
 from gdpfed.errors import RunError
 from gdpfed.launch.flower_run import FlowerRun, run_command
 from gdpfed.runs.records import read_rounds

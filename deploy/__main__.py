@@ -14,12 +14,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.compose import Tree, compose_file, to_text
+from deploy.compose import compose_file, to_text
+from deploy.containers import Tree
 from deploy.edge_files import CLOUD_HOST, site_file
 from deploy.edges import CLOUD, add_layers, layers_of
+from deploy.federation import TopologyError
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
 from deploy.placements import BUDGET, DATA_FOLDER, SUPERLINK_PORT, Containers
-from deploy.topology import SERVER, SUPERLINK, TopologyError
+from deploy.topology import SERVER, SUPERLINK
 
 HEADER = """\
 Made by: python -m deploy{words}

@@ -5,7 +5,8 @@ credentials of its own below ``$FEDERATION_DIR/cloud``. The bridge and the edge'
 nothing else of the one is seen by the other, and the devices reach neither the bridge nor the cloud.
 """
 
-from deploy.compose import ROOT, Site, Tree, bind, compose_file, container, networks, networks_of
+from deploy.compose import compose_file, container, networks, networks_of
+from deploy.containers import ROOT, Site, Tree, bind
 from deploy.edges import CLOUD, Layers
 from deploy.placements import Containers
 from deploy.topology import BRIDGE, SERVER, SERVER_SUPEREXEC, node_superexec, supernode

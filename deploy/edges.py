@@ -8,15 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from deploy.federation import BRIDGE_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
 from deploy.operate import training_words
-from deploy.topology import (
-    BRIDGE_KIND,
-    EXAMPLES_FILE,
-    INTERVAL_SECONDS,
-    Federation,
-    Node,
-    TopologyError,
-)
+from deploy.topology import INTERVAL_SECONDS
 from secagg import CURIOUS
 
 CLOUD = "cloud"

@@ -4,12 +4,17 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+import gdpfed.methods  # noqa: F401 - hands the methods to conf
+from conf.load import load
 from deploy.credentials import RENEWABLE, Store
-from deploy.demo_data import provide_demo_data
 from deploy.edges import CLOUD, add_layers, layers_of
+from deploy.federation import EXAMPLES_FILE, Federation, TopologyError
 from deploy.options import add_federation, exit_status, federation_of, host
 from deploy.placements import Containers
-from deploy.topology import SERVER, Federation, Service, TopologyError, services, services_of
+from deploy.topology import DATA, SERVER, Service, services, services_of
+from gdpfed.clients.configured import task_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +49,27 @@ def provide(options: argparse.Namespace) -> str:
     made = f"credentials of {', '.join(service.name for service in mine)} are in {options.directory}"
     waits = [words for store, operated in stores for words in store.awaited(operated)]
     return "".join([made, *(f"\n{words}" for words in waits)])
+
+
+def provide_demo_data(root: Path, federation: Federation) -> None:
+    """Write a file of examples for every node whose data folder is empty; existing files stay.
+
+    Args:
+        root: holds one directory a service, see `deploy.credentials`.
+        federation: its nodes share the data set, as in a simulation of as many clients.
+    """
+    missing = [node for node in federation.nodes if _is_empty(root / node.superexec / DATA)]
+    if not missing:
+        return
+    task = task_of(load(["dataset=digits", f"dataset.num_clients={len(federation.nodes)}"]))
+    for node in missing:
+        examples = task.client_data(node.client_id)
+        folder = root / node.superexec / DATA
+        np.savez(folder / EXAMPLES_FILE, x_train=examples.x, y_train=examples.y)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:

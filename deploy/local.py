@@ -11,11 +11,12 @@ from rich.console import Console
 
 from conf.load import load
 from conf.schema import CLIENTS
+from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation
 from deploy.operate import NODES_PLAY, federation_overrides, training_words
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.placements import Containers
-from deploy.topology import Federation, secagg_words
+from deploy.topology import secagg_words
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from deploy.credentials import PUBLIC, Store
-from deploy.demo_data import provide_demo_data
+from deploy.federation import Federation, Node
+from deploy.init import provide_demo_data
 from deploy.placements import Loopback
 from deploy.superlink_client import Control
 from deploy.topology import (
@@ -22,8 +23,6 @@ from deploy.topology import (
     SERVER_SUPEREXEC,
     SUPERLINK,
     SUPERLINK_CA_FILE,
-    Federation,
-    Node,
     Service,
     secagg_words,
     services,

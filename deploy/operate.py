@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conf.schema import CLIENTS
+from deploy.federation import Federation
 from deploy.options import address, exit_status
 from deploy.superlink_client import Control, ControlError
-from deploy.topology import Federation
 from gdpfed.launch.flower_run import run_command, training_config
 from gdpfed.launch.home import PROJECT
 from gdpfed.runs.records import run_path

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import PurePosixPath
 from typing import get_args
 
-from deploy.topology import (
+from deploy.federation import (
     DEFAULT_BUDGETS,
     DEFAULT_NODES,
     EXAMPLES_FILE,

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.topology import SUPERLINK, Federation, Node, services
+from deploy.federation import Federation, Node
+from deploy.topology import SUPERLINK, services
 from gdpfed.launch.home import free_ports
 
 LOOPBACK = "127.0.0.1"

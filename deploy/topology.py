@@ -17,12 +17,10 @@ see the node's identity, by which it signs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import cycle
-from math import inf
+from dataclasses import dataclass
 from typing import Protocol
 
-from gdpfed.errors import InputError
+from deploy.federation import Federation, Node, TopologyError
 from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
     CAP_KEY,
@@ -31,13 +29,11 @@ from gdpfed.federation.node.node_config import (
     RAISED_KEY,
     SETTING_OF,
 )
-from gdpfed.privacy.events import Unit
-from secagg import ACTIVE, CURIOUS
+from secagg import ACTIVE
 
 SUPERLINK = "superlink"
 SERVER_SUPEREXEC = "server-superexec"
 SERVER = "server"
-NODE_KIND, BRIDGE_KIND = "node", "bridge"
 
 CA_FILE = "ca.crt"
 SUPERLINK_CA_FILE = "superlink-ca.crt"
@@ -48,14 +44,10 @@ NODE_KEY_FILE = "node.key"
 IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "consortium.identity"
 
 STATE, RUNS, DATA, LEDGER, BRIDGE = "state", "runs", "data", "ledger", "bridge"
-EXAMPLES_FILE, LEDGER_FILE = "examples.npz", "ledger.json"
+LEDGER_FILE = "ledger.json"
 DATABASE = "superlink.db"
 CAP_SETTING = CAP_KEY.replace("-", "_").upper()
 
-DEFAULT_BUDGETS = (1.0, 3.0, 6.0)
-DEFAULT_NODES = 6
-RESNET18_PARAMETERS = 11_200_000
-MINIMUM_COHORT = 3
 # Each program asks for work this often; Flower's default is a second.
 TASK_POLL_SECONDS = 0.2
 # How long a bridge waits for its edge: as long as several exchanges of the edge may take.
@@ -71,127 +63,6 @@ ENVIRONMENT = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(TASK_POLL_SECONDS),
     "FLWR_TELEMETRY_ENABLED": "0",
 }
-
-
-class TopologyError(InputError):
-    """A federation cannot be built like this; the message names the value and the remedy."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """One client of the federation.
-
-    Attributes:
-        client_id: its number in every plan.
-        epsilon: its own budget; a bridge spends none.
-        kind: a node, or the bridge of an edge.
-        aversion, first_budget: by which it plays a game about budgets; None if it plays none.
-    """
-
-    client_id: int
-    epsilon: float
-    kind: str = NODE_KIND
-    aversion: float | None = None
-    first_budget: float | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind}-{self.client_id}"
-
-    @property
-    def supernode(self) -> str:
-        return f"{'' if self.kind == NODE_KIND else f'{self.kind}-'}supernode-{self.client_id}"
-
-    @property
-    def superexec(self) -> str:
-        return f"{self.name}-superexec"
-
-
-@dataclass(frozen=True)
-class Federation:
-    """All nodes, and what each of them agrees to take part in.
-
-    Attributes:
-        nodes: of the federation.
-        secagg_mode: the least protection of a sum: curious or active.
-        unit: whose budgets they have: their own as a client, or those of their records.
-        examples: the name of the file of examples in the data folder of each.
-        minimum_cohort: the smallest sum.
-        trusts_edge: whether the nodes say that their server is an edge that may see single updates.
-        of_edges: whether the nodes are bridges of edges, which have neither data nor a budget.
-        most_rounds: how many rounds of a run a node takes part in at most; None for all.
-        parameters: d of the largest model that is trained, from which limits of memory follow.
-    """
-
-    nodes: tuple[Node, ...]
-    secagg_mode: str = CURIOUS
-    unit: Unit = "client"
-    examples: str = EXAMPLES_FILE
-    minimum_cohort: int = MINIMUM_COHORT
-    trusts_edge: bool = False
-    of_edges: bool = False
-    most_rounds: int | None = None
-    parameters: int = RESNET18_PARAMETERS
-
-    @classmethod
-    def of(
-        cls,
-        num_nodes: int = DEFAULT_NODES,
-        budgets: Sequence[float] = DEFAULT_BUDGETS,
-        secagg_mode: str = CURIOUS,
-        unit: Unit = "client",
-        examples: str = EXAMPLES_FILE,
-    ) -> "Federation":
-        """Give the budgets to the nodes in turn, from the strictest: node i has the same however many follow.
-
-        Raises:
-            TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
-        """
-        if not budgets or any(not epsilon > 0 for epsilon in budgets):
-            raise TopologyError(f"budgets {list(budgets)} must be positive numbers, as in 1,3,6")
-        if list(budgets) != sorted(set(budgets)):
-            raise TopologyError(f"budgets {list(budgets)} must be strictly increasing, as in 1,3,6")
-        if num_nodes < MINIMUM_COHORT:
-            raise TopologyError(f"{num_nodes} nodes are fewer than the {MINIMUM_COHORT} of the smallest sum")
-        if num_nodes % len(budgets):
-            raise TopologyError(
-                f"{num_nodes} nodes do not divide among {len(budgets)} budgets: "
-                f"take {num_nodes + -num_nodes % len(budgets)}"
-            )
-        ordered = sorted(budgets)
-        nodes = tuple(Node(i, ordered[i % len(ordered)]) for i in range(num_nodes))
-        return cls(nodes, secagg_mode, unit, examples)
-
-    def playing(
-        self, aversions: Sequence[float], first_budgets: Sequence[float], most_rounds: int | None = None
-    ) -> "Federation":
-        """Give aversions and first budgets to the nodes in turn, in the order in which they are listed.
-
-        Raises:
-            TopologyError: one list without the other, no budgets for records, or numbers out of range.
-        """
-        if most_rounds is not None and most_rounds < 1:
-            raise TopologyError(f"--max-participations {most_rounds} must be at least 1")
-        if bool(aversions) != bool(first_budgets):
-            raise TopologyError("nodes play with both, --aversions and --first-budgets: give both or neither")
-        if aversions and self.unit != "record":
-            raise TopologyError("nodes play about budgets of their records: give --unit record")
-        for value in aversions:
-            if not 0 < value < 1:
-                raise TopologyError(f"--aversions has {value:g}; each must lie in (0, 1)")
-        for value in first_budgets:
-            if not 0 < value < inf:
-                raise TopologyError(f"--first-budgets has {value:g}; each must be finite and above 0")
-        nodes = self.nodes
-        if aversions:
-            in_turn = zip(nodes, cycle(aversions), cycle(first_budgets), strict=False)
-            nodes = tuple(replace(node, aversion=c, first_budget=rho) for node, c, rho in in_turn)
-        return replace(self, nodes=nodes, most_rounds=most_rounds)
-
-    @property
-    def budgets(self) -> tuple[float, ...]:
-        """The different epsilons of the nodes, ascending."""
-        return tuple(sorted({node.epsilon for node in self.nodes}))
 
 
 class Placement(Protocol):

@@ -1,6 +1,5 @@
-"""The committed Compose file is what the topology says, and a promise that an edit breaks is found."""
+"""The committed Compose file is what the topology says, and every file that is written keeps its promises."""
 
-import copy
 import json
 import re
 from contextlib import redirect_stdout
@@ -14,17 +13,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy import check, init, operate
+import deploy
+from deploy import init, operate
 from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
 from deploy.compose import MOST_NODES, compose_file, to_text
 from deploy.edge_files import site_file
 from deploy.edges import Layers
+from deploy.federation import Federation, TopologyError
 from deploy.options import federation_of
 from deploy.placements import Containers
-from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE, Federation, TopologyError, services
+from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE, services
+from tests.deploy.compose_promises import COMMITTED, assert_fits_the_schema, assert_promises, at_defaults
 
-TREE = yaml.safe_load(check.at_defaults(check.DEFAULT_FILE.read_text(encoding="utf-8")))
+TREE = yaml.safe_load(at_defaults(COMMITTED.read_text(encoding="utf-8")))
 LAYERS = Layers.of(2, 6, trusted_edges=1)
 KINDS = [
     compose_file(Federation.of()),
@@ -36,27 +38,18 @@ KINDS = [
 
 
 def test_the_committed_file_is_up_to_date():
-    assert check.DEFAULT_FILE.read_text(encoding="utf-8") == default_text()
+    assert COMMITTED.read_text(encoding="utf-8") == default_text()
 
 
 def test_every_file_that_can_be_written_is_in_order(tmp_path):
     files: list[Path] = []
     for kind in KINDS:
         # Writing and reading YAML is slow, and JSON is YAML.
-        text = check.at_defaults(json.dumps(kind))
-        assert list(check.broken_promises(json.loads(text))) == []
+        text = at_defaults(json.dumps(kind))
+        assert_promises(json.loads(text))
         files.append(tmp_path / f"{len(files)}.json")
         files[-1].write_text(text, encoding="utf-8")
-    assert check.schema_problems(*files) == []
-
-
-def test_a_file_that_is_no_compose_file_is_one_line(tmp_path, capsys):
-    file = tmp_path / "compose.yml"
-    assert check.main([str(file)]) == 1
-    assert "No such file" in capsys.readouterr().err
-    file.write_text("services: {superlink: {image: flwr/superlink, mem_limitt: 1g}}", encoding="utf-8")
-    assert check.main([str(file)]) == 1
-    assert "('mem_limitt' was unexpected)" in capsys.readouterr().err
+    assert_fits_the_schema(*files)
 
 
 def test_the_app_sees_no_private_key_but_its_identity():
@@ -80,7 +73,7 @@ def test_jobs_say_what_their_programs_take_and_images_are_of_the_locked_version(
 
 
 def test_images_are_pinned_by_hashes_and_can_be_named_by_their_digests():
-    folder = Path(check.__file__).parent
+    folder = Path(deploy.__file__).parent
     dockerfile = (folder / "Dockerfile").read_text("utf-8")
     assert dockerfile.count("--require-hashes") == 2
     assert f"SUPEREXEC_IMAGE=flwr/superexec:{version('flwr')}\n" in dockerfile
@@ -103,11 +96,11 @@ def test_a_nodes_own_file_has_its_budget_and_data_or_compose_refuses():
     written = text_of_words("--party", "node-3", "--epsilon", "2.5", "--data", "/srv/study")
     assert "epsilon=2.5 max-epsilon-against-server=${NODE_3_MAX_EPSILON_AGAINST_SERVER:-2.5} " in written
     assert "NODE_3_EPSILON" not in written
-    volumes = yaml.safe_load(check.at_defaults(written))["services"]["node-3-superexec"]["volumes"]
+    volumes = yaml.safe_load(at_defaults(written))["services"]["node-3-superexec"]["volumes"]
     (data,) = (each for each in volumes if each["target"] == "/data")
     assert (data["source"], data["bind"]["create_host_path"]) == ("/srv/study", False)
     for text in (to_text(compose_file(Federation.of(), party="node-3", place=alone), ""), written):
-        assert list(check.broken_promises(yaml.safe_load(check.at_defaults(text)))) == []
+        assert_promises(yaml.safe_load(at_defaults(text)))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +149,7 @@ def test_a_new_node_changes_neither_budget_nor_network_of_those_that_are_there()
         if name.startswith(("supernode", "node")):
             assert small["services"][name] == large["services"][name]
     assert small["networks"] == {name: large["networks"][name] for name in small["networks"]}
-    ranges = re.findall(r"subnet: (\S+)", check.at_defaults(to_text(large, "")))
+    ranges = re.findall(r"subnet: (\S+)", at_defaults(to_text(large, "")))
     networks = [ip_network(each) for each in ranges]
     assert len(networks) == 1 + 2 * 9
     assert not any(one.overlaps(other) for one, other in combinations(networks, 2))
@@ -172,40 +165,12 @@ def test_a_nodes_app_starts_beside_a_supernode_that_is_refused():
         assert on_supernodes == [{"condition": "service_started"}] * apps
 
 
-def changed(service, key, value):
-    """The committed tree with one value of a service changed, or removed by None."""
-    tree = copy.deepcopy(TREE)
-    if value is None:
-        del tree["services"][service][key]
-    else:
-        tree["services"][service][key] = value
-    return tree
-
-
-def with_network(name, settings):
-    """The committed tree with other settings of a network."""
-    return TREE | {"networks": TREE["networks"] | {name: settings}}
-
-
-def with_node_config(text):
-    command = TREE["services"]["supernode-1"]["command"]
-    return changed("supernode-1", "command", [*command[:-1], f"partition-id=1 {text}"])
-
-
-def with_volume(service, volume):
-    return changed(service, "volumes", [*TREE["services"][service]["volumes"], volume])
-
-
-def of(folder):
-    return {"type": "bind", "source": f"./federation/{folder}", "target": "/extra", "read_only": True}
-
-
 def test_what_a_node_sends_costs_no_more_than_its_budget_whatever_the_server_says_of_its_draws():
     config = compose_file(Federation.of())["services"]["supernode-1"]["command"][-1]
     own = "${NODE_1_EPSILON:-3.0}"
     assert f" epsilon={own} " in config
     assert f"max-epsilon-against-server=${{NODE_1_MAX_EPSILON_AGAINST_SERVER:-{own}}} " in config
-    assert " epsilon=3.0 max-epsilon-against-server=3.0 " in check.at_defaults(config)
+    assert " epsilon=3.0 max-epsilon-against-server=3.0 " in at_defaults(config)
 
 
 def test_nodes_have_budgets_for_their_records_and_tables():
@@ -215,7 +180,7 @@ def test_nodes_have_budgets_for_their_records_and_tables():
     assert "max-epsilon-against-server" not in config
     assert " epsilon=" not in config
     assert 'data="/data/examples.csv"' in config
-    assert list(check.broken_promises(json.loads(check.at_defaults(json.dumps(tree))))) == []
+    assert_promises(json.loads(at_defaults(json.dumps(tree))))
     train = tree["services"]["train"]["entrypoint"]
     assert {"privacy=record_level", "method=dp_sum", "privacy.num_groups=3"} <= set(train)
     # init makes the same federation of the same words.
@@ -232,66 +197,10 @@ def test_a_name_that_is_none_of_a_file_of_examples_is_refused(name, capsys):
     assert "is no name of a file of examples, as in examples.csv" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("tree", "words"),
-    [
-        (changed("superlink", "image", "flwr/superlink:1.30.0"), "image flwr/superlink:1.30.0 is not"),
-        (changed("supernode-0", "user", "0:0"), "supernode-0: runs as root"),
-        (changed("supernode-0", "user", None), "supernode-0: runs as root"),
-        (changed("init", "network_mode", "host"), "init: is root and has a network"),
-        (changed("superlink", "cap_drop", []), "superlink: keeps capabilities"),
-        (changed("superlink", "cap_add", ["NET_ADMIN"]), "superlink: adds capabilities NET_ADMIN"),
-        (changed("superlink", "privileged", True), "superlink: is privileged"),
-        (changed("superlink", "read_only", False), "superlink: can write to its image"),
-        (changed("superlink", "security_opt", None), "superlink: can gain privileges"),
-        (changed("superlink", "deploy", None), "superlink: has no limit of cpus, memory, pids"),
-        (changed("supernode-5", "healthcheck", None), "supernode-5: has no health check"),
-        (changed("node-0-superexec", "networks", ["federation"]), "which leads outside"),
-        (changed("node-0-superexec", "networks", None), "network default, which leads outside"),
-        (changed("node-0-superexec", "ports", ["9095:9095"]), "publishes a port"),
-        (with_volume("supernode-0", of("supernode-1/credentials")), "is seen by"),
-        (with_volume("supernode-0", of("authority")), "is seen by supernode-0 and by the authority"),
-        (with_volume("supernode-0", "./federation:/all:ro"), "is seen by supernode-0 and by the authority"),
-        (with_volume("node-0-superexec", of("supernode-0/credentials")), "is seen by"),
-        (with_volume("node-1-superexec", of("node-0-superexec/data")), "is seen by"),
-        (with_volume("node-1-superexec", "./federation/node-0-superexec/ledger:/x"), "is seen by"),
-        (with_volume("superlink", "./elsewhere:/federation"), "superlink: can change its credentials"),
-        (
-            with_node_config('epsilon=1.0 ledger="/tmp/l.json" data="/data/x.npz"'),
-            "ledger=/tmp/l.json lies on no",
-        ),
-        (
-            with_node_config('epsilon=1.0 ledger="/data/l.json" data="/data/x.npz"'),
-            "a volume that is read-only",
-        ),
-        (
-            with_node_config('epsilon=1.0 ledger="/ledger/l.json" data="/ledger/x"'),
-            "a volume that is writable",
-        ),
-        (with_node_config('ledger="/ledger/l" data="/data/x"'), "has no epsilon"),
-        (
-            with_node_config('epsilon=1.0 ledger="/ledger/l.json" data="/data/x" identity-file="/x/i.key"'),
-            "identity-file=/x/i.key lies on no volume",
-        ),
-        (with_node_config('epsilon=1.0 roster-file="first-seen"'), "believes the server's word"),
-        (with_volume("node-0-superexec", of("consortium")), "and by the consortium"),
-        (with_network("node-3", {"internal": True}), "network node-3 has an app on it and an address"),
-        (with_network("server", None), "network server has an app on it and an address"),
-        (
-            changed("supernode-1", "networks", ["node-1", "supernode-0-superlink"]),
-            "lets supernode-0 and supernode-1 reach one another",
-        ),
-    ],
-    ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
-)
-def test_a_broken_promise_is_found(tree, words):
-    assert words in "\n".join(check.broken_promises(tree))
-
-
 def test_a_host_has_networks_for_thousands_of_nodes():
     assert MOST_NODES == 4095
     place = compose_file(Federation.of(3))["networks"]["server"]["ipam"]["config"][0]["subnet"]
-    assert ip_network(check.at_defaults(place)).num_addresses == 16
+    assert ip_network(at_defaults(place)).num_addresses == 16
     with pytest.raises(TopologyError, match="4096 nodes are more than the 4095 of one host"):
         compose_file(Federation.of(4096, (1.0,)))
 

@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from deploy.certificates import Authority, CredentialsError
 from deploy.credentials import Store
+from deploy.federation import Federation
 from deploy.init import main as init
 from deploy.placements import Containers, credentials_of
-from deploy.topology import CONSORTIUM_FILE, IDENTITY_FILE, ROSTER_FILE, Federation, services
+from deploy.topology import CONSORTIUM_FILE, IDENTITY_FILE, ROSTER_FILE, services
 from gdpfed.identities import public_key_of, read_identity, read_roster
 
 FEDERATION = Federation.of(6)

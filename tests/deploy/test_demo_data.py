@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from deploy.demo_data import provide_demo_data
-from deploy.topology import DATA, EXAMPLES_FILE, Federation
+from deploy.federation import EXAMPLES_FILE, Federation
+from deploy.init import provide_demo_data
+from deploy.topology import DATA
 from gdpfed.learning.data.own import read_own
 
 FEDERATION = Federation.of(6)

@@ -1,6 +1,5 @@
 """Compose files of a cloud and its edges, and the credentials that their hosts make of the same words."""
 
-import copy
 import json
 import shlex
 
@@ -8,12 +7,13 @@ import pytest
 import yaml
 
 from conf.load import load
-from deploy import check, init, operate
+from deploy import init, operate
 from deploy.__main__ import main as write_compose
 from deploy.edge_files import site_file
 from deploy.edges import Layers
 from deploy.topology import SERVER
 from gdpfed.methods import make_method
+from tests.deploy.compose_promises import assert_promises, at_defaults
 from tests.deploy.containers.layered import documented_words
 
 LAYERS = Layers.of(2, 6, trusted_edges=1)
@@ -21,11 +21,11 @@ BRIDGE_APP, BRIDGE_NODE = "bridge-1-superexec", "bridge-supernode-1"
 WORDS = ("--edges", "2", "--nodes", "6")
 
 
-def at_defaults(tree):
-    return json.loads(check.at_defaults(json.dumps(tree)))
+def read(tree):
+    return json.loads(at_defaults(json.dumps(tree)))
 
 
-EDGE = at_defaults(site_file(LAYERS, "edge-1"))
+EDGE = read(site_file(LAYERS, "edge-1"))
 
 
 def init_words(tree):
@@ -91,7 +91,7 @@ def test_an_edge_has_its_own_federation_and_one_node_of_the_clouds():
 
 
 def test_the_cloud_has_a_server_and_no_node():
-    tree = at_defaults(site_file(LAYERS, "cloud"))
+    tree = read(site_file(LAYERS, "cloud"))
     assert [name for name, each in tree["services"].items() if each["restart"] != "no"] == [
         *("superlink", "server-superexec"),
     ]
@@ -106,7 +106,7 @@ def test_the_jobs_say_what_their_programs_take():
         jobs = site_file(LAYERS, site)["services"]
         train = jobs["train"]["entrypoint"]
         operate.parser().parse_args(train[3:])
-        made = init.parser().parse_args([*init_words(at_defaults({"services": jobs})), "--directory", "x"])
+        made = init.parser().parse_args([*init_words(read({"services": jobs})), "--directory", "x"])
         assert (made.edges, made.nodes, made.site) == (2, 6, site)
         assert made.party == ([SERVER] if site == "cloud" else [])
     trusted, summed = (site_file(LAYERS, site)["services"]["train"]["entrypoint"] for site in LAYERS.edges)
@@ -153,52 +153,19 @@ def test_hosts_make_credentials_and_hand_over_public_ones(tmp_path, capsys):
 
 
 def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
-    server = at_defaults(site_file(LAYERS, "edge-1", party=SERVER))
+    server = read(site_file(LAYERS, "edge-1", party=SERVER))
     assert BRIDGE_APP in server["services"]
     assert "supernode-0" not in server["services"]
     assert server["services"]["superlink"]["ports"] == ["8000:8000"]
-    assert list(check.broken_promises(server)) == []
+    assert_promises(server)
     words = [*WORDS, "--site", "edge-0", "--trusted-edges", "1"]
     assert write_compose([*words, "--party", "node-2", "--superlink", "edge.example.org"]) == 0
-    node = yaml.safe_load(check.at_defaults(capsys.readouterr().out))
+    node = yaml.safe_load(at_defaults(capsys.readouterr().out))
     assert [name for name, each in node["services"].items() if each["restart"] != "no"] == [
         *("supernode-2", "node-2-superexec"),
     ]
     assert told(node, "supernode-2")["edge-trusted"] == "true"
-    assert list(check.broken_promises(node)) == []
-
-
-def changed(service, volumes=None, config=None):
-    """An edge's tree with a volume more, or other settings of its bridge."""
-    tree = copy.deepcopy(EDGE)
-    if volumes is not None:
-        tree["services"][service]["volumes"] += volumes
-    if config is not None:
-        tree["services"][service]["command"][-1] = config
-    return tree
-
-
-def of(source):
-    return [{"type": "bind", "source": f"./federation/{source}", "target": "/extra", "read_only": True}]
-
-
-@pytest.mark.parametrize(
-    ("tree", "words"),
-    [
-        (
-            changed("node-0-superexec", of("cloud/bridge-1-superexec/bridge")),
-            "is seen by bridge",
-        ),
-        (changed(BRIDGE_NODE, of("cloud/bridge-1-superexec/bridge")), "seen by"),
-        (changed(BRIDGE_NODE, of("cloud/authority")), f"seen by {BRIDGE_NODE} and by the authority"),
-        (changed("server-superexec", of("cloud/bridge-1-superexec")), "is seen by"),
-        (changed(BRIDGE_NODE, config='edge="/elsewhere"'), "edge=/elsewhere is no volume that"),
-        (changed(BRIDGE_NODE, config='edge="/federation"'), "edge=/federation is no volume that"),
-        (changed(BRIDGE_NODE, config='edge="/bridge" identity-file="/x/y"'), "identity-file=/x/y lies on no"),
-    ],
-)
-def test_a_broken_promise_of_an_edge_is_found(tree, words):
-    assert words in "\n".join(check.broken_promises(tree))
+    assert_promises(node)
 
 
 @pytest.mark.parametrize(

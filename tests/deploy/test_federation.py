@@ -12,10 +12,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from deploy import local
 from deploy.credentials import PUBLIC, Store
+from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation
 from deploy.placements import Loopback, credentials_of
 from deploy.superlink_client import ControlError
-from deploy.topology import NODE_KEY_FILE, SUPERLINK, Federation, services
+from deploy.topology import NODE_KEY_FILE, SUPERLINK, services
 from gdpfed.launch.home import free_ports
 from tests.deploy.faulty_federation import FaultyFederation
 

@@ -7,9 +7,10 @@ import pytest
 
 from deploy import layers as layers_module
 from deploy.edges import Layers
+from deploy.federation import TopologyError
 from deploy.layers import main
 from deploy.placements import Containers
-from deploy.topology import TopologyError, node_config, services
+from deploy.topology import node_config, services
 from gdpfed.runs.records import read_rounds
 
 

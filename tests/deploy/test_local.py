@@ -11,8 +11,8 @@ import time
 import pytest
 
 from deploy import local
+from deploy.federation import Federation
 from deploy.loopback import copy_examples
-from deploy.topology import Federation
 from gdpfed.launch.home import PROJECT
 from testing.flower_traces import FlowerTraces
 

@@ -7,10 +7,11 @@ import pytest
 
 from conf.load import load
 from deploy import local
+from deploy.federation import Federation, TopologyError
 from deploy.local import with_types
 from deploy.options import add_federation, federation_of, federation_words
 from deploy.placements import Containers
-from deploy.topology import Federation, TopologyError, node_config
+from deploy.topology import node_config
 from testing.flower_traces import FlowerTraces
 from tests.deploy.test_local import TIMEOUT_SECONDS, start
 

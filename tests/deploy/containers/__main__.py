@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.harness import DOC_COLUMNS, publish
-from deploy.compose import app_image
+from deploy.containers import app_image
 from gdpfed.report.table import Table
 from tests.deploy.containers import hosts, layered, one_host
 from tests.deploy.containers.engine import EngineError, call, provide_images, versions

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from deploy.compose import FLOWER_VERSION, app_image
+from deploy.containers import FLOWER_VERSION, app_image
 from gdpfed.launch.home import PROJECT
 
 PROGRAMS = ("superlink", "supernode", "superexec")

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from deploy.compose import compose_file, to_text
+from deploy.federation import Federation
 from deploy.placements import Containers
-from deploy.topology import SERVER, Federation
+from deploy.topology import SERVER
 from gdpfed.launch.home import free_ports
 from tests.deploy.containers.engine import EngineError, Project, put, read, removed_afterwards, until
 from tests.deploy.containers.one_host import own_address

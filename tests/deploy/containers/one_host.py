@@ -16,10 +16,12 @@ import yaml
 from safetensors.numpy import load as load_tensors
 
 from conf.load import load
-from deploy.compose import USER_ID, app_image, compose_file, to_text
-from deploy.demo_data import provide_demo_data
+from deploy.compose import compose_file, to_text
+from deploy.containers import USER_ID, app_image
+from deploy.federation import EXAMPLES_FILE, Federation
+from deploy.init import provide_demo_data
 from deploy.operate import training_words
-from deploy.topology import DATA, EXAMPLES_FILE, Federation
+from deploy.topology import DATA
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 from testing.small_runs import nothing_drawn

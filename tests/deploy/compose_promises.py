@@ -1,0 +1,95 @@
+"""What a Compose file of a federation promises, whatever its parties, its edges and its budgets are."""
+
+import re
+import shlex
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path, PurePosixPath
+
+COMMITTED = Path("docker-compose.yml")
+_INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*)|(:\?)[^${}]*)?\}")
+
+
+def at_defaults(text):
+    """Replace every variable by its default, one without by nothing, one that has to be set by a word."""
+
+    def default(variable):
+        return "/set-by-its-operator" if variable[2] else variable[1] or ""
+
+    while (replaced := _INNERMOST_VARIABLE.sub(default, text)) != text:
+        text = replaced
+    return text
+
+
+def assert_fits_the_schema(*files):
+    """Each file is one of the Compose Specification."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def assert_promises(tree):
+    """No container may do more than its work, and no party sees or reaches another one's."""
+    for name, service in tree["services"].items():
+        _is_confined(name, service)
+    running = {name: each for name, each in tree["services"].items() if each["restart"] != "no"}
+    apps = {name for name in running if name.endswith("superexec")}
+    nodes = {name for name in running if "supernode" in name}
+    for name, service in running.items():
+        assert service["healthcheck"]["test"], name
+        (credentials,) = (each for each in service["volumes"] if each["target"] == "/federation")
+        assert credentials["read_only"], name
+        # Whoever submits a run sends the app's code: it reaches nothing but its own Flower program.
+        if name in apps:
+            assert "ports" not in service, name
+            assert all(tree["networks"][each]["internal"] for each in service["networks"]), name
+    for network, settings in tree["networks"].items():
+        on_it = {name for name, each in running.items() if network in each["networks"]}
+        assert len(on_it & nodes) <= 1, network
+        without_host = {"com.docker.network.bridge.inhibit_ipv4": "true"}
+        assert not on_it & apps or settings["driver_opts"] == without_host, network
+    for name in nodes:
+        _decides_for_itself(running, name)
+    _share_nothing(running)
+
+
+def _decides_for_itself(running, supernode):
+    """A node has a budget, a ledger that is kept, and data and an identity that its app cannot change."""
+    command = running[supernode]["command"]
+    words = shlex.split(command[command.index("--node-config") + 1])
+    config = dict(word.partition("=")[::2] for word in words)
+    app = running[supernode.replace("bridge-supernode", "bridge").replace("supernode", "node") + "-superexec"]
+    read_only = {each["target"]: each.get("read_only", False) for each in app["volumes"]}
+    own = {"edge": False} if "edge" in config else {"ledger": False, "data": True}
+    assert "edge" in config or {"epsilon", "epsilon-record"} & config.keys(), supernode
+    for key, kept in {**own, "identity-file": True, "roster-file": True, "consortium-key": True}.items():
+        folder = config[key] if key == "edge" else str(PurePosixPath(config[key]).parent)
+        assert read_only[folder] == kept, (supernode, key)
+
+
+def _is_confined(name, service):
+    is_init = name == "init"
+    user = service["user"].partition(":")[0]
+    assert (user in ("0", "root")) == is_init, name
+    assert not is_init or service["network_mode"] == "none", name
+    assert service["cap_drop"] == ["ALL"], name
+    assert set(service.get("cap_add", [])) <= ({"CHOWN", "DAC_OVERRIDE", "FOWNER"} if is_init else set()), (
+        name
+    )
+    assert not service.get("privileged"), name
+    assert service["read_only"], name
+    assert service["security_opt"] == ["no-new-privileges:true"], name
+    assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory", "pids"}, name
+
+
+def _share_nothing(running):
+    """No two services see one folder, but the app of an edge's server and that of its edge client."""
+    seen = [(name, PurePosixPath(each["source"])) for name, own in running.items() for each in own["volumes"]]
+    for (one, path), (other, its) in combinations(seen, 2):
+        if one != other and (path.is_relative_to(its) or its.is_relative_to(path)):
+            assert path == its
+            assert path.name == "bridge"
+            assert {one, other} == {"server-superexec", path.parent.name}
+    for name, path in seen:
+        assert path.name not in ("authority", "consortium", "federation"), name
