@@ -382,9 +382,12 @@ def test_a_folder_serves_one_run_and_one_job_a_round(tmp_path):
     spool.answer(job, None, TOO_LATE)
     with pytest.raises(BridgeError, match="not done again"):
         spool.answered(job)
-    spool.answer(job, LAST[:2])
-    with pytest.raises(BridgeError, match="does not fit the model"):
-        spool.answered(job)
+    for unfit in (LAST[:2], np.append(LAST, LAST[:1]), LAST + np.float32("nan"), LAST - np.float32("inf")):
+        spool.answer(job, unfit)
+        with pytest.raises(BridgeError, match="does not fit the model"):
+            spool.answered(job)
+    spool.answer(job, LAST + 1)
+    np.testing.assert_array_equal(spool.answered(job), LAST + 1)
 
 
 def test_a_bridge_whose_cloud_was_killed_does_not_wait_on(tmp_path):

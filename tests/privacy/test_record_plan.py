@@ -13,7 +13,7 @@ from dp_accounting import (
 )
 from dp_accounting.pld import PLDAccountant
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
@@ -229,6 +229,21 @@ SUMMED = record_plan(
     training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(1, 1, 1), work="gradient_sum"),
     most_records=100,
 )
+
+
+@pytest.mark.parametrize(("most_records", "rate"), [(1000, 0.05), (10_000, 0.01), (10, 0.5)])
+def test_a_batch_that_a_sum_has_no_room_for_is_drawn_once_in_a_thousand_million(most_records, rate):
+    plan = record_plan(
+        groups=(Group(2.0, range(6)),),
+        num_rounds=1,
+        training=RecordTraining(batch_rate=rate, clipping_norm=2.0, schedule=(1,), work="gradient_sum"),
+        most_records=most_records,
+    )
+    room = plan.groups[0].clipping_norm / records_of(plan.groups[0]).clipping_norm
+    if most_records == 10:
+        assert room == most_records
+    else:
+        assert 1e-11 < binom.sf(np.floor(room), most_records, rate) < 1e-9
 
 
 def steps_of(plan, **changes):

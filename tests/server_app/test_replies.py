@@ -75,6 +75,13 @@ def test_a_reply_that_came_during_the_last_pause_counts(monkeypatch):
     assert received(grid, monkeypatch, timeout_seconds=30.0) == ["1"]
 
 
+def test_the_wait_ends_after_the_timeout_and_not_at_it(monkeypatch):
+    """Whoever asks at the timeout asks once more: a reply of the last pause is there then."""
+    grid = SlowGrid([2 * SHORTEST_PAUSE, 3 * SHORTEST_PAUSE])
+    assert received(grid, monkeypatch, timeout_seconds=SHORTEST_PAUSE) == ["1"]
+    assert grid.pauses == [SHORTEST_PAUSE] * 2
+
+
 def test_nobody_waits_for_a_message_that_was_not_sent(monkeypatch):
     grid = SlowGrid([0.0, 0.0], ids=[1, None])
     assert received(grid, monkeypatch) == ["1"]
@@ -89,6 +96,15 @@ def test_after_a_minute_the_silent_are_told_once(monkeypatch):
     grid = SlowGrid([PATIENCE_SECONDS - LONGEST_PAUSE])
     assert received(grid, monkeypatch, 300.0, told.append) == ["1"]
     assert len(told) == 1
+
+
+def test_a_reply_at_the_end_of_the_patience_is_told_of_by_nobody(monkeypatch):
+    monkeypatch.setattr(replies_module, "PATIENCE_SECONDS", SHORTEST_PAUSE)
+    told: list[Any] = []
+    assert received(SlowGrid([2 * SHORTEST_PAUSE]), monkeypatch, tell_silent=told.append) == ["1"]
+    assert told == []
+    assert received(SlowGrid([3 * SHORTEST_PAUSE]), monkeypatch, tell_silent=told.append) == ["1"]
+    assert told == [{"1"}]
 
 
 def test_without_messages_nothing_is_asked(monkeypatch):
