@@ -14,7 +14,7 @@ from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
-from gdpfed.canaries.figures import VIEWS
+from gdpfed.canaries.lower_bounds import VIEWS
 from gdpfed.canaries.measure import Measurement, Settings, measure
 from gdpfed.report.table import Table
 from testing.broken_programs import FAULTS, broken

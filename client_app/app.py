@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
 from client_app.carried import node_of, settings_of, stage_request, terms_in, told_in, values_in
-from gdpfed.app_process import begin_process
+from gdpfed.child_process import begin_process
 from gdpfed.clients.messages import (
     ASK,
     BEGIN,

@@ -12,7 +12,7 @@ from deploy.credentials import PUBLIC, Store
 from deploy.federation import Federation, Node
 from deploy.init import provide_demo_data
 from deploy.placements import Loopback
-from deploy.superlink_client import Control
+from deploy.superlink_client import SuperLinkClient
 from deploy.topology import (
     BRIDGE,
     DATA,
@@ -35,7 +35,7 @@ from gdpfed.runs.records import CONFIG_FILE
 
 POLL_SECONDS = 0.25
 START_SECONDS = 180.0
-CONTROL_LOG = "control.log"
+OPERATE_LOG = "operate.log"
 OPERATOR = "operator"
 
 
@@ -118,22 +118,24 @@ class LoopbackFederation:
         """Return what a service has printed."""
         return self.home.read(f"{name}.log")
 
-    def control(self, command: str, *words: str) -> None:
+    def operate(self, command: str, *words: str) -> None:
         """Run ``deploy.operate`` to its end.
 
         Raises:
             LaunchError: it failed; its last line.
         """
-        process = self.home.spawn(self.control_words(command, *words), log=CONTROL_LOG, folder=OPERATOR)
+        process = self.home.spawn(self.operate_words(command, *words), log=OPERATE_LOG, folder=OPERATOR)
         if process.wait() != 0:
-            raise LaunchError(last_line(self.home.read(CONTROL_LOG)))
+            raise LaunchError(last_line(self.home.read(OPERATE_LOG)))
 
-    def control_client(self) -> Control:
+    def superlink_client(self) -> SuperLinkClient:
         """Return a client of the control API of this federation's SuperLink."""
         address = f"{self.place.host(SUPERLINK)}:{self.place.port(SUPERLINK)}"
-        return Control(self.home.path / OPERATOR, address, self.home.path / PUBLIC / SUPERLINK_CA_FILE)
+        return SuperLinkClient(
+            self.home.path / OPERATOR, address, self.home.path / PUBLIC / SUPERLINK_CA_FILE
+        )
 
-    def control_words(self, command: str, *words: str) -> list[str]:
+    def operate_words(self, command: str, *words: str) -> list[str]:
         """Return the command line of ``deploy.operate`` for this federation."""
         return [
             *("python", "-m", "deploy.operate", command),
@@ -145,7 +147,7 @@ class LoopbackFederation:
     def _start_all(self) -> None:
         self.start(SUPERLINK)
         self.wait_until_healthy(SUPERLINK)
-        self.control("register", "--public", str(self.home.path / PUBLIC))
+        self.operate("register", "--public", str(self.home.path / PUBLIC))
         for name in self.services:
             if name != SUPERLINK:
                 self.start(name)
@@ -153,7 +155,7 @@ class LoopbackFederation:
 
     def wait_for_nodes(self) -> None:
         """Return once every node is online."""
-        self.control("wait", "--nodes", str(len(self.federation.nodes)))
+        self.operate("wait", "--nodes", str(len(self.federation.nodes)))
 
     def ledger_of(self, node: Node) -> Path:
         """Return the file in which a node keeps the ledger of its budget."""
@@ -173,7 +175,7 @@ class LoopbackFederation:
         resuming = (self.runs / name / CONFIG_FILE).exists()
         nodes = str(len(self.federation.nodes))
         where = f"{'run.resume' if resuming else 'run.directory'}={name}"
-        words = self.control_words(
+        words = self.operate_words(
             *("train", "--nodes", nodes, "--runs", str(self.runs), "--"),
             *(*overrides, *secagg_words(self.federation, self.place), where),
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from conf.schema import CLIENTS
 from deploy.federation import Federation
 from deploy.options import address, exit_status
-from deploy.superlink_client import Control, ControlError
+from deploy.superlink_client import SuperLinkClient, SuperLinkError
 from gdpfed.launch.flower_run import run_command, training_config
 from gdpfed.launch.home import PROJECT
 from gdpfed.runs.records import run_path
@@ -40,37 +40,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _execute(options: argparse.Namespace) -> None:
-    control = Control(_flower_home(), options.superlink, options.ca)
-    control.connect()
+    superlink = SuperLinkClient(_flower_home(), options.superlink, options.ca)
+    superlink.connect()
     match options.command:
         case "register":
-            _register(control, options.public)
+            _register(superlink, options.public)
         case "nodes":
-            _nodes(control, options.unregister)
+            _nodes(superlink, options.unregister)
         case "wait":
-            control.wait(options.nodes)
+            superlink.wait(options.nodes)
         case "train":
             words = training_words(options.nodes, options.overrides)
-            control.wait(nodes_to_wait_for(options.nodes, words))
+            superlink.wait(nodes_to_wait_for(options.nodes, words))
             name = run_name(words)
-            control.follow(train_command(control, options.runs / name, words), name)
+            superlink.follow(train_command(superlink, options.runs / name, words), name)
         case "flwr":
-            if control.flwr(options.words) != 0:
-                raise ControlError(f"flwr {' '.join(options.words)} failed: its words are above")
+            if superlink.flwr(options.words) != 0:
+                raise SuperLinkError(f"flwr {' '.join(options.words)} failed: its words are above")
 
 
-def _register(control: Control, public: Path) -> None:
-    fresh, gone = control.register(public)
+def _register(superlink: SuperLinkClient, public: Path) -> None:
+    fresh, gone = superlink.register(public)
     print(f"registered: {', '.join(fresh) or 'no new node'}")
     if gone:
         print(f"unregistered, and never again under the same key: {', '.join(gone)}")
 
 
-def _nodes(control: Control, unregistered: str | None) -> None:
+def _nodes(superlink: SuperLinkClient, unregistered: str | None) -> None:
     if unregistered is not None:
-        node = control.unregister(unregistered)
+        node = superlink.unregister(unregistered)
         print(f"unregistered: {node.name} ({node.node_id})")
-    for node in control.nodes():
+    for node in superlink.nodes():
         print(f"{node.name:10} {node.node_id:20} {node.status}")
 
 
@@ -112,18 +112,20 @@ def run_name(words: Sequence[str]) -> str:
     return chosen.get("run.resume") or chosen.get("run.directory") or run_path(None, "federation", "run").name
 
 
-def train_command(control: Control, directory: Path, words: Sequence[str]) -> list[str]:
+def train_command(superlink: SuperLinkClient, directory: Path, words: Sequence[str]) -> list[str]:
     """Return the command that submits a training with its files in ``directory`` on the server."""
     keys = [word.partition("=")[0] for word in words]
     kept = [word for key, word in zip(keys, words, strict=True) if key not in ("run.resume", "run.directory")]
     run_config = training_config(kept, directory=directory, resuming="run.resume" in keys)
-    return run_command(control.flower_home, PROJECT, run_config)
+    return run_command(superlink.flower_home, PROJECT, run_config)
 
 
 def _flower_home() -> Path:
     home = os.environ.get("FLWR_HOME")
     if not home:
-        raise ControlError("FLWR_HOME is not set: name a new directory, since a connection is written there")
+        raise SuperLinkError(
+            "FLWR_HOME is not set: name a new directory, since a connection is written there"
+        )
     return Path(home)
 
 

@@ -45,7 +45,7 @@ FINISHED, COMPLETED = "finished", "completed"
 _STARTED = re.compile(r"Successfully started run (\d+)")
 
 
-class ControlError(FailedError):
+class SuperLinkError(FailedError):
     """The SuperLink refused something, or did not answer."""
 
 
@@ -67,7 +67,7 @@ class RegisteredNode:
 
 
 @dataclass(frozen=True)
-class Control:
+class SuperLinkClient:
     """A client of the SuperLink's control API, with its files in one Flower home.
 
     Attributes:
@@ -83,7 +83,7 @@ class Control:
     def connect(self) -> None:
         """Write the connection."""
         if not self.root_certificates.is_file():
-            raise ControlError(f"--ca {self.root_certificates} is no file: run python -m deploy.init first")
+            raise SuperLinkError(f"--ca {self.root_certificates} is no file: run python -m deploy.init first")
         self.flower_home.mkdir(parents=True, exist_ok=True)
         write_connection(self.flower_home, self.superlink, self.root_certificates.absolute())
 
@@ -97,11 +97,11 @@ class Control:
             again.
 
         Raises:
-            ControlError: a file that holds no key, or a key that the SuperLink refuses.
+            SuperLinkError: a file that holds no key, or a key that the SuperLink refuses.
         """
         keys = {path.stem: public_key(path) for path in sorted(public.glob(f"*{PUBLIC_KEY_SUFFIX}"))}
         if not keys:
-            raise ControlError(f"{public} holds no node's public key (*{PUBLIC_KEY_SUFFIX})")
+            raise SuperLinkError(f"{public} holds no node's public key (*{PUBLIC_KEY_SUFFIX})")
         listed = self._all_nodes()
         known = {node.key for node in listed}
         fresh = {name: key for name, key in keys.items() if key not in known}
@@ -118,13 +118,15 @@ class Control:
         """Take a node away: the SuperLink refuses it from now on, and its key for ever.
 
         Raises:
-            ControlError: no node has the name, or more than one.
+            SuperLinkError: no node has the name, or more than one.
         """
         nodes = self.nodes()
         named = [node for node in nodes if name in (node.name, str(node.node_id))]
         if len(named) != 1:
             known = ", ".join(node.name or str(node.node_id) for node in nodes)
-            raise ControlError(f"{name} is the name of {len(named)} nodes; registered are {known or 'none'}")
+            raise SuperLinkError(
+                f"{name} is the name of {len(named)} nodes; registered are {known or 'none'}"
+            )
         self._unregister(named[0])
         return named[0]
 
@@ -136,12 +138,12 @@ class Control:
         """Return once ``num_nodes`` nodes are online.
 
         Raises:
-            ControlError: there are fewer after the timeout, or the SuperLink does not answer.
+            SuperLinkError: there are fewer after the timeout, or the SuperLink does not answer.
         """
         deadline = time.monotonic() + timeout_seconds
         while (online := len(nodes := self.nodes()) - len(away := _names_away(nodes))) < num_nodes:
             if time.monotonic() > deadline:
-                raise ControlError(
+                raise SuperLinkError(
                     f"{online} of {num_nodes} nodes are online after {timeout_seconds:g} s; "
                     f"away are {', '.join(away) or 'none'} of {len(nodes)} that are registered: "
                     "look at the logs of their SuperNodes, and at the clocks of their hosts: the SuperLink "
@@ -160,7 +162,7 @@ class Control:
             name: of the run's directory, by which it is resumed.
 
         Raises:
-            ControlError: it was refused, or ended otherwise than by itself.
+            SuperLinkError: it was refused, or ended otherwise than by itself.
         """
         run_id, shown = None, 0
         for line in self._lines(*command[1:]):
@@ -168,14 +170,14 @@ class Control:
             started = _STARTED.search(line)
             run_id, shown = (started[1], 0) if started else (run_id, shown + 1)
         if run_id is None:
-            raise ControlError("Flower did not take the run: its words are above")
+            raise SuperLinkError("Flower did not take the run: its words are above")
         while (run := self._run(run_id)).status != FINISHED:
             print(f"the SuperLink has broken off the log of run {run_id}, which goes on", flush=True)
             for line in islice(self._lines("log", run_id, CONNECTION, "--stream"), shown, None):
                 print(line, end="", flush=True)
                 shown += 1
         if run.sub_status != COMPLETED:
-            raise ControlError(
+            raise SuperLinkError(
                 f"run {run_id} ended as {FINISHED}:{run.sub_status} ({run.details or 'no details'}); "
                 f"if it had begun, continue it with run.resume={name}: nodes keep what its rounds have taken "
                 "of their budgets, of few large steps nearly all with the first, and a new run takes more "
@@ -190,7 +192,7 @@ class Control:
         """Ask the SuperLink for the status of a run until it answers.
 
         Raises:
-            ControlError: it does not answer in time.
+            SuperLinkError: it does not answer in time.
         """
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
@@ -198,11 +200,11 @@ class Control:
                 with self._asked() as superlink:
                     runs = superlink.ListRuns(ListRunsRequest(run_id=int(run_id))).run_dict
                 if int(run_id) not in runs:
-                    raise ControlError(f"it does not know run {run_id}")
+                    raise SuperLinkError(f"it does not know run {run_id}")
                 status: RunStatus = runs[int(run_id)].status
-            except ControlError as error:
+            except SuperLinkError as error:
                 if time.monotonic() > deadline:
-                    raise ControlError(
+                    raise SuperLinkError(
                         f"the SuperLink has not answered for {RESTART_SECONDS:g} s ({error}): start it again "
                         f"and see what became of run {run_id} with flwr list"
                     ) from None
@@ -242,7 +244,7 @@ class Control:
             with flwr_cli_exc_handler():
                 yield api
         except ClickException as error:
-            raise ControlError(" ".join(error.format_message().split())) from None
+            raise SuperLinkError(" ".join(error.format_message().split())) from None
         finally:
             api.close()
 
@@ -251,14 +253,14 @@ def public_key(path: Path) -> bytes:
     """Return the public key of a file as the SuperLink keeps it.
 
     Raises:
-        ControlError: the file holds none, or one of another kind.
+        SuperLinkError: the file holds none, or one of another kind.
     """
     try:
         key = load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise ControlError(f"{path} is no public key of a node: {error}") from None
+        raise SuperLinkError(f"{path} is no public key of a node: {error}") from None
     if not isinstance(key, EllipticCurvePublicKey):
-        raise ControlError(f"{path} is no key on an elliptic curve: take the one that deploy.init has made")
+        raise SuperLinkError(f"{path} is no key on an elliptic curve: take the one that deploy.init has made")
     return public_key_to_bytes(key)
 
 

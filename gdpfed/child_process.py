@@ -1,10 +1,20 @@
-"""Child processes: whether they can be forked, and what each one does first."""
+"""Child processes: what our workers do first, and what those do that Flower starts for the app.
+
+Of Flower it knows the name of the logger only, and does nothing in any other process, as in a simulation.
+"""
 
 import ctypes
+import logging
 import os
 import signal
 import sys
+import threading
+from pathlib import Path
 
+from gdpfed.errors import GDPFedError
+
+FLOWER_LOGGER = "flwr"
+WATCH_SECONDS = 0.5
 _PARENT_DEATH_SIGNAL = 1
 
 
@@ -25,3 +35,44 @@ def serve_only(parent: int) -> None:
     # A parent that ended before it could be watched sends no signal.
     if os.getppid() != parent:
         os._exit(1)
+
+
+def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
+    """Set up this process if it is the named program of Flower's.
+
+    On something else than a terminal, lines of Flower's log have a time and no colours. An error that the
+    project raises itself is one line there, without a traceback. A process that ends with its parent ends
+    where its SuperExec does, which Flower's programs do not by themselves.
+
+    Args:
+        program: such as ``flwr-clientapp``.
+        ends_with_parent: whether it is of no use without the process that has started it.
+    """
+    if Path(sys.argv[0]).name != program:
+        return
+    make_plain(logging.getLogger(FLOWER_LOGGER), is_terminal=sys.stderr.isatty())
+    if ends_with_parent:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
+    """Have Flower's logger print own errors as one line and, but on a terminal, times in place of colours."""
+    for handler in logger.handlers:
+        handler.addFilter(_own_error_in_one_line)
+        if not is_terminal and hasattr(handler, "colored") and hasattr(handler, "timestamps"):
+            handler.colored, handler.timestamps = False, True
+
+
+def _own_error_in_one_line(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, GDPFedError):
+        record.msg, record.args, record.exc_info, record.exc_text = f"gdpfed: {error}", (), None, None
+    return True
+
+
+def _end_with(parent: int) -> None:
+    """Wait until the parent has ended; files are written whole or not at all, so nothing is left to do."""
+    never = threading.Event()
+    while not never.wait(WATCH_SECONDS):
+        if os.getppid() != parent:
+            os._exit(1)

@@ -4,7 +4,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from conf.load import split
-from gdpfed.app_process import begin_process
+from gdpfed.child_process import begin_process
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from gdpfed.runs.resume import load_run
 from server_app.submitted import check_paths

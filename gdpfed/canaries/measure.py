@@ -21,9 +21,9 @@ from gdpfed.canaries.canary import (
     random_directions,
 )
 from gdpfed.canaries.canary_engine import CanaryEngine
-from gdpfed.canaries.figures import Measured, measured
+from gdpfed.canaries.lower_bounds import EpsilonLowerBound, epsilon_lower_bounds
 from gdpfed.canaries.record_canaries import RecordCanaries, RecordCanaryEngine, choose_records
-from gdpfed.canaries.transcript import ResultSeen, Seen, SeenModels, WatchedFleet
+from gdpfed.canaries.transcript import ReleasedModels, TellResult, Transcript, WatchedFleet
 from gdpfed.errors import ConfigError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.evaluate import Evaluation
@@ -36,7 +36,7 @@ from secagg import Encoding
 
 MOST_DENSE_CANARIES = 1000
 CRAFTED_AGAINST = 64
-MakeFleet = Callable[[SecAggConfig, str, Engine, ResultSeen], WatchedFleet]
+MakeFleet = Callable[[SecAggConfig, str, Engine, TellResult], WatchedFleet]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Measurement:
     unit: str
     num_rounds: int
     sums_revealed: int
-    figures: tuple[Measured, ...]
+    figures: tuple[EpsilonLowerBound, ...]
 
     @property
     def passed(self) -> bool:
@@ -106,7 +106,7 @@ class Measurement:
         return min(told, default=0.0)
 
     @property
-    def final(self) -> list[Measured]:
+    def final(self) -> list[EpsilonLowerBound]:
         """The figures after the last round."""
         return [figure for figure in self.figures if figure.rounds == self.num_rounds]
 
@@ -129,6 +129,32 @@ def measure(
     Raises:
         ConfigError, PrivacyError, LearningError, RunError: input that cannot be used or measured.
     """
+    prepared = _prepared(config, settings)
+    plan = prepared.method.plan
+    runs, start = [], flatten(prepared.task.build_model())
+    with tempfile.TemporaryDirectory(prefix="gdpfed-canaries-") as folder:
+        for number in range(settings.num_runs):
+            runs.append(_one_run(prepared, settings, start, Path(folder) / str(number), make_fleet))
+            announce(number + 1)
+    num_rounds = plan.num_rounds
+    marks = sorted({max(1, round(num_rounds * k / settings.marks)) for k in range(1, settings.marks + 1)})
+    figures = epsilon_lower_bounds(
+        runs, plan, marks, 1 - settings.confidence, independent=settings.kind == "dirac"
+    )
+    return Measurement(
+        method=prepared.method.name,
+        settings=settings,
+        budgets=tuple(_budget(plan, *part) for part in parts_of(plan)),
+        delta=plan.delta,
+        unit=plan.unit,
+        num_rounds=num_rounds,
+        sums_revealed=sum(len(transcript.sums) for transcript in runs),
+        figures=tuple(figures),
+    )
+
+
+def _prepared(config: Config, settings: Settings) -> PreparedRun:
+    """Prepare the run; refuse one for which there are no canaries."""
     if config.run.resume:
         raise ConfigError(f"run.resume={config.run.resume} cannot be measured: leave it out")
     prepared = PreparedRun.of(config)
@@ -153,24 +179,7 @@ def measure(
             f"canaries of kind {settings.kind} are clients among others that train, and tell nothing of the "
             "records that this plan protects: use dirac"
         )
-    runs, start = [], flatten(prepared.task.build_model())
-    with tempfile.TemporaryDirectory(prefix="gdpfed-canaries-") as folder:
-        for number in range(settings.num_runs):
-            runs.append(_one_run(prepared, settings, start, Path(folder) / str(number), make_fleet))
-            announce(number + 1)
-    num_rounds = plan.num_rounds
-    marks = sorted({max(1, round(num_rounds * k / settings.marks)) for k in range(1, settings.marks + 1)})
-    figures = measured(runs, plan, marks, 1 - settings.confidence, independent=settings.kind == "dirac")
-    return Measurement(
-        method=prepared.method.name,
-        settings=settings,
-        budgets=tuple(_budget(plan, *part) for part in parts_of(plan)),
-        delta=plan.delta,
-        unit=plan.unit,
-        num_rounds=num_rounds,
-        sums_revealed=sum(len(seen.sums) for seen in runs),
-        figures=tuple(figures),
-    )
+    return prepared
 
 
 def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
@@ -180,7 +189,7 @@ def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
 
 def _one_run(
     prepared: PreparedRun, settings: Settings, start: Theta, path: Path, make_fleet: MakeFleet
-) -> Seen:
+) -> Transcript:
     """Run the whole plan once, in a directory of its own, with coins of the operating system."""
     config = prepared.config
     ours = replace(
@@ -194,20 +203,22 @@ def _one_run(
     if settings.kind != "dirac":
         others, _ = choose_engine(config.simulation, prepared.task, config.run.device)
     canaries = _canaries(prepared, settings, start, others)
-    seen = Seen(prepared.method.plan, canaries, start)
+    transcript = Transcript(prepared.method.plan, canaries, start)
     many_at_once = config.simulation.engine != "sequential"
     engine: Engine
     if isinstance(canaries, RecordCanaries):
-        engine = RecordCanaryEngine(canaries, prepared.task, many_at_once=many_at_once, seen=seen.add_updates)
+        engine = RecordCanaryEngine(
+            canaries, prepared.task, many_at_once=many_at_once, tell=transcript.add_updates
+        )
     else:
         engine = CanaryEngine(canaries, others, many_at_once=many_at_once)
     with (
-        make_fleet(config.secagg, f"canaries {ours.name}", engine, seen.add_sum) as fleet,
-        ours.open(fleet, lambda run, announce: [SeenModels(seen)], lambda line: None) as run,
+        make_fleet(config.secagg, f"canaries {ours.name}", engine, transcript.add_sum) as fleet,
+        ours.open(fleet, lambda run, announce: [ReleasedModels(transcript)], lambda line: None) as run,
     ):
         for _ in run.rounds():
             pass
-    return seen
+    return transcript
 
 
 def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: Engine | None) -> Canaries:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.ticker import MaxNLocator
 
-from gdpfed.canaries.figures import Measured
+from gdpfed.canaries.lower_bounds import EpsilonLowerBound
 from gdpfed.canaries.measure import Measurement
 from gdpfed.report.style import line_style, new_figure, new_panels, save, shared_legend, styled
 
@@ -53,5 +53,5 @@ def epsilon_over_rounds(measurement: Measurement, path: Path) -> None:
     save(figure, path)
 
 
-def _of(figures: Sequence[Measured], group: int, view: str) -> list[Measured]:
+def _of(figures: Sequence[EpsilonLowerBound], group: int, view: str) -> list[EpsilonLowerBound]:
     return [each for each in figures if each.group == group and each.view == view]

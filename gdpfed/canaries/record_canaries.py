@@ -22,7 +22,7 @@ from gdpfed.simulation.batched_encoding import contributions_steps
 from gdpfed.simulation.batched_records import BatchedRecords
 from gdpfed.simulation.engine import Cohort, Engine, Steps
 
-UpdatesSeen = Callable[[int, npt.NDArray[np.bool_], Vectors, npt.NDArray[np.float64]], None]
+TellUpdates = Callable[[int, npt.NDArray[np.bool_], Vectors, npt.NDArray[np.float64]], None]
 """Is told a round, which canaries' clients sent an update, what it holds of each, and its noise there."""
 
 
@@ -127,13 +127,13 @@ class RecordCanaryEngine(Engine):
         canaries: of the run.
         task: model and data.
         many_at_once: whether the code of the batched engine is used in place of a node's.
-        seen: is told what every update that is private by itself holds of its client's canaries.
+        tell: is told what every update that is private by itself holds of its client's canaries.
     """
 
     def __init__(
-        self, canaries: RecordCanaries, task: Task, *, many_at_once: bool, seen: UpdatesSeen
+        self, canaries: RecordCanaries, task: Task, *, many_at_once: bool, tell: TellUpdates
     ) -> None:
-        self._canaries, self._many_at_once, self._seen = canaries, many_at_once, seen
+        self._canaries, self._many_at_once, self._tell = canaries, many_at_once, tell
         self._records = BatchedRecords(CanaryGradients(task, canaries))
 
     def updates(
@@ -150,7 +150,7 @@ class RecordCanaryEngine(Engine):
                     shown[ours], noise[ours] = self._shown(order, cohort, client_id, own)[:, ours]
             yield some, steps
         if order.work == "dp_sgd":
-            self._seen(order.round_index, np.isin(self._canaries.clients, clients), shown, noise)
+            self._tell(order.round_index, np.isin(self._canaries.clients, clients), shown, noise)
 
     def _steps(
         self, order: TrainingOrder, updates: torch.Tensor, cohort: Cohort, clients: Sequence[int]

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from gdpfed.canaries.bounds import Scores
 from gdpfed.canaries.canary import parts_of
-from gdpfed.canaries.transcript import RevealedSum, Seen
+from gdpfed.canaries.transcript import RevealedSum, Transcript
 from gdpfed.privacy.plan import Stretch
 
 # Differences of sums are compared on so many canaries, to find the two that are most alike.
@@ -20,18 +20,18 @@ MOST_COMPARED = 64
 LEAST_NOISE = 1e-9
 
 
-def likelihood_ratio(seen: Seen, rounds: int) -> Scores:
+def likelihood_ratio(transcript: Transcript, rounds: int) -> Scores:
     """Of all sums, for who does not know the cohorts: the sum over them of the log likelihood ratio.
 
     With x the projection over C_m and s = sigma_m, a sum tells log(1 - q + q exp((2 x - 1) / (2 s^2))) for
     presence against absence. It is the best test where nothing else moves the projection (Neyman, Pearson).
     Sums that do not concern a group are left out.
     """
-    canaries = seen.canaries
+    canaries = transcript.canaries
     total = np.zeros(len(canaries.clients))
-    for revealed in _up_to(seen, rounds):
+    for revealed in _up_to(transcript, rounds):
         for group in revealed.groups:
-            stretch = seen.plan.groups[group].stretch(revealed.round_index)
+            stretch = transcript.plan.groups[group].stretch(revealed.round_index)
             ours = canaries.groups == group
             total[ours] += _log_ratio(revealed, stretch, ours, canaries.adjacency == "replace_one")
     return total
@@ -48,17 +48,17 @@ def _log_ratio(revealed: RevealedSum, stretch: Stretch, ours: npt.NDArray[np.boo
     return np.asarray(present - opposite)
 
 
-def batch_ratio(seen: Seen, rounds: int) -> Scores:
+def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
     """Of sums of steps on records, or of every update of some: the same, for who knows no batch.
 
     k of tau steps have drawn a record with probability Bin(k; tau, q). With x the projection over C and v the
     variance of its noise over C^2, that tells log sum_k Bin(k; tau, q) exp((2 k x - k^2) / (2 v)).
     """
-    canaries = seen.canaries
+    canaries = transcript.canaries
     total = np.zeros(len(canaries.clients))
-    for revealed in _up_to(seen, rounds):
-        for number, part in enumerate(parts_of(seen.plan)):
-            group = seen.plan.groups[part.group]
+    for revealed in _up_to(transcript, rounds):
+        for number, part in enumerate(parts_of(transcript.plan)):
+            group = transcript.plan.groups[part.group]
             tau = group.stretch(revealed.round_index).record_steps
             ours = revealed.asked & (canaries.groups == number)
             if group.records is None or not tau or not ours.any():
@@ -72,15 +72,15 @@ def batch_ratio(seen: Seen, rounds: int) -> Scores:
     return total
 
 
-def most_alike(seen: Seen, rounds: int) -> Scores:
+def most_alike(transcript: Transcript, rounds: int) -> Scores:
     """Of two sums, in units of their noise: how far apart they are in a canary's direction.
 
     The two are those that lie closest together over all canaries. Noise that was drawn twice from one seed
     cancels there, and leaves the canaries that are in one of the two.
     """
-    sums = [each for each in _up_to(seen, rounds) if (each.noise_stddev > 0).all()]
+    sums = [each for each in _up_to(transcript, rounds) if (each.noise_stddev > 0).all()]
     if len(sums) < 2:
-        return np.full(len(seen.canaries.clients), np.nan)
+        return np.full(len(transcript.canaries.clients), np.nan)
     scaled = np.stack([each.projections / each.noise_stddev for each in sums])
     compared = scaled[:, :MOST_COMPARED]
     first, second = np.triu_indices(len(sums), k=1)
@@ -89,21 +89,21 @@ def most_alike(seen: Seen, rounds: int) -> Scores:
     return np.asarray(np.abs(scaled[first[best]] - scaled[second[best]]))
 
 
-def known_cohorts(seen: Seen, rounds: int, participations: int) -> Scores:
+def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> Scores:
     """Of the sums that a canary is in, for who knows the cohorts: projections over C_m sigma_m^2, added.
 
     Of a canary the first ``participations`` rounds count in which it was asked, so that the same figure is
     stated for all; nan for canaries that were asked in fewer.
     """
-    canaries = seen.canaries
+    canaries = transcript.canaries
     total, taken = np.zeros(len(canaries.clients)), np.zeros(len(canaries.clients), dtype=np.int64)
     for index in range(rounds):
-        sums = [each for each in seen.sums if each.round_index == index]
+        sums = [each for each in transcript.sums if each.round_index == index]
         asked = np.zeros(len(taken), dtype=bool)
         for revealed in sums:
             counted = revealed.asked & (taken < participations)
             for group in np.unique(canaries.groups[counted]).tolist():
-                stretch = seen.plan.groups[group].stretch(index)
+                stretch = transcript.plan.groups[group].stretch(index)
                 ours = counted & (canaries.groups == group)
                 weight = stretch.clipping_norm / np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) ** 2
                 total[ours] += weight * revealed.projections[ours]
@@ -112,23 +112,23 @@ def known_cohorts(seen: Seen, rounds: int, participations: int) -> Scores:
     return np.where(taken >= participations, total, np.nan)
 
 
-def released_model(seen: Seen, rounds: int) -> Scores:
+def released_model(transcript: Transcript, rounds: int) -> Scores:
     """Of the released model alone: how far it went in a canary's direction.
 
     For random unit vectors this is the cosine of Andrew et al., arXiv:2302.03098, up to the model's length.
     """
-    if rounds > len(seen.models):
-        return np.full(len(seen.canaries.clients), np.nan)
-    return seen.models[rounds - 1]
+    if rounds > len(transcript.models):
+        return np.full(len(transcript.canaries.clients), np.nan)
+    return transcript.models[rounds - 1]
 
 
-def participations_of(seen: Seen, rounds: int) -> npt.NDArray[np.int64]:
+def participations_of(transcript: Transcript, rounds: int) -> npt.NDArray[np.int64]:
     """In how many rounds each canary was asked in a sum that came out, shape (m,)."""
-    asked = np.zeros((rounds, len(seen.canaries.clients)), dtype=bool)
-    for revealed in _up_to(seen, rounds):
+    asked = np.zeros((rounds, len(transcript.canaries.clients)), dtype=bool)
+    for revealed in _up_to(transcript, rounds):
         asked[revealed.round_index] |= revealed.asked
     return np.asarray(asked.sum(axis=0))
 
 
-def _up_to(seen: Seen, rounds: int) -> list[RevealedSum]:
-    return [each for each in seen.sums if each.round_index < rounds]
+def _up_to(transcript: Transcript, rounds: int) -> list[RevealedSum]:
+    return [each for each in transcript.sums if each.round_index < rounds]

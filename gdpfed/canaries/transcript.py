@@ -15,7 +15,7 @@ from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Engine
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 
-ResultSeen = Callable[[PreparedSum, ClientSum], None]
+TellResult = Callable[[PreparedSum, ClientSum], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class RevealedSum:
 
 
 @dataclass(eq=False)
-class Seen:
+class Transcript:
     """Everything that one run reveals.
 
     Attributes:
@@ -92,31 +92,31 @@ class Seen:
         return tuple(index for index, group in enumerate(groups) if np.isin(clients, group.clients).any())
 
 
-class SeenModels(Observer):
+class ReleasedModels(Observer):
     """Notes the released model of every round."""
 
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
 
     def round_ended(self, ended: RoundEnded) -> None:
-        moved = ended.released.astype(np.float64) - self._seen.start
-        self._seen.models.append(self._seen.canaries.directions.project(moved))
+        moved = ended.released.astype(np.float64) - self._transcript.start
+        self._transcript.models.append(self._transcript.canaries.directions.project(moved))
 
 
 class WatchedFleet(InProcessFleet):
     """A simulated fleet that shows every sum that it makes, whatever becomes of it.
 
     Args:
-        seen: is told of each.
+        tell: is told of each.
     """
 
-    def __init__(self, secagg: SecAggConfig, run_label: str, engine: Engine, seen: ResultSeen) -> None:
+    def __init__(self, secagg: SecAggConfig, run_label: str, engine: Engine, tell: TellResult) -> None:
         super().__init__(secagg, run_label, engine)
-        self._seen = seen
+        self._tell = tell
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
         results = super().sum_wave(sums, upcoming)
         for each in sums:
             if each.name in results:
-                self._seen(each, results[each.name])
+                self._tell(each, results[each.name])
         return results

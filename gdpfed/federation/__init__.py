@@ -5,6 +5,6 @@ What it logs is a line of Flower's log, beside those of the apps.
 
 import logging
 
-from gdpfed.app_process import FLOWER_LOGGER
+from gdpfed.child_process import FLOWER_LOGGER
 
 log = logging.getLogger(FLOWER_LOGGER).log

@@ -1,19 +1,51 @@
 """Local SGD of many clients at once: parameters of all of them side by side, one step for all."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call, vmap
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
+from fastgrad.im2col import is_plain, unfolded_conv2d
 from fastgrad.modules import Loss, cross_entropy
 from gdpfed.learning.models import trainable
 from gdpfed.learning.models.dropout_keys import DropoutKeys
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.methods.base import Theta
-from gdpfed.simulation.batched_operations import BatchedOperations
 from gdpfed.simulation.examples import Batches, DeviceExamples
+
+
+class BatchedOperations(TorchFunctionMode):
+    """While active, plain 2-d convolutions are matrix products and pooling to one value is a mean.
+
+    The values are the same; vmap turns these forms into one operation for all clients, and the others into
+    slow ones or a loop. Every other call passes through.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        if func is functional.conv2d and is_plain(*args, **given):
+            return unfolded_conv2d(*args[:5], **{key: given[key] for key in given.keys() & _USED})
+        if func is functional.adaptive_avg_pool2d and _is_global(*args, **given):
+            return args[0].mean(dim=(-2, -1), keepdim=True)
+        return func(*args, **given)
+
+
+_USED = {"input", "weight", "bias", "stride", "padding"}
+
+
+def _is_global(*args: Any, **kwargs: Any) -> bool:
+    return len(args) == 2 and not kwargs and args[1] in (1, (1, 1), [1, 1])
 
 
 class BatchedTraining:

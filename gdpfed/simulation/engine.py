@@ -1,4 +1,4 @@
-"""Engines train cohorts: they return clipped updates in integer steps."""
+"""Engines train cohorts: they return clipped updates in integer steps. One trains them as nodes do."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.order import ClientPart, TrainingOrder
+from gdpfed.clients.record_work import BitsOf, secret_bits
+from gdpfed.clients.update import update_steps
 from gdpfed.methods.base import Theta
 from secagg import Encoding
 
@@ -135,3 +137,21 @@ def split_evenly(cohort: Cohort, num_parts: int) -> list[Cohort]:
     parts = min(num_parts, count)
     edges = [count * part // parts for part in range(parts + 1)] if parts else []
     return [replace(cohort, clients=cohort.clients[start:stop]) for start, stop in pairwise(edges)]
+
+
+class SequentialEngine(Engine):
+    """Trains each client by the same code as a node.
+
+    Args:
+        bits: the source of every client's secret bits, for works on records.
+    """
+
+    def __init__(self, bits: BitsOf = secret_bits) -> None:
+        self._bits = bits
+
+    def updates(
+        self, order: TrainingOrder, theta: Theta, cohort: Cohort
+    ) -> Iterator[tuple[Sequence[int], Steps]]:
+        for client_id in cohort.clients:
+            own = order.for_part(cohort.parts.get(client_id, ClientPart()))
+            yield [client_id], update_steps(own, theta, cohort.encoding, client_id, bits=self._bits)[None]

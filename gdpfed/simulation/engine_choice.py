@@ -16,10 +16,8 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining
-from gdpfed.simulation.devices import SeveralDevices
-from gdpfed.simulation.engine import Engine
-from gdpfed.simulation.parallel_engines import WorkerProcesses
-from gdpfed.simulation.sequential import SequentialEngine
+from gdpfed.simulation.engine import Engine, SequentialEngine
+from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses
 from gdpfed.simulation.training_choice import choose_training
 
 # A step of a larger model keeps a core busy by itself, and its unfolded pictures would not fit the caches.

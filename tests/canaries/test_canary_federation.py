@@ -6,8 +6,8 @@ import pytest
 import gdpfed.clients.update as node
 from gdpfed.canaries.canary import Canaries, choose_clients, dirac_directions
 from gdpfed.canaries.canary_engine import CanaryEngine
-from gdpfed.canaries.figures import measured
-from gdpfed.canaries.transcript import Seen
+from gdpfed.canaries.lower_bounds import epsilon_lower_bounds
+from gdpfed.canaries.transcript import Transcript
 from gdpfed.clients.configured import task_of
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
@@ -27,7 +27,7 @@ def trained(tmp_path, monkeypatch):
     config = small_config(tmp_path / "none", OVERRIDES)
     plan, start = make_method(config).plan, flatten(task_of(config).build_model())
     generator = np.random.default_rng(5)
-    found: list[Seen] = []
+    found: list[Transcript] = []
 
     def update_steps(order, theta, encoding, client_id, own_data=None):
         engine = CanaryEngine(found[-1].canaries, None, many_at_once=False)
@@ -45,7 +45,9 @@ def trained(tmp_path, monkeypatch):
             clients, groups = choose_clients(plan, plan.num_clients, generator)
             directions = dirac_directions(len(clients), len(start), generator)
             present = generator.permutation(len(clients)) % 2 == 0
-            found.append(Seen(plan, Canaries(clients, groups, present, directions, plan.adjacency), start))
+            found.append(
+                Transcript(plan, Canaries(clients, groups, present, directions, plan.adjacency), start)
+            )
             run(tmp_path / str(number), OVERRIDES)
         return found
 
@@ -61,7 +63,7 @@ def silent(order, parameters, num_contributors):
 
 def figures(runs):
     plan = runs[0].plan
-    return measured(runs, plan, [plan.num_rounds], SIGNIFICANCE, independent=True)
+    return epsilon_lower_bounds(runs, plan, [plan.num_rounds], SIGNIFICANCE, independent=True)
 
 
 def test_a_federation_shows_no_more_than_is_stated(trained):

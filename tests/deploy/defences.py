@@ -130,7 +130,7 @@ DEFENCES = (
             (
                 "tests/deploy/test_federation.py",
                 "    processes = {\n",
-                '    running.control("register", "--public", str(running.home.path / "public"))\n'
+                '    running.operate("register", "--public", str(running.home.path / "public"))\n'
                 "    processes = {\n",
             ),
         ),

@@ -15,7 +15,7 @@ from deploy.credentials import PUBLIC, Store
 from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation
 from deploy.placements import Loopback, credentials_of
-from deploy.superlink_client import ControlError
+from deploy.superlink_client import SuperLinkError
 from deploy.topology import NODE_KEY_FILE, SUPERLINK, services
 from gdpfed.launch.home import free_ports
 from tests.deploy.faulty_federation import FaultyFederation
@@ -64,12 +64,12 @@ def test_a_node_that_nobody_registered_is_refused(running):
     for name, (_, answer) in answers.items():
         assert processes[name].wait(timeout=60) == 1
         assert answer in running.log(name)
-    statuses = [node.status for node in running.control_client().nodes()]
+    statuses = [node.status for node in running.superlink_client().nodes()]
     assert statuses == ["online"] * len(running.federation.nodes)
 
 
 def test_nodes_are_listed_replaced_and_taken_away_by_name(running, tmp_path):
-    control, names = running.control_client(), [node.name for node in running.federation.nodes]
+    control, names = running.superlink_client(), [node.name for node in running.federation.nodes]
 
     def new_key(name):
         key = ec.generate_private_key(ec.SECP384R1()).public_key()
@@ -92,11 +92,11 @@ def test_nodes_are_listed_replaced_and_taken_away_by_name(running, tmp_path):
     # The SuperLink never takes the key of a node again that was taken away.
     assert control.register(tmp_path) == ([], ["node-10"])
     with pytest.raises(
-        ControlError, match="node-10 is the name of 0 nodes; registered are node-0, node-1, node-2"
+        SuperLinkError, match="node-10 is the name of 0 nodes; registered are node-0, node-1, node-2"
     ):
         control.unregister("node-10")
     (tmp_path / "node-11.pub").write_text("no key")
-    with pytest.raises(ControlError, match=r"node-11\.pub is no public key of a node"):
+    with pytest.raises(SuperLinkError, match=r"node-11\.pub is no public key of a node"):
         control.register(tmp_path)
 
 
@@ -120,7 +120,7 @@ def intruder(running):
     place = Loopback(running.home.path, ports)
     four = services(Federation.of(4, (1.0,)), place)
     Store(running.home.path).provide(four)
-    running.control("register", "--public", str(running.home.path / PUBLIC))
+    running.operate("register", "--public", str(running.home.path / PUBLIC))
     own = {service.name: service for service in four if service.party == "node-3"}
     command = own["supernode-3"].command
     claims = {"partition-id=3": "partition-id=1", "node-3-superexec/data": "node-1-superexec/data"}

@@ -6,16 +6,18 @@ import pytest
 from flwr.proto.run_pb2 import RunStatus
 
 from deploy.operate import nodes_to_wait_for, run_name
-from deploy.superlink_client import Control, ControlError
+from deploy.superlink_client import SuperLinkClient, SuperLinkError
 
 
 def test_a_run_that_broke_off_says_how_it_is_resumed_and_what_it_took(monkeypatch, capsys):
     ended = RunStatus(status="finished", sub_status="failed", details="ServerApp failed")
-    monkeypatch.setattr(Control, "_lines", lambda self, *words: iter(["Successfully started run 7\n"]))
-    monkeypatch.setattr(Control, "_run", lambda self, run_id: ended)
+    monkeypatch.setattr(
+        SuperLinkClient, "_lines", lambda self, *words: iter(["Successfully started run 7\n"])
+    )
+    monkeypatch.setattr(SuperLinkClient, "_run", lambda self, run_id: ended)
     words = ["dataset=digits", "run.resume=20260101-federation"]
-    with pytest.raises(ControlError) as error:
-        Control(Path("home"), "127.0.0.1:1", Path("ca")).follow(["flwr", "run"], run_name(words))
+    with pytest.raises(SuperLinkError) as error:
+        SuperLinkClient(Path("home"), "127.0.0.1:1", Path("ca")).follow(["flwr", "run"], run_name(words))
     assert "run.resume=20260101-federation: nodes keep what its rounds have taken" in str(error.value)
     assert "'audit /runs/20260101-federation' says how much" in str(error.value)
     assert "\n" not in str(error.value)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import conv2d
 
 from fastgrad.im2col import unfolded_conv2d
-from gdpfed.simulation.batched_operations import BatchedOperations
+from gdpfed.simulation.batched_training import BatchedOperations
 
 SHAPES = [
     # channels in, out, kernel, stride, padding, size of the picture

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from flwr.supercore.logger import ConsoleHandler
 
-from gdpfed.app_process import make_plain
+from gdpfed.child_process import make_plain
 from gdpfed.errors import ConfigError
 from gdpfed.launch.home import PROJECT
 

@@ -17,7 +17,7 @@ from gdpfed.learning.models import MODELS, assign, build_model, flatten, trainab
 from gdpfed.methods import make_method
 from gdpfed.simulation import simulate
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.sequential import SequentialEngine
+from gdpfed.simulation.engine import SequentialEngine
 from testing.small_runs import run, small_config
 from tests.simulation.small_cohorts import cohort_of, order_of, updates_by
 from tests.simulation.test_batched_records import bits_of, cohort_for

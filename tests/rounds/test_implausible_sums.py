@@ -27,7 +27,7 @@ def poisoned_steps(order, theta, encoding, client_id, *own_data, **bits):
     [("process", "pairwise"), ("process", "off"), ("flower", "pairwise")],
 )
 def test_a_poisoned_sum_is_refused_and_the_run_goes_on(fleet, secagg, tmp_path, monkeypatch):
-    for module in ("gdpfed.clients.update", "gdpfed.simulation.sequential"):
+    for module in ("gdpfed.clients.update", "gdpfed.simulation.engine"):
         monkeypatch.setattr(f"{module}.update_steps", poisoned_steps)
     monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])
     config = load(

@@ -14,7 +14,7 @@ from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.methods import make_method
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.simulation import InProcessFleet
-from gdpfed.simulation.sequential import SequentialEngine
+from gdpfed.simulation.engine import SequentialEngine
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet
 from testing.charging import as_charged, as_expected

@@ -10,8 +10,8 @@ from gdpfed.clients.order import ClientPart
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.chunk_size import CPU_BYTES, clients_at_once, kept_bytes
+from gdpfed.simulation.engine import SequentialEngine
 from gdpfed.simulation.examples import Batches, DeviceExamples
-from gdpfed.simulation.sequential import SequentialEngine
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from gdpfed.clients.order import ClientPart, OrderError
 from gdpfed.learning.models import MODELS
 from gdpfed.record_steps import RecordSteps
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.sequential import SequentialEngine
+from gdpfed.simulation.engine import SequentialEngine
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 CPU = torch.device("cpu")

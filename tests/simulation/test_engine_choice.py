@@ -8,9 +8,9 @@ from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.task import Task
 from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.engine import SequentialEngine
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.parallel_engines import WorkerProcesses
-from gdpfed.simulation.sequential import SequentialEngine
 
 
 def chosen(*overrides):

@@ -15,9 +15,8 @@ import torch
 
 from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.devices import SeveralDevices
 from gdpfed.simulation.engine import split_evenly
-from gdpfed.simulation.parallel_engines import WorkerProcesses, _start_worker
+from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses, _start_worker
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 ORDER = order_of()

@@ -19,10 +19,9 @@ from gdpfed.runs.records import read_rounds
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.engine import Cohort, SumJob, split_jobs
+from gdpfed.simulation.engine import Cohort, SequentialEngine, SumJob, split_jobs
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from gdpfed.simulation.parallel_engines import WorkerProcesses
-from gdpfed.simulation.sequential import SequentialEngine
 from secagg import Encoding, keystream
 
 NUM_CLIENTS = 14

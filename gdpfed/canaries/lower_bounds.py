@@ -1,4 +1,4 @@
-"""Stated and measured epsilon, for each group, view and number of rounds."""
+"""Lower bounds on epsilon beside what is stated, for each group, view and number of rounds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from gdpfed.canaries.scores import (
     participations_of,
     released_model,
 )
-from gdpfed.canaries.transcript import Seen
+from gdpfed.canaries.transcript import Transcript
 from gdpfed.privacy.plan import PrivacyPlan
 
 VIEWS = ("sums", "server", "updates", "model")
@@ -41,8 +41,8 @@ ASKED_SO_OFTEN = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One figure: what a group is promised against one view, and what was measured.
+class EpsilonLowerBound:
+    """An empirical lower bound on epsilon: of one group against one view, beside what is stated.
 
     Attributes:
         group, rounds: whose, by the number of the part of the plan, and after how many rounds.
@@ -91,9 +91,14 @@ class _Claim:
         return self.stated * self.curve.epsilon(delta, scale) / own if own > 0.0 else 0.0
 
 
-def measured(
-    runs: Sequence[Seen], plan: PrivacyPlan, marks: Sequence[int], significance: float, *, independent: bool
-) -> list[Measured]:
+def epsilon_lower_bounds(
+    runs: Sequence[Transcript],
+    plan: PrivacyPlan,
+    marks: Sequence[int],
+    significance: float,
+    *,
+    independent: bool,
+) -> list[EpsilonLowerBound]:
     """Every figure after the rounds of ``marks``; all of them hold together at the significance.
 
     ``independent`` says that canaries do not influence each other: then alarms are counted, and otherwise
@@ -111,17 +116,17 @@ def measured(
     return [figure for figure in figures if figure is not None]
 
 
-def _claims(runs: Sequence[Seen], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
+def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
     part, records = parts_of(plan)[group], plan.unit == "record"
     saved = [charge.to_dict() for charge in plan.charges(part.group, record_group=part.record_group)]
     charges = first_rounds(saved, rounds)
     curve = _curve(plan.delta, lambda delta: epsilon_after(charges, delta))
     stated = epsilon_after(charges, plan.delta)
     ratio = batch_ratio if records else likelihood_ratio
-    sums = [[attack(seen, rounds) for seen in runs] for attack in (ratio, most_alike)]
+    sums = [[attack(transcript, rounds) for transcript in runs] for attack in (ratio, most_alike)]
     claims = [
         _Claim("updates" if plan.works == ("dp_sgd",) else "sums", curve, stated, sums),
-        _Claim("model", curve, stated, [[released_model(seen, rounds) for seen in runs]]),
+        _Claim("model", curve, stated, [[released_model(transcript, rounds) for transcript in runs]]),
     ]
     if records:
         # Batches are drawn in secret on the client, so knowing who was asked tells nothing more.
@@ -129,7 +134,7 @@ def _claims(runs: Sequence[Seen], plan: PrivacyPlan, rounds: int, group: int) ->
     often = _often(runs, rounds, group)
     if often:
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
-        known = [known_cohorts(seen, rounds, often) for seen in runs]
+        known = [known_cohorts(transcript, rounds, often) for transcript in runs]
 
         def against(delta: float) -> float:
             return epsilon_against_server([(least, often)], delta)
@@ -143,23 +148,25 @@ def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCur
     return PrivacyCurve(tuple(epsilon_at(delta) for delta in deltas), deltas)
 
 
-def _often(runs: Sequence[Seen], rounds: int, group: int) -> int:
+def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
     """The most rounds that three in four of the group's canaries were asked in; 1 if some were asked less."""
-    counts = np.concatenate([participations_of(seen, rounds)[seen.canaries.groups == group] for seen in runs])
+    counts = np.concatenate(
+        [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
+    )
     if not counts.any():
         return 0
     return max(1, int(np.quantile(counts, 1 - ASKED_SO_OFTEN, method="lower")))
 
 
 def _figure(
-    runs: Sequence[Seen],
+    runs: Sequence[Transcript],
     plan: PrivacyPlan,
     rounds: int,
     group: int,
     claim: _Claim,
     significance: float,
     independent: bool,
-) -> Measured | None:
+) -> EpsilonLowerBound | None:
     """The best of all attacks and thresholds; None where no canary has a score."""
     counted = [_counted(runs, scores_by_run, group) for scores_by_run in claim.attacks]
     telling = [(scores, present) for scores, present in counted if present.any() and not present.all()]
@@ -174,7 +181,7 @@ def _figure(
         scale = best_of(lambda each: refuted_scale(each, claim.curve, significance), guesses)
         any_law = best_of(lambda each: one_run_epsilon(each, plan.delta, significance), guesses)
     scores, present = telling[0]
-    return Measured(
+    return EpsilonLowerBound(
         group=group,
         rounds=rounds,
         view=claim.view,
@@ -193,12 +200,12 @@ def _figure(
 
 
 def _counted(
-    runs: Sequence[Seen], scores_by_run: Sequence[Scores], group: int
+    runs: Sequence[Transcript], scores_by_run: Sequence[Scores], group: int
 ) -> tuple[Scores, npt.NDArray[np.bool_]]:
     """The scores of a group's canaries in all runs, and their coins, without those that say nothing."""
     scores, present = [], []
-    for seen, found in zip(runs, scores_by_run, strict=True):
-        ours = (seen.canaries.groups == group) & ~np.isnan(found)
+    for transcript, found in zip(runs, scores_by_run, strict=True):
+        ours = (transcript.canaries.groups == group) & ~np.isnan(found)
         scores.append(found[ours])
-        present.append(seen.canaries.present[ours])
+        present.append(transcript.canaries.present[ours])
     return np.concatenate(scores), np.concatenate(present)
