@@ -2,7 +2,7 @@
 
 All programs run in this process, with the real server and the real nodes; counted are the contents of the
 messages, as Flower writes them, without its frames and TLS. In a flat federation every message to or from a
-device crosses the backhaul; in layers only those to and from the bridges do.
+device crosses the backhaul; in layers only those to and from the edge clients do.
 
     python -m benchmarks.backhaul [--edges 2] [--nodes 6] [--rounds 1] [OVERRIDE ...]
 """
@@ -57,7 +57,7 @@ def counted(design: str, windows: int, rounds: int, edges: int, nodes: int, word
             own = [f"dataset.num_clients={nodes}", f"method.num_subnets={edges}"]
             run(root / "cloud", [*devices, *own], grid=grid)
         else:
-            grid = cloud_grid([root / f"bridge-{edge}" for edge in range(edges)], 600.0)
+            grid = cloud_grid([root / f"mailbox-{edge}" for edge in range(edges)], 600.0)
             crossing = Counted(grid)
             below = [LocalGrid(nodes // edges) for _ in range(edges)]
             run_layers(root, below, [*devices, "method.num_subnets=1"], words, grid)

@@ -184,7 +184,7 @@ def end(message: Message, context: Context) -> RecordDict:
     """
     stand_in, said = settings_of(context).stand_in, values_in(message.content, CLIENT_RECORD)
     if stand_in is None or said is None:
-        raise NodeConfigError("only the bridge of an edge is told that a run is over")
+        raise NodeConfigError("only the client of an edge is told that a run is over")
     stand_in.end(str(said.get(RUN)))
     return RecordDict()
 

@@ -30,7 +30,7 @@ PATHS = (
     "secagg.roster_file",
     "secagg.consortium_key",
     "run.mlflow",
-    "run.bridge",
+    "run.mailbox",
 )
 
 _UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")

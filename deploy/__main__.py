@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         "--superlink",
         type=host,
         metavar="HOST",
-        help="host name of the SuperLink, for the nodes, and of the cloud's for an edge's bridge",
+        help="host name of the SuperLink, for the nodes, and of the cloud's for an edge client",
     )
     parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the SuperLink")
     parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")

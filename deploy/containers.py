@@ -10,11 +10,11 @@ from deploy.credentials import PUBLIC
 from deploy.federation import Federation
 from deploy.placements import CREDENTIALS, Containers
 from deploy.topology import (
-    BRIDGE,
     CONSORTIUM_FILE,
     DATA,
     ENVIRONMENT,
     LEDGER,
+    MAILBOX,
     ROSTER_FILE,
     RUNS,
     SERVER,
@@ -37,7 +37,7 @@ CONTAINER_ENVIRONMENT = ENVIRONMENT | {
     "FLWR_HOME": f"{HOME}/flower",
     "HOME": HOME,
     # All that whoever submits a run may name on the server.
-    FOLDERS: f"/{RUNS}:/{DATA}:/{BRIDGE}:{CREDENTIALS}/{ROSTER_FILE}:{CREDENTIALS}/{CONSORTIUM_FILE}",
+    FOLDERS: f"/{RUNS}:/{DATA}:/{MAILBOX}:{CREDENTIALS}/{ROSTER_FILE}:{CREDENTIALS}/{CONSORTIUM_FILE}",
     "MPLCONFIGDIR": f"{HOME}/matplotlib",
     # Empty is off: every message starts a process, which would compile the app each time.
     "PYTHONDONTWRITEBYTECODE": "",

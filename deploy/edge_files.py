@@ -1,15 +1,15 @@
 """Compose files of a cloud and its edges: one for the cloud's host, one for the host of each edge.
 
-An edge's file holds its federation, and beside it the bridge: a node of the cloud's federation, with
-credentials of its own below ``$FEDERATION_DIR/cloud``. The bridge and the edge's ServerApp share one folder;
-nothing else of the one is seen by the other, and the devices reach neither the bridge nor the cloud.
+An edge's file holds its federation, and beside it the edge client: a node of the cloud's federation, with
+credentials of its own below ``$FEDERATION_DIR/cloud``. The edge client and the edge's ServerApp share one
+folder; nothing else of the one is seen by the other, and no device reaches the edge client or the cloud.
 """
 
 from deploy.compose import compose_file, container, networks, networks_of
 from deploy.containers import ROOT, Site, Tree, bind
 from deploy.edges import CLOUD, Layers
 from deploy.placements import Containers
-from deploy.topology import BRIDGE, SERVER, SERVER_SUPEREXEC, node_superexec, supernode
+from deploy.topology import MAILBOX, SERVER, SERVER_SUPEREXEC, node_superexec, supernode
 
 CLOUD_HOST = "${CLOUD_HOST:-cloud}"
 
@@ -27,8 +27,8 @@ def site_file(
     Args:
         layers: of them all.
         site: cloud or edge-<i>.
-        party: of an edge whose devices are on hosts of their own: server, which has the bridge, or node-<i>.
-        place: where the SuperLink is: the cloud's for a bridge, the edge's for a node alone.
+        party: of an edge whose devices are on hosts of their own: server, with the edge client, or node-<i>.
+        place: where the SuperLink is: the cloud's for an edge client, the edge's for a node alone.
         cuda: whether the app runs on NVIDIA GPUs.
 
     Raises:
@@ -42,22 +42,22 @@ def site_file(
         described = Site("gdpfed-cloud", words, overrides)
         own = Containers(superlink_port=place.superlink_port)
         return compose_file(layers.cloud, party=SERVER, place=own, cuda=cuda, site=described)
-    described = Site(f"gdpfed-{site}", words, (*overrides, f"run.bridge=/{BRIDGE}"))
+    described = Site(f"gdpfed-{site}", words, (*overrides, f"run.mailbox=/{MAILBOX}"))
     if party not in (None, SERVER):
         return compose_file(layers.edges[site], party=party, place=place, cuda=cuda, site=described)
     tree = compose_file(layers.edges[site], party=party, cuda=cuda, site=described)
-    _add_bridge(tree, layers, site, place, cuda=cuda)
+    _add_edge_client(tree, layers, site, place, cuda=cuda)
     return tree
 
 
-def _add_bridge(tree: Tree, layers: Layers, site: str, place: Containers, *, cuda: bool) -> None:
-    """Put the bridge of an edge beside the edge's federation, and its folder into the edge's ServerApp."""
-    node, root = layers.bridge(site), f"{ROOT}/{CLOUD}"
+def _add_edge_client(tree: Tree, layers: Layers, site: str, place: Containers, *, cuda: bool) -> None:
+    """Put the client of an edge beside the edge's federation, and its folder into the edge's ServerApp."""
+    node, root = layers.edge_client(site), f"{ROOT}/{CLOUD}"
     mine = [supernode(layers.cloud, node, place), node_superexec(layers.cloud, node, place)]
     reached = networks_of(mine, one_host=False)
     for service in mine:
         made = container(layers.cloud, service, mine, {}, reached[service.name], cuda=cuda, root=root)
         tree["services"][service.name] = made
     tree["networks"] |= networks(reached, one_host=False)
-    folder = f"{root}/{node.superexec}/{BRIDGE}"
-    tree["services"][SERVER_SUPEREXEC]["volumes"].append(bind(folder, f"/{BRIDGE}", writable=True))
+    folder = f"{root}/{node.superexec}/{MAILBOX}"
+    tree["services"][SERVER_SUPEREXEC]["volumes"].append(bind(folder, f"/{MAILBOX}", writable=True))

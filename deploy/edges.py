@@ -1,6 +1,6 @@
 """A cloud and its edges: the federation of each, and the settings of its run.
 
-Each edge is a federation of its own, and its bridge is a node of the cloud's federation.
+Each edge is a federation of its own, and its edge client is a node of the cloud's federation.
 """
 
 import argparse
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from deploy.federation import BRIDGE_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
+from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
 from deploy.operate import training_words
 from deploy.topology import INTERVAL_SECONDS
 from secagg import CURIOUS
@@ -43,8 +43,8 @@ class Layers:
     """The federations of a cloud and its edges.
 
     Attributes:
-        cloud: whose nodes are the bridges.
-        edges: by name, in the order of the bridges.
+        cloud: whose nodes are the edge clients.
+        edges: by name, in the order of the edge clients.
     """
 
     cloud: Federation
@@ -79,9 +79,9 @@ class Layers:
         if len(budgets) != 1:
             raise TopologyError(f"--budgets {list(budgets)} are {len(budgets)}: behind edges all have one")
         devices = Federation.of(num_nodes // num_edges, budgets, secagg_mode, "record", examples)
-        bridges = tuple(Node(number, BUDGET, BRIDGE_KIND) for number in range(num_edges))
+        edge_clients = tuple(Node(number, BUDGET, EDGE_CLIENT_KIND) for number in range(num_edges))
         return cls(
-            Federation(bridges, of_edges=True, minimum_cohort=MINIMUM_EDGES),
+            Federation(edge_clients, of_edges=True, minimum_cohort=MINIMUM_EDGES),
             {
                 f"edge-{number}": replace(devices, trusts_edge=number < trusted_edges)
                 for number in range(num_edges)
@@ -93,7 +93,7 @@ class Layers:
         """The names of cloud and edges."""
         return (CLOUD, *self.edges)
 
-    def bridge(self, edge: str) -> Node:
+    def edge_client(self, edge: str) -> Node:
         """The node of the cloud that an edge is."""
         return self.cloud.nodes[list(self.edges).index(edge)]
 

@@ -9,7 +9,7 @@ from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
 from secagg import CURIOUS
 
-NODE_KIND, BRIDGE_KIND = "node", "bridge"
+NODE_KIND, EDGE_CLIENT_KIND = "node", "edge-client"
 EXAMPLES_FILE = "examples.npz"
 DEFAULT_BUDGETS = (1.0, 3.0, 6.0)
 DEFAULT_NODES = 6
@@ -27,8 +27,8 @@ class Node:
 
     Attributes:
         client_id: its number in every plan.
-        epsilon: its own budget; a bridge spends none.
-        kind: a node, or the bridge of an edge.
+        epsilon: its own budget; an edge client spends none.
+        kind: a node, or the client of an edge.
         aversion, first_budget: by which it plays a game about budgets; None if it plays none.
     """
 
@@ -62,7 +62,7 @@ class Federation:
         examples: the name of the file of examples in the data folder of each.
         minimum_cohort: the smallest sum.
         trusts_edge: whether the nodes say that their server is an edge that may see single updates.
-        of_edges: whether the nodes are bridges of edges, which have neither data nor a budget.
+        of_edges: whether the nodes are clients of edges, which have neither data nor a budget.
         most_rounds: how many rounds of a run a node takes part in at most; None for all.
         parameters: d of the largest model that is trained, from which limits of memory follow.
     """

@@ -27,11 +27,11 @@ def provide(options: argparse.Namespace) -> str:
     """Make what is missing for the chosen parties, or for all if none is named; say what is awaited."""
     if (options.edges is None) != (options.site is None):
         raise TopologyError("--edges and --site go together: name both, as in --edges 3 --site edge-1")
-    federation, bridge = _operated(options)
-    # The bridge is operated by who operates the edge's server.
-    parties = [*options.party, *(service.party for service in bridge if SERVER in options.party)]
-    mine = services_of([*services(federation, Containers()), *bridge], parties)
-    own, above = ([each for each in mine if (each in bridge) is of_cloud] for of_cloud in (False, True))
+    federation, edge_client = _operated(options)
+    # The edge client is operated by who operates the edge's server.
+    parties = [*options.party, *(service.party for service in edge_client if SERVER in options.party)]
+    mine = services_of([*services(federation, Containers()), *edge_client], parties)
+    own, above = ([each for each in mine if (each in edge_client) is of_cloud] for of_cloud in (False, True))
     stores = [
         (store, operated)
         for store, operated in (
@@ -73,15 +73,15 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
-    """Return the federation that the options describe, and beside it the services of an edge's bridge."""
+    """Return the federation that the options describe, and beside it the services of an edge client."""
     if options.edges is None:
         return federation_of(options), []
     layers = layers_of(options)
     if options.site == CLOUD:
         return layers.cloud, []
-    above = layers.bridge(options.site).name
-    bridge = services_of(services(layers.cloud, Containers()), [above])
-    return layers.edges[options.site], bridge
+    above = layers.edge_client(options.site).name
+    edge_client = services_of(services(layers.cloud, Containers()), [above])
+    return layers.edges[options.site], edge_client
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,6 +1,6 @@
 """``python -m deploy.layers``: a cloud, its edges and their devices on this machine train once.
 
-Every edge is a federation of its own, with a SuperLink and a run for its devices; its bridge is a node of the
+Every edge is a federation of its own, with a SuperLink and a run for its devices; its client is a node of the
 cloud's federation. The devices of the first edge trust it, those of the others sum securely.
 """
 
@@ -54,15 +54,15 @@ class LoopbackLayers:
     def __exit__(self, *error: object) -> None:
         self._ending.close()
 
-    def bridge(self, edge: str) -> Path:
-        """The folder between an edge's run and its bridge."""
-        return self.federations[CLOUD].bridge_of(self.layers.bridge(edge))
+    def mailbox(self, edge: str) -> Path:
+        """The folder between an edge's run and its edge client."""
+        return self.federations[CLOUD].mailbox_of(self.layers.edge_client(edge))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
         """Submit the run of one federation, or continue it if it is there already."""
         words = self.layers.words(name, overrides)
         if name != CLOUD:
-            words.append(f"run.bridge={self.bridge(name)}")
+            words.append(f"run.mailbox={self.mailbox(name)}")
         self.training[name] = self.federations[name].train(RUN, words)
         return self.training[name]
 
@@ -107,7 +107,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plans, start everything, train, keep the files, audit them and the devices' ledgers."""
     layers = Layers.of(options.edges, options.nodes, trusted_edges=1)
     for name, edge in layers.edges.items():
-        words = [*layers.words(name, options.overrides), "run.bridge=/bridge"]
+        words = [*layers.words(name, options.overrides), "run.mailbox=/mailbox"]
         console.print(f"{name}:")
         console.print(plan_table(make_method(load([*words, *said_budgets(edge, words)]))))
     config = load(layers.words(CLOUD, options.overrides))

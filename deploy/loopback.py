@@ -14,11 +14,11 @@ from deploy.init import provide_demo_data
 from deploy.placements import Loopback
 from deploy.superlink_client import SuperLinkClient
 from deploy.topology import (
-    BRIDGE,
     DATA,
     ENVIRONMENT,
     LEDGER,
     LEDGER_FILE,
+    MAILBOX,
     RUNS,
     SERVER_SUPEREXEC,
     SUPERLINK,
@@ -161,9 +161,9 @@ class LoopbackFederation:
         """Return the file in which a node keeps the ledger of its budget."""
         return Path(self.place.folder(node.superexec, LEDGER)) / LEDGER_FILE
 
-    def bridge_of(self, node: Node) -> Path:
-        """Return the folder that a bridge shares with its edge's run."""
-        return Path(self.place.folder(node.superexec, BRIDGE))
+    def mailbox_of(self, node: Node) -> Path:
+        """Return the folder that an edge client shares with its edge's run."""
+        return Path(self.place.folder(node.superexec, MAILBOX))
 
     @property
     def runs(self) -> Path:

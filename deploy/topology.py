@@ -8,8 +8,9 @@ program listens, and under which path it finds its files.
     node i    supernode-i          speaks for the node; holds the key by which the SuperLink knows it
               node-i-superexec     runs the ClientApp: the only place where the node's data and ledger are
                                    and the identity by which other nodes know it
-    bridge i  bridge-supernode-i   those of an edge, as a node of its cloud: no data and no ledger, but the
-              bridge-i-superexec   folder that it shares with the edge's run
+    edge i    edge-client-supernode-i, edge-client-i-superexec
+                                 those of an edge, as a node of its cloud: no data and no ledger, but the
+                                 folder that it shares with the edge's run
 
 A program sees only the files that are named in its service. In particular the two that run the app see
 neither a TLS key nor the key that the SuperLink knows: whoever submits a run sends the app's code. It does
@@ -43,14 +44,14 @@ SECRET_FILE = "superexec.secret"  # noqa: S105 - a file's name
 NODE_KEY_FILE = "node.key"
 IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "consortium.identity"
 
-STATE, RUNS, DATA, LEDGER, BRIDGE = "state", "runs", "data", "ledger", "bridge"
+STATE, RUNS, DATA, LEDGER, MAILBOX = "state", "runs", "data", "ledger", "mailbox"
 LEDGER_FILE = "ledger.json"
 DATABASE = "superlink.db"
 CAP_SETTING = CAP_KEY.replace("-", "_").upper()
 
 # Each program asks for work this often; Flower's default is a second.
 TASK_POLL_SECONDS = 0.2
-# How long a bridge waits for its edge: as long as several exchanges of the edge may take.
+# How long an edge client waits for its edge: as long as several exchanges of the edge may take.
 INTERVAL_SECONDS = 3600
 
 # On a poor line Flower gives up a chunk that takes three minutes; its own are five times as large.
@@ -204,7 +205,7 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
 def node_superexec(federation: Federation, node: Node, place: Placement) -> Service:
     """The SuperExec of a node: it runs the ClientApp, and sees the data and the ledger of the node only.
 
-    That of a bridge sees the folder that it shares with its edge's run.
+    That of an edge client sees the folder that it shares with its edge's run.
     """
     own = (Folder(DATA, writable=False), Folder(LEDGER, writable=True))
     return Service(
@@ -212,7 +213,7 @@ def node_superexec(federation: Federation, node: Node, place: Placement) -> Serv
         party=node.name,
         command=_superexec(node.superexec, node.supernode, place),
         credentials=(CA_FILE, SECRET_FILE, IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE),
-        folders=(Folder(BRIDGE, writable=True),) if federation.of_edges else own,
+        folders=(Folder(MAILBOX, writable=True),) if federation.of_edges else own,
         probe=_health_probe(node.superexec, place),
         needs=(node.supernode,),
         runs_app=True,
@@ -226,7 +227,7 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
     rate that it is told. It falls short where a rate is below 1, and the operator may raise it.
 
     The paths are those of the node's SuperExec, which runs the app that reads them. A node that lets updates
-    leave in clear says so by a word of its own: to the edge that it trusts, or, of a bridge, to the cloud.
+    leave in clear says so by a word of its own: to the edge that it trusts, or, an edge client, to the cloud.
     """
     identity = (
         f'identity-file="{place.credential(node.superexec, IDENTITY_FILE)}" '
@@ -234,9 +235,9 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
         f'consortium-key="{place.credential(node.superexec, CONSORTIUM_FILE)}"'
     )
     if federation.of_edges:
-        folder = place.folder(node.superexec, BRIDGE)
-        bridge = f'edge="{folder}" edge-seconds={INTERVAL_SECONDS} secagg-mode="off"'
-        return f"partition-id={node.client_id} {bridge} {identity}"
+        folder = place.folder(node.superexec, MAILBOX)
+        edge_client = f'edge="{folder}" edge-seconds={INTERVAL_SECONDS} secagg-mode="off"'
+        return f"partition-id={node.client_id} {edge_client} {identity}"
     mode = "edge-trusted=true" if federation.trusts_edge else f'secagg-mode="{federation.secagg_mode}"'
     ledger = f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}"
     data = f"{place.folder(node.superexec, DATA)}/{federation.examples}"

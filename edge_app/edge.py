@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edge_app.mailbox import BridgeError, Job, Spool
+from edge_app.mailbox import EdgeError, Job, Mailbox
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import TrainingOver
 from gdpfed.methods.base import Theta
@@ -25,13 +25,13 @@ class Edge(Observer):
     """Waits for the cloud's jobs and answers them.
 
     Args:
-        spool: shared with the bridge.
+        mailbox: shared with the edge client.
         announce: is told in one line for what it waits.
         num_rounds: of the edge's run.
     """
 
-    def __init__(self, spool: Spool, announce: Callable[[str], None], num_rounds: int) -> None:
-        self._spool = spool
+    def __init__(self, mailbox: Mailbox, announce: Callable[[str], None], num_rounds: int) -> None:
+        self._mailbox = mailbox
         self._announce = announce
         self._num_rounds = num_rounds
 
@@ -45,7 +45,7 @@ class Edge(Observer):
         """
         index, waited = order.round_index, 0.0
         while True:
-            for each in self._spool.open_rounds():
+            for each in self._mailbox.open_rounds():
                 job = self._job(each)
                 if job is None:
                     continue
@@ -53,8 +53,8 @@ class Edge(Observer):
                 if not reason:
                     return job.start if each == index else None
                 self._announce(f"the cloud's job of round {each + 1} is refused: {reason}")
-                self._spool.answer(job, None, reason)
-            if self._spool.is_over() and not self._spool.open_rounds():
+                self._mailbox.answer(job, None, reason)
+            if self._mailbox.is_over() and not self._mailbox.open_rounds():
                 raise TrainingOver("the cloud's run is over")
             if waited >= PATIENCE_SECONDS:
                 self._announce(f"waits for the cloud's round {index + 1}")
@@ -64,24 +64,24 @@ class Edge(Observer):
 
     def round_ended(self, ended: RoundEnded) -> None:
         """Answer the round's job, once everything of the round is on the disk."""
-        if ended.round_index not in self._spool.open_rounds():
+        if ended.round_index not in self._mailbox.open_rounds():
             return
         job = self._job(ended.round_index)
         if job is None:
             return
         if any(each.total is not None for each in ended.sums):
-            self._spool.answer(job, (ended.theta - job.start).astype(np.float32))
+            self._mailbox.answer(job, (ended.theta - job.start).astype(np.float32))
         else:
             reasons = sorted(set(ended.record.failures.values()))
-            self._spool.answer(job, None, "; ".join(reasons) or "no sum")
+            self._mailbox.answer(job, None, "; ".join(reasons) or "no sum")
 
     def _job(self, round_index: int) -> Job | None:
         """A job; None where there is none any more, or a damaged one, which is removed and not answered."""
         try:
-            return self._spool.job(round_index)
-        except BridgeError as error:
+            return self._mailbox.job(round_index)
+        except EdgeError as error:
             self._announce(f"a damaged job of round {round_index + 1} is removed: {error}")
-            self._spool.discard(round_index)
+            self._mailbox.discard(round_index)
             return None
 
     def _unfit(self, job: Job, order: TrainingOrder, theta: Theta) -> str:

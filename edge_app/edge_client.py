@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_app.mailbox import JOB, BridgeError, Job, Spool, Vector
+from edge_app.mailbox import JOB, EdgeError, Job, Mailbox, Vector
 from gdpfed.federation.node.node_config import DATA_KEY, EDGE_TRUSTED_KEY, NodeConfigError, path, positive
 from gdpfed.federation.node.own_budget import BUDGET_KEYS
 from gdpfed.federation.node.stand_ins import StandInKind
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Bridge:
+class EdgeClient:
     """Hands the cloud's jobs to an edge's run.
 
     Attributes:
@@ -41,21 +41,21 @@ class Bridge:
         A job that is asked for twice is done once: the answer is kept.
 
         Raises:
-            BridgeError: the edge refuses, does not answer in time, or the cloud has gone on to a later round,
+            EdgeError: the edge refuses, does not answer in time, or the cloud has gone on to a later round,
                 as after it was killed. Then its job is taken back; one that it has begun it ends, and its
                 devices stay charged.
         """
-        spool = Spool(self.folder)
-        spool.offer(job)
+        mailbox = Mailbox(self.folder)
+        mailbox.offer(job)
         deadline = time.monotonic() + self.seconds
-        while (change := spool.answered(job)) is None:
+        while (change := mailbox.answered(job)) is None:
             if time.monotonic() > deadline:
-                spool.withdraw(job)
-                raise BridgeError(
+                mailbox.withdraw(job)
+                raise EdgeError(
                     f"the edge has not answered round {job.round_index + 1} within {self.seconds:g} s"
                 )
-            if max(spool.rounds(JOB), default=job.round_index) > job.round_index:
-                raise BridgeError(f"the cloud has gone on, and round {job.round_index + 1} is past")
+            if max(mailbox.rounds(JOB), default=job.round_index) > job.round_index:
+                raise EdgeError(f"the cloud has gone on, and round {job.round_index + 1} is past")
             time.sleep(POLL_SECONDS)
         return change
 
@@ -63,25 +63,25 @@ class Bridge:
         """Tell the edge's run that the cloud's is over.
 
         Raises:
-            BridgeError: the folder serves another run.
+            EdgeError: the folder serves another run.
         """
-        Spool(self.folder).end(run)
+        Mailbox(self.folder).end(run)
 
 
-def bridge_of(config: Mapping[str, Any]) -> Bridge:
-    """The bridge that a node's settings describe.
+def edge_client_of(config: Mapping[str, Any]) -> EdgeClient:
+    """The edge client that a node's settings describe.
 
     Raises:
-        NodeConfigError: a bridge with data or a budget, which are its edge's devices' own.
+        NodeConfigError: an edge client with data or a budget, which are its edge's devices' own.
     """
     other = [key for key in (*BUDGET_KEYS, DATA_KEY, EDGE_TRUSTED_KEY) if key in config]
     if other:
         raise NodeConfigError(
-            f"{EDGE_KEY} makes this node the bridge of an edge, and {other[0]} is for a device: leave one out"
+            f"{EDGE_KEY} makes this node the client of an edge, and {other[0]} is for a device: leave one out"
         )
     seconds = float(config.get(EDGE_SECONDS_KEY, DEFAULT_EDGE_SECONDS))
-    return Bridge(Path(str(config[EDGE_KEY])).expanduser(), seconds)
+    return EdgeClient(Path(str(config[EDGE_KEY])).expanduser(), seconds)
 
 
-EDGE = StandInKind({EDGE_KEY: path(), EDGE_SECONDS_KEY: positive()}, bridge_of)
-"""How a node is told that it is the bridge of an edge."""
+EDGE = StandInKind({EDGE_KEY: path(), EDGE_SECONDS_KEY: positive()}, edge_client_of)
+"""How a node is told that it is the client of an edge."""

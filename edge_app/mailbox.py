@@ -1,6 +1,6 @@
-"""The folder between an edge's run and its bridge: jobs from the cloud, and the edge's answers.
+"""The folder between an edge's run and its edge client: jobs from the cloud, and the edge's answers.
 
-    job-<round>      the cloud's model, and how devices are to train: the bridge writes it
+    job-<round>      the cloud's model, and how devices are to train: the edge client writes it
     answer-<round>   how far the edge's interval moved that model, or why there is none: the run writes it
     run              the one run of the cloud that the folder serves
     over             that this run has ended: no further job comes
@@ -32,7 +32,7 @@ Vector = npt.NDArray[np.float32]
 JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
-class BridgeError(StandInError):
+class EdgeError(StandInError):
     """An interval that an edge does not do; its text tells of the protocol alone: the cloud reads it."""
 
 
@@ -64,11 +64,11 @@ class Job:
         return {"run": self.run, "round": self.round_index, "model": model, "training": dict(self.training)}
 
 
-class Spool:
+class Mailbox:
     """Jobs and answers in a folder.
 
     Args:
-        folder: which the edge's run and its bridge share, and nobody else.
+        folder: which the edge's run and its edge client share, and nobody else.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -78,16 +78,16 @@ class Spool:
         """Write a job down, unless it is there already, and remove what is of earlier rounds.
 
         Raises:
-            BridgeError: the folder serves another run, or it has a later job or another one of this round.
+            EdgeError: the folder serves another run, or it has a later job or another one of this round.
         """
         self._bind(job.run)
         newest = max(self.rounds(JOB), default=-1)
         if newest > job.round_index:
-            raise BridgeError(f"this edge is at round {newest + 1}, and round {job.round_index + 1} is past")
+            raise EdgeError(f"this edge is at round {newest + 1}, and round {job.round_index + 1} is past")
         if newest == job.round_index:
             there = self._read(JOB, newest)
             if there is None or there[0] != job.names:
-                raise BridgeError(f"this edge has another job for round {newest + 1}: one is done at most")
+                raise EdgeError(f"this edge has another job for round {newest + 1}: one is done at most")
             return
         self._write(self._path(JOB, job.round_index), job.names, job.start)
         for kind in (JOB, ANSWER):
@@ -101,7 +101,7 @@ class Spool:
         if not path.exists():
             self._save(path, own)
         elif self._bound(path) != own:
-            raise BridgeError(
+            raise EdgeError(
                 "this edge serves another run of the cloud: begin a new run of the edge, with a new folder"
             )
 
@@ -109,13 +109,13 @@ class Spool:
         try:
             return read_regular(path)
         except OSError as error:
-            raise BridgeError(f"the bridge's folder cannot be used: {path.name}: {error.strerror}") from None
+            raise EdgeError(f"the mailbox cannot be used: {path.name}: {error.strerror}") from None
 
     def end(self, run: str) -> None:
         """Write down that the cloud's run is over.
 
         Raises:
-            BridgeError: the folder serves another run.
+            EdgeError: the folder serves another run.
         """
         self._bind(run)
         self._save(self.folder / OVER, b"")
@@ -146,7 +146,7 @@ class Spool:
         """The job of a round; None where there is none, or no longer.
 
         Raises:
-            BridgeError: a file that is no job.
+            EdgeError: a file that is no job.
         """
         read = self._read(JOB, round_index)
         if read is None:
@@ -154,7 +154,7 @@ class Spool:
         header, start = read
         job = Job(header["run"], round_index, header["training"], start)
         if not isinstance(job.training, dict) or header != job.names:
-            raise BridgeError(f"{JOB}-{round_index} is damaged: what it says of its model is not so")
+            raise EdgeError(f"{JOB}-{round_index} is damaged: what it says of its model is not so")
         return job
 
     def answer(self, job: Job, change: Vector | None, reason: str = "") -> None:
@@ -166,7 +166,7 @@ class Spool:
         """What came of a job, shape (d,); None as long as there is no answer.
 
         Raises:
-            BridgeError: the edge has refused, or the answer is to another job.
+            EdgeError: the edge has refused, or the answer is to another job.
         """
         read = self._read(ANSWER, job.round_index)
         if read is None:
@@ -174,11 +174,11 @@ class Spool:
         header, change = read
         reason = header.pop("reason", "")
         if header != job.names:
-            raise BridgeError(f"this edge has answered another job of round {job.round_index + 1}")
+            raise EdgeError(f"this edge has answered another job of round {job.round_index + 1}")
         if reason:
-            raise BridgeError(f"no interval: {reason}")
+            raise EdgeError(f"no interval: {reason}")
         if change.shape != job.start.shape or not np.isfinite(change).all():
-            raise BridgeError(f"the edge's answer to round {job.round_index + 1} does not fit the model")
+            raise EdgeError(f"the edge's answer to round {job.round_index + 1} does not fit the model")
         return change
 
     def _path(self, kind: str, round_index: int) -> Path:
@@ -191,7 +191,7 @@ class Spool:
         try:
             write_whole(path, data)
         except OSError as error:
-            raise BridgeError(f"the bridge's folder cannot be used: {error.strerror}") from None
+            raise EdgeError(f"the mailbox cannot be used: {error.strerror}") from None
 
     def _read(self, kind: str, round_index: int) -> tuple[dict[str, Any], Vector] | None:
         try:
@@ -201,7 +201,7 @@ class Spool:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            raise BridgeError(f"{kind}-{round_index} cannot be read: {type(error).__name__}") from None
+            raise EdgeError(f"{kind}-{round_index} cannot be read: {type(error).__name__}") from None
         if not isinstance(header, dict) or not {"run", "round", "model", "training"} <= header.keys():
-            raise BridgeError(f"{kind}-{round_index} lacks run, round, model or training")
+            raise EdgeError(f"{kind}-{round_index} lacks run, round, model or training")
         return header, vector

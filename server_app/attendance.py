@@ -134,7 +134,7 @@ def _refuse(refusals: Mapping[int, str]) -> None:
 
 
 def tell_edges_the_end(grid: Grid, joined: Joined, run_name: str, timeout_seconds: float) -> None:
-    """Tell the bridges that the cloud's run is over, so that no edge waits for a job that never comes."""
+    """Tell the edge clients that the cloud's run is over, so that no edge waits for another job."""
     content = RecordDict({CLIENT_RECORD: ConfigRecord({RUN: run_name})})
     for client, why in ask(
         grid,

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
 from edge_app.edge import Edge
-from edge_app.mailbox import Spool
+from edge_app.mailbox import Mailbox
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
 from gdpfed.federation.server.sides import told_at_join
@@ -96,7 +96,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
             waits,
             (enough, waits) if of_edges else (0, 0.0),
         ),
-        is_edge=config.run.bridge is not None,
+        is_edge=config.run.mailbox is not None,
     )
     with _opened(prepared, fleet) as run:
         begin_with_terms(grid, joined, terms, waits)
@@ -111,10 +111,10 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
 
 def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:
     """The run; that of an edge starts every round from the cloud's model, and answers with its own."""
-    announce, folder = partial(log, INFO, "%s"), prepared.config.run.bridge
+    announce, folder = partial(log, INFO, "%s"), prepared.config.run.mailbox
     if folder is None:
         return prepared.open(fleet, default_observers, announce)
-    edge = Edge(Spool(Path(folder).expanduser()), announce, prepared.config.run.num_rounds)
+    edge = Edge(Mailbox(Path(folder).expanduser()), announce, prepared.config.run.num_rounds)
 
     def observers(run: PreparedRun, announce: Announce) -> list[Observer]:
         return [edge, *default_observers(run, announce)]

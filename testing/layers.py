@@ -1,4 +1,4 @@
-"""A layered federation in one process: edges' runs in threads, and the cloud's over their bridges."""
+"""A layered federation in one process: edges' runs in threads, and the cloud's over their clients."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ CLOUD = ("method=edge_average", "secagg=off")
 
 
 def cloud_grid(folders: Sequence[Path], seconds: float = 60.0, **options: Any) -> LocalGrid:
-    """A grid whose node k is the bridge of the edge that shares ``folders[k]`` with it."""
+    """A grid whose node k is the edge client of the edge that shares ``folders[k]`` with it."""
     grid = LocalGrid(len(folders), **options)
     for number, folder in enumerate(folders):
         folder.mkdir(exist_ok=True)
@@ -28,7 +28,7 @@ class EdgeRun(Thread):
     def __init__(self, directory: Path, folder: Path, grid: LocalGrid, overrides: Sequence[str]) -> None:
         super().__init__(daemon=True)
         folder.mkdir(exist_ok=True)
-        words = [*overrides, f"run.bridge={folder}", f"dataset.num_clients={len(grid.contexts)}"]
+        words = [*overrides, f"run.mailbox={folder}", f"dataset.num_clients={len(grid.contexts)}"]
         resume = (directory / "config.yaml").exists()
         self._config = small_config(directory, [] if resume else words, resume=resume)
         self._grid = grid
@@ -46,13 +46,13 @@ def run_layers(
     edges: Sequence[LocalGrid],
     overrides: Sequence[str],
     cloud: Sequence[str],
-    bridges: LocalGrid | None = None,
+    edge_clients: LocalGrid | None = None,
 ) -> None:
     """Run edges and cloud to their ends: into ``root / "edge-<k>"`` and ``root / "cloud"``.
 
     Raises what an edge's run has raised.
     """
-    folders = [root / f"bridge-{number}" for number in range(len(edges))]
+    folders = [root / f"mailbox-{number}" for number in range(len(edges))]
     words = [*cloud, *CLOUD, f"dataset.num_clients={len(edges)}", "secagg.minimum_cohort=2"]
     with nothing_drawn():
         runs = [
@@ -62,7 +62,7 @@ def run_layers(
         for each in runs:
             each.start()
         config = small_config(root / "cloud", words)
-        train(as_grid(bridges or cloud_grid(folders)), config, LocalGrid.RUN)
+        train(as_grid(edge_clients or cloud_grid(folders)), config, LocalGrid.RUN)
         for each in runs:
             each.join(60)
             if each.error is not None:

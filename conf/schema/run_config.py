@@ -25,7 +25,7 @@ class RunConfig:
     device: str = "auto"
     mlflow: str | None = None
     show_cohorts: bool = False
-    bridge: str | None = None
+    mailbox: str | None = None
 
     def validate(self) -> None:
         require_limits("run", self)

@@ -24,7 +24,7 @@ Upcoming = Callable[[], Sequence[ExpectedSum[SumRequest]]]
 
 NO_EDGE = (
     "method.trust has subnets that are trusted, and a flat federation has no edge to trust: use "
-    "method.trust=secagg without method.trusted_share, gdpfed simulate, or the run of an edge (run.bridge "
+    "method.trust=secagg without method.trusted_share, gdpfed simulate, or the run of an edge (run.mailbox "
     "with secagg=off)"
 )
 NO_COUNTS = (

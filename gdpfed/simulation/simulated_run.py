@@ -49,9 +49,9 @@ def simulate_prepared(
 ) -> Path:
     """Do as :func:`simulate` does, for a prepared run; ``announce`` is told what happens."""
     config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
-    if config.run.bridge is not None:
+    if config.run.mailbox is not None:
         raise ConfigError(
-            f"run.bridge={config.run.bridge} is for the run of an edge, over Flower: leave it out here"
+            f"run.mailbox={config.run.mailbox} is for the run of an edge, over Flower: leave it out here"
         )
     config.secagg.refuse_roster()
     plan = prepared.method.plan

@@ -59,7 +59,9 @@ def _decides_for_itself(running, supernode):
     command = running[supernode]["command"]
     words = shlex.split(command[command.index("--node-config") + 1])
     config = dict(word.partition("=")[::2] for word in words)
-    app = running[supernode.replace("bridge-supernode", "bridge").replace("supernode", "node") + "-superexec"]
+    app = running[
+        supernode.replace("edge-client-supernode", "edge-client").replace("supernode", "node") + "-superexec"
+    ]
     read_only = {each["target"]: each.get("read_only", False) for each in app["volumes"]}
     own = {"edge": False} if "edge" in config else {"ledger": False, "data": True}
     assert "edge" in config or {"epsilon", "epsilon-record"} & config.keys(), supernode
@@ -89,7 +91,7 @@ def _share_nothing(running):
     for (one, path), (other, its) in combinations(seen, 2):
         if one != other and (path.is_relative_to(its) or its.is_relative_to(path)):
             assert path == its
-            assert path.name == "bridge"
+            assert path.name == "mailbox"
             assert {one, other} == {"server-superexec", path.parent.name}
     for name, path in seen:
         assert path.name not in ("authority", "consortium", "federation"), name

@@ -17,7 +17,7 @@ from tests.deploy.compose_promises import assert_promises, at_defaults
 from tests.deploy.containers.layered import documented_words
 
 LAYERS = Layers.of(2, 6, trusted_edges=1)
-BRIDGE_APP, BRIDGE_NODE = "bridge-1-superexec", "bridge-supernode-1"
+CLIENT_APP, CLIENT_NODE = "edge-client-1-superexec", "edge-client-supernode-1"
 WORDS = ("--edges", "2", "--nodes", "6")
 
 
@@ -67,26 +67,26 @@ def test_an_edge_has_its_own_federation_and_one_node_of_the_clouds():
     services = EDGE["services"]
     assert {"superlink", "server-superexec", "supernode-2", "node-2-superexec"} <= services.keys()
     assert {"init", "register", "train", "audit"} <= services.keys()
-    assert [name for name in services if "bridge" in name] == [BRIDGE_NODE, BRIDGE_APP]
-    command = services[BRIDGE_NODE]["command"]
+    assert [name for name in services if "edge-client" in name] == [CLIENT_NODE, CLIENT_APP]
+    command = services[CLIENT_NODE]["command"]
     assert command[command.index("--superlink") + 1] == "cloud:8000"
-    assert told(EDGE, BRIDGE_NODE)["edge"] == "/bridge"
-    assert told(EDGE, BRIDGE_NODE)["partition-id"] == "1"
-    shared = ("./federation/cloud/bridge-1-superexec/bridge", False)
-    assert mounted(EDGE, BRIDGE_APP)["/bridge"] == mounted(EDGE, "server-superexec")["/bridge"] == shared
-    for name in (BRIDGE_NODE, BRIDGE_APP):
+    assert told(EDGE, CLIENT_NODE)["edge"] == "/mailbox"
+    assert told(EDGE, CLIENT_NODE)["partition-id"] == "1"
+    shared = ("./federation/cloud/edge-client-1-superexec/mailbox", False)
+    assert mounted(EDGE, CLIENT_APP)["/mailbox"] == mounted(EDGE, "server-superexec")["/mailbox"] == shared
+    for name in (CLIENT_NODE, CLIENT_APP):
         source, read_only = mounted(EDGE, name)["/federation"]
         assert (source, read_only) == (f"./federation/cloud/{name}/credentials", True)
-    # The app of the bridge reaches its SuperNode, that one the cloud, and no device either.
-    assert services[BRIDGE_APP]["networks"] == ["bridge-1"]
-    assert services[BRIDGE_NODE]["networks"] == ["bridge-1", "federation"]
+    # The app of the edge client reaches its SuperNode, that one the cloud, and no device either.
+    assert services[CLIENT_APP]["networks"] == ["edge-client-1"]
+    assert services[CLIENT_NODE]["networks"] == ["edge-client-1", "federation"]
     others = {
         network
         for name, each in services.items()
-        if name not in (BRIDGE_APP, BRIDGE_NODE)
+        if name not in (CLIENT_APP, CLIENT_NODE)
         for network in each.get("networks", [])
     }
-    assert others.isdisjoint({"bridge-1", "federation"})
+    assert others.isdisjoint({"edge-client-1", "federation"})
     assert not any("ports" in each for each in services.values())
 
 
@@ -110,8 +110,8 @@ def test_the_jobs_say_what_their_programs_take():
         assert (made.edges, made.nodes, made.site) == (2, 6, site)
         assert made.party == ([SERVER] if site == "cloud" else [])
     trusted, summed = (site_file(LAYERS, site)["services"]["train"]["entrypoint"] for site in LAYERS.edges)
-    assert {"method.trust=trusted", "secagg=off", "run.bridge=/bridge"} <= set(trusted)
-    assert "run.bridge=/bridge" in summed
+    assert {"method.trust=trusted", "secagg=off", "run.mailbox=/mailbox"} <= set(trusted)
+    assert "run.mailbox=/mailbox" in summed
     assert "secagg=off" not in summed
 
 
@@ -133,28 +133,28 @@ def test_hosts_make_credentials_and_hand_over_public_ones(tmp_path, capsys):
     (edge / "cloud" / "public" / "superlink-ca.crt").write_bytes(certificate)
     assert init.main(edge_words) == 0
     said = capsys.readouterr().out
-    assert f"send {edge}/cloud/public/bridge-1.identity to the consortium" in said
+    assert f"send {edge}/cloud/public/edge-client-1.identity to the consortium" in said
     assert said.count("consortium;") == 1
-    # The edge signs who its own devices are, and the bridge is none of them.
+    # The edge signs who its own devices are, and the edge client is none of them.
     roster = json.loads((edge / "public" / "roster.json").read_text())
     assert json.dumps(roster).count((edge / "public" / "node-2.identity").read_text().strip()) == 1
-    above = (edge / "cloud" / "public" / "bridge-1.identity").read_text().strip()
+    above = (edge / "cloud" / "public" / "edge-client-1.identity").read_text().strip()
     assert above not in json.dumps(roster)
-    bridge = edge / "cloud" / BRIDGE_NODE / "credentials"
-    assert (bridge / "superlink-ca.crt").read_bytes() == certificate
+    edge_client = edge / "cloud" / CLIENT_NODE / "credentials"
+    assert (edge_client / "superlink-ca.crt").read_bytes() == certificate
     assert (edge / "public" / "superlink-ca.crt").read_bytes() != certificate
-    assert (edge / "cloud" / BRIDGE_APP / "bridge").is_dir()
-    assert (edge / "cloud" / "public" / "bridge-1.pub").exists()
-    assert not list((edge / "public").glob("bridge*"))
+    assert (edge / "cloud" / CLIENT_APP / "mailbox").is_dir()
+    assert (edge / "cloud" / "public" / "edge-client-1.pub").exists()
+    assert not list((edge / "public").glob("edge-client*"))
     assert not (edge / "cloud" / "consortium").exists()
-    key = (bridge / "node.key").read_bytes()
+    key = (edge_client / "node.key").read_bytes()
     assert init.main([*edge_words, "--party", "server", "--renew", "node-key"]) == 0
-    assert (bridge / "node.key").read_bytes() != key
+    assert (edge_client / "node.key").read_bytes() != key
 
 
 def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
     server = read(site_file(LAYERS, "edge-1", party=SERVER))
-    assert BRIDGE_APP in server["services"]
+    assert CLIENT_APP in server["services"]
     assert "supernode-0" not in server["services"]
     assert server["services"]["superlink"]["ports"] == ["8000:8000"]
     assert_promises(server)

@@ -8,8 +8,8 @@ import pytest
 
 from deploy.edges import CLOUD, Layers
 from deploy.layers import LoopbackLayers
-from edge_app.edge_client import Bridge
-from edge_app.mailbox import ANSWER, JOB, Spool
+from edge_app.edge_client import EdgeClient
+from edge_app.mailbox import ANSWER, JOB, Mailbox
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import LaunchError
@@ -29,26 +29,26 @@ WORDS = (f"run.num_rounds={ROUNDS}",)
 OF_EDGES = (*WORDS, "run.timeout_seconds=120", "secagg.threshold=0.5", "secagg.dropout_tolerance=0.25")
 
 
-def job_in(spool, round_index):
-    job = spool.job(round_index)
+def job_in(mailbox, round_index):
+    job = mailbox.job(round_index)
     assert job is not None
     return job
 
 
-def test_kills_of_a_device_an_edge_a_bridge_and_the_cloud():
-    """Round 1 loses a device and an edge's app, round 2 a bridge, round 3 the cloud's app, round 4 none."""
+def test_kills_of_a_device_an_edge_an_edge_client_and_the_cloud():
+    """Round 1 loses a device and an edge's app, round 2 an edge client, round 3 the cloud's app."""
     with LoopbackLayers(LAYERS) as running:
         cloud, trusted, summed = (FaultyFederation(each) for each in running.federations.values())
-        spools = [Spool(running.bridge(edge)) for edge in LAYERS.edges]
+        mailboxes = [Mailbox(running.mailbox(edge)) for edge in LAYERS.edges]
         starts = []
 
         def reached(edge, stage, round_index):
             """Wait until a device that nobody harms has a message of an interval; keeps the job's model."""
-            node, spool = edge.running.federation.nodes[0], spools[[trusted, summed].index(edge)]
+            node, mailbox = edge.running.federation.nodes[0], mailboxes[[trusted, summed].index(edge)]
             edge.until(
-                lambda: round_index in spool.rounds(JOB), f"round {round_index + 1} has a job", INTERVAL
+                lambda: round_index in mailbox.rounds(JOB), f"round {round_index + 1} has a job", INTERVAL
             )
-            starts.append(job_in(spool, round_index).start)
+            starts.append(job_in(mailbox, round_index).start)
             before = edge.received(node, stage)
             edge.until(
                 lambda: edge.received(node, stage) > before,
@@ -72,9 +72,9 @@ def test_kills_of_a_device_an_edge_a_bridge_and_the_cloud():
         cloud.until(lambda: len(read_rounds(running.files(CLOUD))) == 1, "the end of round 1", INTERVAL)
 
         reached(trusted, "train.plain", 1)
-        bridge = LAYERS.bridge(TRUSTED)
-        cloud.kill_node(bridge)
-        cloud.start_node(bridge)
+        edge_client = LAYERS.edge_client(TRUSTED)
+        cloud.kill_node(edge_client)
+        cloud.start_node(edge_client)
         cloud.until(lambda: len(read_rounds(running.files(CLOUD))) == 2, "the end of round 2", INTERVAL)
 
         reached(summed, "train.advertise", 2)
@@ -90,11 +90,13 @@ def test_kills_of_a_device_an_edge_a_bridge_and_the_cloud():
         assert of_cloud[2].failures == INTERRUPTED
         assert of_cloud[3].failures == {}
         # Without its edges' sums the cloud keeps its model, to the last bit.
-        jobs = [job_in(spool, ROUNDS - 1) for spool in spools]
+        jobs = [job_in(mailbox, ROUNDS - 1) for mailbox in mailboxes]
         for start in (*starts, *(job.start for job in jobs)):
             np.testing.assert_array_equal(start, jobs[0].start)
-        assert [spool.rounds(ANSWER) for spool in spools] == [[ROUNDS - 1]] * 2
-        changes = [Bridge(spool.folder, 1).interval(job) for spool, job in zip(spools, jobs, strict=True)]
+        assert [mailbox.rounds(ANSWER) for mailbox in mailboxes] == [[ROUNDS - 1]] * 2
+        changes = [
+            EdgeClient(mailbox.folder, 1).interval(job) for mailbox, job in zip(mailboxes, jobs, strict=True)
+        ]
         mean = jobs[0].start + np.mean(changes, axis=0)
         np.testing.assert_allclose(final_model(running.files(CLOUD)), mean, atol=2e-5)
         assert min(np.abs(change).max() for change in changes) > 1e-3

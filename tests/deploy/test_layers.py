@@ -33,16 +33,16 @@ def test_only_devices_of_the_first_edge_trust_it():
     assert not {"method.trust=trusted", "secagg=off"} & set(summed)
 
 
-def test_a_bridge_has_the_folder_of_its_edge_and_neither_data_nor_a_budget():
+def test_an_edge_client_has_the_folder_of_its_edge_and_neither_data_nor_a_budget():
     layers = Layers.of(2, 6)
     settings = told(layers.cloud, 1)
-    assert settings.startswith('partition-id=1 edge="/bridge" edge-seconds=3600 secagg-mode="off" identity')
+    assert settings.startswith('partition-id=1 edge="/mailbox" edge-seconds=3600 secagg-mode="off" identity')
     assert not any(word in settings for word in ("epsilon", "ledger=", "data="))
     seen = {
         service.name: [folder.name for folder in service.folders]
         for service in services(layers.cloud, Containers())
     }
-    assert seen["bridge-1-superexec"] == ["bridge"]
+    assert seen["edge-client-1-superexec"] == ["mailbox"]
     words = layers.words("cloud", ["training.local_steps=8", "method.local_aggregations=1"])
     assert {"method=edge_average", "secagg=off", "training.local_steps=8"} <= set(words)
     assert "dataset.num_clients=2" in words

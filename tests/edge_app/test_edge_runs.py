@@ -12,8 +12,8 @@ import pytest
 
 from conf.load import load
 from edge_app.edge import TOO_LATE, Edge
-from edge_app.edge_client import Bridge
-from edge_app.mailbox import JOB, BridgeError, Job, Spool
+from edge_app.edge_client import EdgeClient
+from edge_app.mailbox import JOB, EdgeError, Job, Mailbox
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
@@ -86,14 +86,14 @@ def test_layers_and_a_flat_federation_have_the_same_sums(tmp_path, examples):
         grid=devices(examples),
     )
     edges = [devices(examples[:SIZE]), devices(examples[SIZE:])]
-    bridges = cloud_grid([tmp_path / f"bridge-{edge}" for edge in range(EDGES)])
-    run_layers(tmp_path, edges, [*PLAIN, ONE], TRAINING, bridges)
+    edge_clients = cloud_grid([tmp_path / f"mailbox-{edge}" for edge in range(EDGES)])
+    run_layers(tmp_path, edges, [*PLAIN, ONE], TRAINING, edge_clients)
     flat, layered = final_model(tmp_path / "flat"), final_model(tmp_path / "cloud")
     assert np.abs(flat).max() > 0.1
     np.testing.assert_allclose(layered, flat, atol=2e-5)
     assert [record.survivors for record in read_rounds(tmp_path / "cloud")] == [[EDGES]] * 2
     # What the cloud sends is one message an edge and round, beside those that begin the run.
-    assert [kind for kind, _ in bridges.sent if kind == "plain"] == ["plain"] * 2 * EDGES
+    assert [kind for kind, _ in edge_clients.sent if kind == "plain"] == ["plain"] * 2 * EDGES
 
 
 def test_layers_and_a_flat_federation_have_the_same_charges(tmp_path, examples):
@@ -143,14 +143,14 @@ def test_devices_that_trust_their_edge_send_it_single_updates(tmp_path, examples
 
 def test_a_trusted_edge_goes_on_without_a_device_within_the_tolerance(tmp_path, examples):
     """The device is charged, as for any update that is lost; the noise of the sum stays what was planned."""
-    folder, ledgers = tmp_path / "bridge", tmp_path / "ledgers"
+    folder, ledgers = tmp_path / "mailbox", tmp_path / "ledgers"
     grid = devices(examples[:5], ledgers, {"edge-trusted": True})
     grid.vanishes = lambda kind, client: (kind, client) == ("plain", 4)
     words = [*PRIVATE, ONE, "method.trust=trusted", "secagg=off", "secagg.dropout_tolerance=0.2"]
     with nothing_drawn():
         edge = EdgeRun(tmp_path / "edge", folder, grid, [*words, "run.num_rounds=1"])
         edge.start()
-        moved = Bridge(folder, 60).interval(Job("cloud", 0, ASKED, START))
+        moved = EdgeClient(folder, 60).interval(Job("cloud", 0, ASKED, START))
         edge.join(60)
     assert edge.error is None
     assert np.abs(moved).max() > 0
@@ -177,13 +177,13 @@ def test_a_trusted_edge_goes_on_without_a_device_within_the_tolerance(tmp_path, 
             ["secagg=off"],
             "edge-trusted=true trusts it: leave one out",
         ),
-        ({"edge-trusted": True}, [], "the run of an edge .run.bridge with secagg=off."),
+        ({"edge-trusted": True}, [], "the run of an edge .run.mailbox with secagg=off."),
     ],
 )
 def test_a_device_without_the_word_sends_no_single_update(tmp_path, examples, told, words, reason):
     ledgers = tmp_path / "ledgers"
     grid = devices(examples[:SIZE], ledgers, told)
-    overrides = [*PRIVATE, ONE, "method.trust=trusted", *words, f"run.bridge={tmp_path}"]
+    overrides = [*PRIVATE, ONE, "method.trust=trusted", *words, f"run.mailbox={tmp_path}"]
     with pytest.raises(RunError, match=reason):
         run(tmp_path / "edge", [*overrides, f"dataset.num_clients={SIZE}"], grid=grid)
     for client in range(SIZE):
@@ -192,25 +192,25 @@ def test_a_device_without_the_word_sends_no_single_update(tmp_path, examples, to
 
 def test_an_edge_that_dies_in_a_window_repeats_none(tmp_path, examples):
     """It is killed in the second window of round 1 of 2, and started again: that round has no answer."""
-    folder, ledgers = tmp_path / "bridge", tmp_path / "ledgers"
+    folder, ledgers = tmp_path / "mailbox", tmp_path / "ledgers"
     grid = devices(examples[:SIZE], ledgers)
     dying = crashing_grid(SIZE, "mask", SIZE + 1)
     dying.contexts = grid.contexts
     words = [*PRIVATE, ONE]
-    spool = Spool(folder)
+    mailbox = Mailbox(folder)
     with nothing_drawn():
         killed = EdgeRun(tmp_path / "edge", folder, dying, words)
         killed.start()
         jobs = [Job("cloud", index, ASKED, START) for index in range(2)]
-        spool.offer(jobs[0])
+        mailbox.offer(jobs[0])
         killed.join(60)
         assert killed.error is not None
-        assert spool.answered(jobs[0]) is None
+        assert mailbox.answered(jobs[0]) is None
         again = EdgeRun(tmp_path / "edge", folder, grid, words)
         again.start()
-        with pytest.raises(BridgeError, match="no interval: interrupted before its end: charged"):
-            Bridge(folder, 60).interval(jobs[0])
-        moved = Bridge(folder, 60).interval(jobs[1])
+        with pytest.raises(EdgeError, match="no interval: interrupted before its end: charged"):
+            EdgeClient(folder, 60).interval(jobs[0])
+        moved = EdgeClient(folder, 60).interval(jobs[1])
         again.join(60)
     assert again.error is None
     assert np.abs(moved).max() > 0
@@ -219,14 +219,14 @@ def test_an_edge_that_dies_in_a_window_repeats_none(tmp_path, examples):
         assert entry.rounds in ([0, 0, *[1] * 4], [0, *[1] * 4])
     assert audit_run(tmp_path / "edge").findings == ()
     # The same job again, as after a cloud that was killed: the stored answer, and nothing is charged.
-    np.testing.assert_array_equal(Bridge(folder, 1).interval(jobs[1]), moved)
+    np.testing.assert_array_equal(EdgeClient(folder, 1).interval(jobs[1]), moved)
 
 
 def test_a_cloud_that_is_killed_asks_for_no_interval_twice(tmp_path, examples):
     """It dies in round 1 of 2, between the answers of its edges: one has done that round, the other not."""
-    folders = [tmp_path / f"bridge-{edge}" for edge in range(EDGES)]
-    bridges, dying = cloud_grid(folders), crashing_grid(EDGES, "plain", 2)
-    dying.contexts = bridges.contexts
+    folders = [tmp_path / f"mailbox-{edge}" for edge in range(EDGES)]
+    edge_clients, dying = cloud_grid(folders), crashing_grid(EDGES, "plain", 2)
+    dying.contexts = edge_clients.contexts
     edges = [
         EdgeRun(
             tmp_path / f"edge-{k}",
@@ -242,7 +242,7 @@ def test_a_cloud_that_is_killed_asks_for_no_interval_twice(tmp_path, examples):
             edge.start()
         with pytest.raises(Crash):
             run(tmp_path / "cloud", words, grid=dying)
-        first, second = run(tmp_path / "cloud", grid=bridges, resume=True)
+        first, second = run(tmp_path / "cloud", grid=edge_clients, resume=True)
         for edge in edges:
             edge.join(60)
     assert [edge.error for edge in edges] == [None, None]
@@ -256,12 +256,12 @@ def test_a_cloud_that_is_killed_asks_for_no_interval_twice(tmp_path, examples):
 
 
 def test_an_edge_leaves_out_the_rounds_that_the_cloud_did_without_it(tmp_path, examples):
-    folder, ledgers = tmp_path / "bridge", tmp_path / "ledgers"
+    folder, ledgers = tmp_path / "mailbox", tmp_path / "ledgers"
     with nothing_drawn():
         words = [*PRIVATE, ONE]
         edge = EdgeRun(tmp_path / "edge", folder, devices(examples[:SIZE], ledgers), words)
         edge.start()
-        Bridge(folder, 60).interval(Job("cloud", 1, ASKED, START))
+        EdgeClient(folder, 60).interval(Job("cloud", 1, ASKED, START))
         edge.join(60)
     assert edge.error is None
     first, second = read_rounds(tmp_path / "edge")
@@ -273,13 +273,15 @@ def test_an_edge_leaves_out_the_rounds_that_the_cloud_did_without_it(tmp_path, e
 
 
 def test_the_cloud_goes_on_without_an_edge_that_does_not_answer(tmp_path, examples):
-    """The bridge gives up, its refusal is in the cloud's log, and no half mean is taken for a whole one."""
-    bridges = cloud_grid([tmp_path / "bridge-0", tmp_path / "bridge-1"], seconds=0.3)
+    """The edge client gives up, the cloud's log says so, and no half mean is taken for a whole one."""
+    edge_clients = cloud_grid([tmp_path / "mailbox-0", tmp_path / "mailbox-1"], seconds=0.3)
     words = [*TRAINING, "method=edge_average", "secagg=off", "secagg.minimum_cohort=2"]
-    records = run(tmp_path / "cloud", [*words, "dataset.num_clients=2"], grid=bridges, without_a_sum=True)
+    records = run(
+        tmp_path / "cloud", [*words, "dataset.num_clients=2"], grid=edge_clients, without_a_sum=True
+    )
     assert [record.survivors for record in records] == [[0], [0]]
-    assert "the edge has not answered round 1 within 0.3 s" in refusals(bridges)
-    assert not list(tmp_path.glob("bridge-*/job-*"))
+    assert "the edge has not answered round 1 within 0.3 s" in refusals(edge_clients)
+    assert not list(tmp_path.glob("mailbox-*/job-*"))
 
 
 def test_an_edge_ends_with_the_clouds_run_and_does_not_wait_for_ever(tmp_path, examples):
@@ -290,25 +292,25 @@ def test_an_edge_ends_with_the_clouds_run_and_does_not_wait_for_ever(tmp_path, e
     for number in range(EDGES):
         assert len(read_rounds(tmp_path / f"edge-{number}")) == 2
         assert audit_run(tmp_path / f"edge-{number}").findings == ()
-        with pytest.raises(BridgeError, match="serves another run of the cloud"):
-            Spool(tmp_path / f"bridge-{number}").end("another")
+        with pytest.raises(EdgeError, match="serves another run of the cloud"):
+            Mailbox(tmp_path / f"mailbox-{number}").end("another")
 
 
 def test_the_cloud_waits_for_an_edge_that_left_before_it_begins_a_round(tmp_path, examples, monkeypatch):
     monkeypatch.setattr("server_app.attendance.POLL_SECONDS", 0.01)
-    folders = [tmp_path / f"bridge-{number}" for number in range(EDGES)]
-    bridges = cloud_grid(folders)
-    everybody, asked = bridges.get_node_ids, []
+    folders = [tmp_path / f"mailbox-{number}" for number in range(EDGES)]
+    edge_clients = cloud_grid(folders)
+    everybody, asked = edge_clients.get_node_ids, []
 
     def node_ids():
-        """After the first round one bridge is away for twenty questions."""
-        asked.append(len(bridges.exchanges))
-        away = bridges.exchanges[-1:] == [{"plain"}] and asked.count(asked[-1]) <= 20
+        """After the first round one edge client is away for twenty questions."""
+        asked.append(len(edge_clients.exchanges))
+        away = edge_clients.exchanges[-1:] == [{"plain"}] and asked.count(asked[-1]) <= 20
         return list(everybody())[: EDGES - away]
 
-    monkeypatch.setattr(bridges, "get_node_ids", node_ids)
+    monkeypatch.setattr(edge_clients, "get_node_ids", node_ids)
     run_layers(
-        tmp_path, [devices(examples[:SIZE]), devices(examples[SIZE:])], [*PLAIN, ONE], TRAINING, bridges
+        tmp_path, [devices(examples[:SIZE]), devices(examples[SIZE:])], [*PLAIN, ONE], TRAINING, edge_clients
     )
     assert [record.survivors for record in read_rounds(tmp_path / "cloud")] == [[EDGES], [EDGES]]
     assert asked.count(asked[-1]) > 20
@@ -325,15 +327,15 @@ def test_the_cloud_waits_for_an_edge_that_left_before_it_begins_a_round(tmp_path
 def test_a_job_that_is_none_of_the_edge_is_refused_before_anything_is_charged(
     tmp_path, examples, change, reason
 ):
-    folder, ledgers = tmp_path / "bridge", tmp_path / "ledgers"
+    folder, ledgers = tmp_path / "mailbox", tmp_path / "ledgers"
     words = [*PRIVATE, ONE]
     training, start = ASKED | change.get("training", {}), change.get("start", START)
     with nothing_drawn():
         edge = EdgeRun(tmp_path / "edge", folder, devices(examples[:SIZE], ledgers), words)
         edge.start()
-        with pytest.raises(BridgeError, match=reason):
-            Bridge(folder, 60).interval(Job("cloud", 0, training, start))
-        Bridge(folder, 60).interval(Job("cloud", 1, ASKED, START))
+        with pytest.raises(EdgeError, match=reason):
+            EdgeClient(folder, 60).interval(Job("cloud", 0, training, start))
+        EdgeClient(folder, 60).interval(Job("cloud", 1, ASKED, START))
         edge.join(60)
     (entry,) = ledger_of(ledgers, 0).runs
     assert entry.rounds == [1] * 4
@@ -342,14 +344,14 @@ def test_a_job_that_is_none_of_the_edge_is_refused_before_anything_is_charged(
 @pytest.mark.parametrize("damage", ["text", "flipped", "pipe", "late"])
 def test_a_damaged_job_neither_ends_nor_hangs_nor_skips_a_round(tmp_path, damage):
     order = order_of(load(["dataset=digits", *TRAINING]), task_of(load(["dataset=digits", *TRAINING])))
-    spool, said = Spool(tmp_path), list[str]()
+    mailbox, said = Mailbox(tmp_path), list[str]()
     job, path = Job.of("cloud", order, START), tmp_path / "job-0"
-    spool.offer(job)
+    mailbox.offer(job)
     good = path.read_bytes()
     if damage == "late":
         path = tmp_path / "job-4000000000"
         late = replace(job, round_index=4_000_000_000)
-        spool.offer(late)
+        mailbox.offer(late)
     else:
         path.unlink()
         if damage == "pipe":
@@ -358,58 +360,58 @@ def test_a_damaged_job_neither_ends_nor_hangs_nor_skips_a_round(tmp_path, damage
             path.write_bytes(b'{"run": 1}' if damage == "text" else good[:-1] + b"?")
     mend = Timer(0.5, (tmp_path / "job-0").write_bytes, [good])
     mend.start()
-    np.testing.assert_array_equal(Edge(spool, said.append, num_rounds=2).start(order, START), START)
+    np.testing.assert_array_equal(Edge(mailbox, said.append, num_rounds=2).start(order, START), START)
     mend.join()
     assert len(said) == 1
     assert ("this edge's run has 2" if damage == "late" else "a damaged job of round 1") in said[0]
 
 
 def test_a_folder_serves_one_run_and_one_job_a_round(tmp_path):
-    spool = Spool(tmp_path)
+    mailbox = Mailbox(tmp_path)
     job = Job("cloud", 3, {"local_steps": 4}, LAST)
-    spool.offer(job)
-    spool.offer(job)
-    with pytest.raises(BridgeError, match="another job for round 4"):
-        spool.offer(Job("cloud", 3, {"local_steps": 4}, LAST + 1))
-    with pytest.raises(BridgeError, match="at round 4, and round 3 is past"):
-        spool.offer(Job("cloud", 2, {"local_steps": 4}, LAST))
-    spool.withdraw(job)
-    with pytest.raises(BridgeError, match="serves another run of the cloud"):
-        spool.offer(Job("another", 4, {"local_steps": 4}, LAST))
-    spool.answer(job, LAST)
-    with pytest.raises(BridgeError, match="has answered another job of round 4"):
-        spool.answered(Job("cloud", 3, {"local_steps": 4}, LAST + 1))
-    spool.answer(job, None, TOO_LATE)
-    with pytest.raises(BridgeError, match="not done again"):
-        spool.answered(job)
+    mailbox.offer(job)
+    mailbox.offer(job)
+    with pytest.raises(EdgeError, match="another job for round 4"):
+        mailbox.offer(Job("cloud", 3, {"local_steps": 4}, LAST + 1))
+    with pytest.raises(EdgeError, match="at round 4, and round 3 is past"):
+        mailbox.offer(Job("cloud", 2, {"local_steps": 4}, LAST))
+    mailbox.withdraw(job)
+    with pytest.raises(EdgeError, match="serves another run of the cloud"):
+        mailbox.offer(Job("another", 4, {"local_steps": 4}, LAST))
+    mailbox.answer(job, LAST)
+    with pytest.raises(EdgeError, match="has answered another job of round 4"):
+        mailbox.answered(Job("cloud", 3, {"local_steps": 4}, LAST + 1))
+    mailbox.answer(job, None, TOO_LATE)
+    with pytest.raises(EdgeError, match="not done again"):
+        mailbox.answered(job)
     for unfit in (LAST[:2], np.append(LAST, LAST[:1]), LAST + np.float32("nan"), LAST - np.float32("inf")):
-        spool.answer(job, unfit)
-        with pytest.raises(BridgeError, match="does not fit the model"):
-            spool.answered(job)
-    spool.answer(job, LAST + 1)
-    np.testing.assert_array_equal(spool.answered(job), LAST + 1)
+        mailbox.answer(job, unfit)
+        with pytest.raises(EdgeError, match="does not fit the model"):
+            mailbox.answered(job)
+    mailbox.answer(job, LAST + 1)
+    np.testing.assert_array_equal(mailbox.answered(job), LAST + 1)
 
 
-def test_a_bridge_whose_cloud_was_killed_does_not_wait_on(tmp_path):
+def test_an_edge_client_whose_cloud_was_killed_does_not_wait_on(tmp_path):
     """The cloud that comes back orders the next round: nobody answers the last one, nor waits for it."""
     job, later = (Job("cloud", index, ASKED, LAST) for index in range(2))
-    offered = Timer(0.1, Spool(tmp_path).offer, [later])
+    offered = Timer(0.1, Mailbox(tmp_path).offer, [later])
     offered.start()
-    with pytest.raises(BridgeError, match="the cloud has gone on, and round 1 is past"):
-        Bridge(tmp_path, 60).interval(job)
+    with pytest.raises(EdgeError, match="the cloud has gone on, and round 1 is past"):
+        EdgeClient(tmp_path, 60).interval(job)
     offered.join()
-    assert Spool(tmp_path).rounds(JOB) == [1]
+    assert Mailbox(tmp_path).rounds(JOB) == [1]
 
 
 @pytest.mark.parametrize("other", [{"data": "a.npz"}, {"epsilon": 1.0}, {"edge-trusted": True}])
-def test_a_bridge_has_neither_data_nor_a_budget(tmp_path, other):
-    bridges = cloud_grid([tmp_path / "bridge-0", tmp_path / "bridge-1"], node_config=other)
+def test_an_edge_client_has_neither_data_nor_a_budget(tmp_path, other):
+    edge_clients = cloud_grid([tmp_path / "mailbox-0", tmp_path / "mailbox-1"], node_config=other)
     words = [*TRAINING, "method=edge_average", "secagg=off", "dataset.num_clients=2"]
-    with pytest.raises(RunError, match="makes this node the bridge of an edge"):
-        run(tmp_path / "cloud", [*words, "secagg.minimum_cohort=2"], grid=bridges)
+    with pytest.raises(RunError, match="makes this node the client of an edge"):
+        run(tmp_path / "cloud", [*words, "secagg.minimum_cohort=2"], grid=edge_clients)
 
 
 def test_a_simulation_is_no_edge(tmp_path):
-    words = [*PRIVATE, ONE, "dataset.num_clients=3", f"run.bridge={tmp_path}"]
+    words = [*PRIVATE, ONE, "dataset.num_clients=3", f"run.mailbox={tmp_path}"]
     with pytest.raises(ConfigError, match="is for the run of an edge"):
         simulate(load([*words, f"run.directory={tmp_path / 'run'}"]))

@@ -42,7 +42,7 @@ def test_a_value_refers_to_nothing(monkeypatch, override):
         ("dataset.path=/etc/passwd", False),
         ("dataset.columns={root}/columns.yaml", False),
         ("dataset.test_path=~/x.npz", False),
-        ("run.bridge={root}", False),
+        ("run.mailbox={root}", False),
         ("run.mlflow=file:///etc", False),
         ("run.mlflow=https://mlflow.example.org", True),
         ("secagg.roster_file={root}/roster.json", True),

@@ -223,7 +223,7 @@ class H2FDP(SubnetMethod):
     def card_text(self, against_server: Sequence[float]) -> CardText:
         """Who added the noise in which subnets."""
         del against_server
-        return CardText(also=[*trust_lines(self.plan, at_an_edge=self.config.run.bridge is not None)])
+        return CardText(also=[*trust_lines(self.plan, at_an_edge=self.config.run.mailbox is not None)])
 
     @cached_property
     def problem(self) -> Problem | None:

@@ -51,7 +51,7 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
 
 def _at_an_edge(method: "H2FDP") -> bool:
     """Whether the plan is that of a real edge, which is the server of its devices."""
-    return method.config.run.bridge is not None
+    return method.config.run.mailbox is not None
 
 
 def subnet_table(method: "H2FDP") -> PlanTable:
@@ -113,7 +113,7 @@ def _notes(method: "H2FDP") -> list[str]:
         lines.append(
             "Simulated trust: an edge sees single contributions without noise, and nothing is promised "
             "against it. There are no edges in a flat federation: gdpfed simulate runs this plan, and the "
-            "run of an edge (run.bridge), with devices that trust it (edge-trusted)."
+            "run of an edge (run.mailbox), with devices that trust it (edge-trusted)."
         )
     if not plan.sums_hidden:
         server = "edge" if _at_an_edge(method) else "server"

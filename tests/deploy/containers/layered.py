@@ -39,10 +39,10 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
         )
         for number, edge in enumerate(edges):
             put(edge.root, "cloud/public/superlink-ca.crt", read(cloud.root, "public/superlink-ca.crt"))
-            check(f"edge {number} comes up, before the cloud knows its bridge", partial(_up, edge))
+            check(f"edge {number} comes up, before the cloud knows its edge client", partial(_up, edge))
         _exchange_keys(root, layers, cloud, edges)
         check(
-            "the cloud comes up with all bridges",
+            "the cloud comes up with all edge clients",
             lambda: cloud.compose("up", "--detach", "--wait") is not None,
         )
         for edge in edges:
@@ -69,16 +69,16 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
                 for node in federation.nodes
             ),
         )
-        app, supernode = "bridge-0-superexec", "bridge-supernode-0"
+        app, supernode = "edge-client-0-superexec", "edge-client-supernode-0"
         cloud_at = (place.superlink_host, place.superlink_port)
-        check("a bridge's SuperNode reaches the cloud", lambda: edges[0].reaches(supernode, *cloud_at))
+        check("an edge client's SuperNode reaches the cloud", lambda: edges[0].reaches(supernode, *cloud_at))
         for service in (app, "node-0-superexec", "server-superexec"):
             check(
                 f"{service} of an edge does not reach the cloud",
                 partial(_does_not_reach, edges[0], service, *cloud_at),
             )
         check(
-            "a device's app does not reach the bridge's SuperNode",
+            "a device's app does not reach the edge client's SuperNode",
             lambda: (
                 not any(
                     edges[0].reaches("node-0-superexec", each, 9094) for each in edges[0].address(supernode)
@@ -105,12 +105,12 @@ def _project(root: Path, layers: Layers, site: str, place: Containers) -> Projec
 
 
 def _exchange_keys(root: Path, layers: Layers, cloud: Project, edges: list[Project]) -> None:
-    """The bridges' keys go to the cloud; a consortium of the edges signs their roster, which all get."""
+    """The edge clients' keys go to the cloud; a consortium of the edges signs their roster, which all get."""
     consortium, keys = new_identity(root / "consortium.key"), {}
     for number, (name, edge) in enumerate(zip(layers.edges, edges, strict=True)):
-        bridge = layers.bridge(name).name
-        put(cloud.root, f"public/{bridge}.pub", read(edge.root, f"cloud/public/{bridge}.pub"))
-        keys[number] = public_key_of(read(edge.root, f"cloud/public/{bridge}.identity").decode().strip())
+        edge_client = layers.edge_client(name).name
+        put(cloud.root, f"public/{edge_client}.pub", read(edge.root, f"cloud/public/{edge_client}.pub"))
+        keys[number] = public_key_of(read(edge.root, f"cloud/public/{edge_client}.identity").decode().strip())
     roster, signed_by = signed_roster(keys, consortium), consortium.public_bytes().hex().encode()
     for project, folder in [(cloud, "public"), *((edge, "cloud/public") for edge in edges)]:
         put(project.root, f"{folder}/roster.json", roster)
