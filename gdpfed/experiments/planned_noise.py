@@ -22,10 +22,10 @@ from gdpfed.report.spread import Spread
 from gdpfed.report.style import new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
 
-PRINTED = "rdp, as printed"
+AS_PUBLISHED = "rdp, as published"
 LARGEST_NOISE_MULTIPLIER = 20.0
 TOLERANCE = 0.01
-COLUMNS = (PRINTED, "rdp", "pld")
+COLUMNS = (AS_PUBLISHED, "rdp", "pld")
 FIGURE_HEADINGS = (
     "dataset",
     "row",
@@ -61,7 +61,7 @@ def present_noise(experiment: Experiment, datasets: Sequence[str], cells: Sequen
 def _noise_cell(experiment: Experiment, cell: Cell) -> NoiseCell:
     rdp = _plan_or_reason(cell, "rdp")
     plans = {
-        PRINTED: rdp if isinstance(rdp, str) else as_printed(rdp),
+        AS_PUBLISHED: rdp if isinstance(rdp, str) else as_published(rdp),
         "rdp": rdp,
         "pld": _plan_or_reason(cell, "pld"),
     }
@@ -162,7 +162,7 @@ def _magnitude(plan: Method | str) -> Spread | None:
     return None if isinstance(plan, str) else Spread.of([_noise_magnitude(plan)])
 
 
-def as_printed(method: Method) -> Method:
+def as_published(method: Method) -> Method:
     """The method with every sigma_m found by halving (0, 20] until epsilon is within 0.01 of the budget.
 
     Opacus's ``get_noise_multiplier`` searches like this. At a budget of 0.5 its stop is 2 % of the budget:

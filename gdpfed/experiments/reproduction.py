@@ -60,7 +60,7 @@ class Reproduction:
     num_jobs: int | None = None
 
     def check(self) -> None:
-        """Refuse numbers that cannot be had.
+        """Refuse numbers that are out of range or not available here.
 
         Raises:
             ExperimentError: one line that names the value and the remedy.
@@ -70,7 +70,7 @@ class Reproduction:
         if self.num_jobs is not None and self.num_jobs < 1:
             raise ExperimentError(f"--jobs {self.num_jobs} must be at least 1")
         if (self.num_jobs or 1) > 1 and not can_fork():
-            raise ExperimentError(f"--jobs {self.num_jobs} cannot be had on {sys.platform}: leave it out")
+            raise ExperimentError(f"--jobs {self.num_jobs} is not available on {sys.platform}: leave it out")
 
     @property
     def directory(self) -> Path:

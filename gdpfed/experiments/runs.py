@@ -106,7 +106,7 @@ def run_name(config: Config) -> str:
 
 
 def distinct(runs: Iterable[CellRun]) -> list[CellRun]:
-    """One run for every directory: two cells may come to the same configuration, and then share one."""
+    """One run for every directory: two cells of the same configuration share one."""
     by_path: dict[Path, CellRun] = {}
     for run in runs:
         by_path.setdefault(run.path, run)

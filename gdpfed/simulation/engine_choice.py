@@ -75,7 +75,7 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
         )
     if (settings.workers or 1) > 1 and (device.type == "cuda" or not can_fork()):
         place = "on a GPU, which one process keeps busy" if can_fork() else f"on {sys.platform}"
-        raise ConfigError(f"simulation.workers={settings.workers} cannot be had {place}: leave it out")
+        raise ConfigError(f"simulation.workers={settings.workers} is not available {place}: leave it out")
     cores = len(os.sched_getaffinity(0))
     if (settings.workers or 1) > max(LEAST_WORKERS, MOST_WORKERS_A_CORE * cores):
         raise ConfigError(

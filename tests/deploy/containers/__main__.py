@@ -69,7 +69,7 @@ def main() -> int:
     try:
         images = provide_images(stand_ins=options.stand_ins, torch_backend=options.torch_backend)
     except EngineError as error:
-        print(f"the images cannot be had: {error}", file=sys.stderr)
+        print(f"the images are not available: {error}", file=sys.stderr)
         return 1
     checks = Checks()
     with ExitStack() as closing:

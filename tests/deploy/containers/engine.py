@@ -70,7 +70,7 @@ def provide_images(*, stand_ins: bool, torch_backend: str) -> str:
         Which they are, in words.
 
     Raises:
-        EngineError: an image is not there and cannot be had.
+        EngineError: an image is not there and not available.
     """
     names = [f"flwr/{program}:{FLOWER_VERSION}" for program in PROGRAMS]
     if not all(_is_there(name) for name in names):
