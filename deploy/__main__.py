@@ -6,7 +6,7 @@ python -m deploy --party server > server.yml              the server's host
 python -m deploy --party node-3 --epsilon 2.5 --data /srv/study > node-3.yml
 python -m deploy --cuda > federation.yml                  on NVIDIA GPUs
 python -m deploy --edges 3 --nodes 12                     cloud.yml, edge-0.yml, edge-1.yml, edge-2.yml
-python -m deploy --edges 3 --nodes 12 --site edge-1 --superlink cloud.example.org > edge-1.yml
+python -m deploy --edges 3 --nodes 12 --host edge-1 --superlink cloud.example.org > edge-1.yml
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from deploy.compose import compose_file, to_text
 from deploy.containers import Tree
-from deploy.edge_files import CLOUD_HOST, site_file
+from deploy.edge_files import CLOUD_HOST, host_file
 from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import TopologyError
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
@@ -36,15 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write(options: argparse.Namespace, words: Sequence[str]) -> None:
-    if options.edges is None or options.site is not None:
+    if options.edges is None or options.host is not None:
         print(text_of(options, words), end="")
         return
     if options.party is not None:
-        raise TopologyError(f"--party {options.party} is of one edge: name it, as in --site edge-0")
-    for site in layers_of(options).sites:
-        options.site = site
-        file = options.into / f"{site}.yml"
-        text = text_of(options, [*words, "--site", site])
+        raise TopologyError(f"--party {options.party} is of one edge: name it, as in --host edge-0")
+    for name in layers_of(options).hosts:
+        options.host = name
+        file = options.into / f"{name}.yml"
+        text = text_of(options, [*words, "--host", name])
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
@@ -63,14 +63,14 @@ def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
 
 def _tree(options: argparse.Namespace) -> Tree:
     if options.edges is None:
-        if options.site is not None or options.trusted_edges:
-            raise TopologyError("--site and --trusted-edges go with --edges: say how many there are")
+        if options.host is not None or options.trusted_edges:
+            raise TopologyError("--host and --trusted-edges go with --edges: say how many there are")
         place = _place(options, SUPERLINK)
         return compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
     place = _place(options, CLOUD_HOST)
-    if options.site == CLOUD and options.party is not None:
+    if options.host == CLOUD and options.party is not None:
         raise TopologyError(f"--party {options.party} is none of the cloud, which has no nodes on its host")
-    return site_file(layers_of(options), options.site, party=options.party, place=place, cuda=options.cuda)
+    return host_file(layers_of(options), options.host, party=options.party, place=place, cuda=options.cuda)
 
 
 def _place(options: argparse.Namespace, superlink: str) -> Containers:
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path(),
         metavar="DIR",
-        help="where the files of cloud and edges are written if no --site is named (default: here)",
+        help="where the files of cloud and edges are written if no --host is named (default: here)",
     )
     parser.add_argument("--party", help="print the services of this party only: server or node-<i>")
     parser.add_argument(

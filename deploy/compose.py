@@ -21,7 +21,7 @@ from deploy.containers import (
     STARTED,
     STOPPED,
     TRAIN,
-    Site,
+    Project,
     Tree,
     app_image,
     audit_job,
@@ -77,7 +77,7 @@ def compose_file(
     party: str | None = None,
     place: Containers | None = None,
     cuda: bool = False,
-    site: Site | None = None,
+    project: Project | None = None,
 ) -> Tree:
     """Return the Compose file of all parties, or of the host of one party.
 
@@ -86,22 +86,22 @@ def compose_file(
         party: whose host it is for; None if all are on one.
         place: where the SuperLink is.
         cuda: whether the app runs on NVIDIA GPUs.
-        site: what tells this federation from others of the same kind.
+        project: what tells this federation from others of the same kind.
 
     Raises:
         TopologyError: no such party, or more nodes than one host has networks for.
     """
     place = place or Containers()
-    site = site or Site("gdpfed", federation_words(federation), federation_overrides(federation))
+    project = project or Project("gdpfed", federation_words(federation), federation_overrides(federation))
     if party is None and len(federation.nodes) > MOST_NODES:
         raise TopologyError(f"{len(federation.nodes)} nodes are more than the {MOST_NODES} of one host")
     every = services(federation, place)
     mine = services_of(every, [] if party is None else [party])
     image = app_image(cuda)
-    jobs = {INIT: init_job(site, party, image)}
+    jobs = {INIT: init_job(project, party, image)}
     if party in (None, SERVER):
         jobs[REGISTER] = register_job(place, image)
-        jobs[TRAIN] = train_job(federation, site, place, image)
+        jobs[TRAIN] = train_job(federation, project, place, image)
         jobs[NODES] = control_job(NODES, (), place, image)
         jobs[FLWR] = control_job(FLWR, ("--",), place, image)
     jobs[AUDIT] = audit_job(mine, image)
@@ -115,7 +115,7 @@ def compose_file(
     if party == SERVER:
         containers[SUPERLINK]["ports"] = [f"{place.port(SUPERLINK)}:{place.port(SUPERLINK)}"]
     return {
-        "name": site.name if party is None else f"{site.name}-{party}",
+        "name": project.name if party is None else f"{project.name}-{party}",
         "services": jobs | containers,
         "networks": networks(reached, one_host=party is None),
     }

@@ -67,7 +67,7 @@ Tree = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Site:
+class Project:
     """What tells one federation of an operator from the next.
 
     Attributes:
@@ -128,21 +128,21 @@ def app_image(cuda: bool) -> Tree:
     return {"image": f"gdpfed-app:{FLOWER_VERSION}-{kind}", "build": build}
 
 
-def init_job(site: Site, party: str | None, image: Tree) -> Tree:
+def init_job(project: Project, party: str | None, image: Tree) -> Tree:
     """Return the job that makes the credentials; it runs as root, to give each file to its user.
 
     No other container is root. It has no network, and may only write and change owners and modes.
     """
     words = [
         "deploy.init",
-        *site.words,
+        *project.words,
         "--directory",
         CREDENTIALS,
         "--owner",
         str(USER_ID),
     ]
     words += [
-        "--host",
+        "--superlink-host",
         "${SUPERLINK_HOST:-localhost}",
         *(("--demo-data",) if party is None else ("--party", party)),
     ]
@@ -163,10 +163,10 @@ def register_job(place: Containers, image: Tree) -> Tree:
     }
 
 
-def train_job(federation: Federation, site: Site, place: Containers, image: Tree) -> Tree:
+def train_job(federation: Federation, project: Project, place: Containers, image: Tree) -> Tree:
     """Return the job that runs one training, when a person asks for it, with that person's overrides."""
     words = ["--nodes", str(len(federation.nodes)), "--runs", f"/{RUNS}"]
-    words += ["--", *site.overrides, *secagg_words(federation, place)]
+    words += ["--", *project.overrides, *secagg_words(federation, place)]
     return control_job(TRAIN, words, place, image)
 
 

@@ -6,7 +6,7 @@ folder; nothing else of the one is seen by the other, and no device reaches the 
 """
 
 from deploy.compose import compose_file, container, networks, networks_of
-from deploy.containers import ROOT, Site, Tree, bind
+from deploy.containers import ROOT, Project, Tree, bind
 from deploy.edges import CLOUD, Layers
 from deploy.placements import Containers
 from deploy.topology import MAILBOX, SERVER, SERVER_SUPEREXEC, node_superexec, supernode
@@ -14,9 +14,9 @@ from deploy.topology import MAILBOX, SERVER, SERVER_SUPEREXEC, node_superexec, s
 CLOUD_HOST = "${CLOUD_HOST:-cloud}"
 
 
-def site_file(
+def host_file(
     layers: Layers,
-    site: str,
+    host: str,
     *,
     party: str | None = None,
     place: Containers | None = None,
@@ -26,7 +26,7 @@ def site_file(
 
     Args:
         layers: of them all.
-        site: cloud or edge-<i>.
+        host: cloud or edge-<i>.
         party: of an edge whose devices are on hosts of their own: server, with the edge client, or node-<i>.
         place: where the SuperLink is: the cloud's for an edge client, the edge's for a node alone.
         cuda: whether the app runs on NVIDIA GPUs.
@@ -35,24 +35,24 @@ def site_file(
         TopologyError: no such party.
     """
     every = sum(len(edge.nodes) for edge in layers.edges.values())
-    words = ("--edges", str(len(layers.edges)), "--nodes", str(every), "--site", site)
-    overrides = layers.overrides(site)
+    words = ("--edges", str(len(layers.edges)), "--nodes", str(every), "--host", host)
+    overrides = layers.overrides(host)
     place = place or Containers(CLOUD_HOST)
-    if site == CLOUD:
-        described = Site("gdpfed-cloud", words, overrides)
+    if host == CLOUD:
+        described = Project("gdpfed-cloud", words, overrides)
         own = Containers(superlink_port=place.superlink_port)
-        return compose_file(layers.cloud, party=SERVER, place=own, cuda=cuda, site=described)
-    described = Site(f"gdpfed-{site}", words, (*overrides, f"run.mailbox=/{MAILBOX}"))
+        return compose_file(layers.cloud, party=SERVER, place=own, cuda=cuda, project=described)
+    described = Project(f"gdpfed-{host}", words, (*overrides, f"run.mailbox=/{MAILBOX}"))
     if party not in (None, SERVER):
-        return compose_file(layers.edges[site], party=party, place=place, cuda=cuda, site=described)
-    tree = compose_file(layers.edges[site], party=party, cuda=cuda, site=described)
-    _add_edge_client(tree, layers, site, place, cuda=cuda)
+        return compose_file(layers.edges[host], party=party, place=place, cuda=cuda, project=described)
+    tree = compose_file(layers.edges[host], party=party, cuda=cuda, project=described)
+    _add_edge_client(tree, layers, host, place, cuda=cuda)
     return tree
 
 
-def _add_edge_client(tree: Tree, layers: Layers, site: str, place: Containers, *, cuda: bool) -> None:
+def _add_edge_client(tree: Tree, layers: Layers, host: str, place: Containers, *, cuda: bool) -> None:
     """Put the client of an edge beside the edge's federation, and its folder into the edge's ServerApp."""
-    node, root = layers.edge_client(site), f"{ROOT}/{CLOUD}"
+    node, root = layers.edge_client(host), f"{ROOT}/{CLOUD}"
     mine = [supernode(layers.cloud, node, place), node_superexec(layers.cloud, node, place)]
     reached = networks_of(mine, one_host=False)
     for service in mine:

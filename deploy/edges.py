@@ -89,7 +89,7 @@ class Layers:
         )
 
     @property
-    def sites(self) -> tuple[str, ...]:
+    def hosts(self) -> tuple[str, ...]:
         """The names of cloud and edges."""
         return (CLOUD, *self.edges)
 
@@ -97,32 +97,32 @@ class Layers:
         """The node of the cloud that an edge is."""
         return self.cloud.nodes[list(self.edges).index(edge)]
 
-    def overrides(self, site: str) -> tuple[str, ...]:
-        """The overrides that make one site's run part of the layers."""
-        if site == CLOUD:
+    def overrides(self, host: str) -> tuple[str, ...]:
+        """The overrides that make one host's run part of the layers."""
+        if host == CLOUD:
             return (*SHARED, *OF_CLOUD)
-        return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[site].trusts_edge else ()))
+        return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[host].trusts_edge else ()))
 
-    def words(self, site: str, given: Sequence[str]) -> list[str]:
-        """The overrides of one site's run: its own, then those that are given for all."""
-        if site == CLOUD:
+    def words(self, host: str, given: Sequence[str]) -> list[str]:
+        """The overrides of one host's run: its own, then those that are given for all."""
+        if host == CLOUD:
             given = [word for word in given if word.partition(".")[0] in SHARED_GROUPS]
-        federation = self.cloud if site == CLOUD else self.edges[site]
-        return training_words(len(federation.nodes), [*self.overrides(site), *given])
+        federation = self.cloud if host == CLOUD else self.edges[host]
+        return training_words(len(federation.nodes), [*self.overrides(host), *given])
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:
     """Add the options that put the nodes behind edges."""
     group = parser.add_argument_group("nodes behind edges (docs/h2fdp.md)")
     group.add_argument("--edges", type=int, help="so many edges, with --nodes nodes of them all")
-    group.add_argument("--site", metavar="NAME", help="cloud or edge-<i>: whose host this is for")
+    group.add_argument("--host", metavar="NAME", help="cloud or edge-<i>: whose host this is for")
 
 
 def layers_of(options: argparse.Namespace) -> Layers:
     """Return the layers that the options describe.
 
     Raises:
-        TopologyError: layers that cannot be built, or a site that is none of them.
+        TopologyError: layers that cannot be built, or a host that is none of them.
     """
     if options.unit == "client":
         raise TopologyError("--unit client: behind edges budgets are of records, so leave it out")
@@ -138,6 +138,6 @@ def layers_of(options: argparse.Namespace) -> Layers:
     )
     sized = {name: replace(edge, parameters=options.parameters) for name, edge in made.edges.items()}
     made = replace(made, cloud=replace(made.cloud, parameters=options.parameters), edges=sized)
-    if options.site is not None and options.site not in made.sites:
-        raise TopologyError(f"--site {options.site} is none of {', '.join(made.sites)}")
+    if options.host is not None and options.host not in made.hosts:
+        raise TopologyError(f"--host {options.host} is none of {', '.join(made.hosts)}")
     return made

@@ -25,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def provide(options: argparse.Namespace) -> str:
     """Make what is missing for the chosen parties, or for all if none is named; say what is awaited."""
-    if (options.edges is None) != (options.site is None):
-        raise TopologyError("--edges and --site go together: name both, as in --edges 3 --site edge-1")
+    if (options.edges is None) != (options.host is None):
+        raise TopologyError("--edges and --host go together: name both, as in --edges 3 --host edge-1")
     federation, edge_client = _operated(options)
     # The edge client is operated by who operates the edge's server.
     parties = [*options.party, *(service.party for service in edge_client if SERVER in options.party)]
@@ -43,7 +43,7 @@ def provide(options: argparse.Namespace) -> str:
     for store, operated in stores:
         for kind in options.renew:
             store.renew(kind, operated)
-        store.provide(operated, options.host)
+        store.provide(operated, options.superlink_host)
     if options.demo_data:
         provide_demo_data(options.directory, federation)
     made = f"credentials of {', '.join(service.name for service in mine)} are in {options.directory}"
@@ -77,11 +77,11 @@ def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
     if options.edges is None:
         return federation_of(options), []
     layers = layers_of(options)
-    if options.site == CLOUD:
+    if options.host == CLOUD:
         return layers.cloud, []
-    above = layers.edge_client(options.site).name
+    above = layers.edge_client(options.host).name
     edge_client = services_of(services(layers.cloud, Containers()), [above])
-    return layers.edges[options.site], edge_client
+    return layers.edges[options.host], edge_client
 
 
 def parser() -> argparse.ArgumentParser:
@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
         "--party", action="append", default=[], help="server or node-<i>; repeat it for several; default: all"
     )
     made.add_argument(
-        "--host",
+        "--superlink-host",
         type=host,
         action="append",
         default=[],

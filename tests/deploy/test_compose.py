@@ -18,7 +18,7 @@ from deploy import init, operate
 from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
 from deploy.compose import MOST_NODES, compose_file, to_text
-from deploy.edge_files import site_file
+from deploy.edge_files import host_file
 from deploy.edges import Layers
 from deploy.federation import Federation, TopologyError
 from deploy.options import federation_of
@@ -33,7 +33,7 @@ KINDS = [
     compose_file(Federation.of(12, (0.5, 8.0)), cuda=True),
     compose_file(Federation.of(), party="server"),
     compose_file(Federation.of(), party="node-3", place=Containers("fl.example.org", 9443)),
-    *(site_file(LAYERS, site) for site in LAYERS.sites),
+    *(host_file(LAYERS, host) for host in LAYERS.hosts),
 ]
 
 
@@ -185,7 +185,7 @@ def test_nodes_have_budgets_for_their_records_and_tables():
     assert {"privacy=record_level", "method=dp_sum", "privacy.num_groups=3"} <= set(train)
     # init makes the same federation of the same words.
     job = tree["services"]["init"]["entrypoint"]
-    words = job[job.index("deploy.init") + 1 : job.index("--host")]
+    words = job[job.index("deploy.init") + 1 : job.index("--superlink-host")]
     made = init.parser().parse_args(words)
     assert federation_of(made) == Federation.of(6, (1.0, 3.0, 6.0), unit="record", examples="examples.csv")
 

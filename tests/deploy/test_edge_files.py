@@ -9,7 +9,7 @@ import yaml
 from conf.load import load
 from deploy import init, operate
 from deploy.__main__ import main as write_compose
-from deploy.edge_files import site_file
+from deploy.edge_files import host_file
 from deploy.edges import Layers
 from deploy.topology import SERVER
 from gdpfed.methods import make_method
@@ -25,7 +25,7 @@ def read(tree):
     return json.loads(at_defaults(json.dumps(tree)))
 
 
-EDGE = read(site_file(LAYERS, "edge-1"))
+EDGE = read(host_file(LAYERS, "edge-1"))
 
 
 def init_words(tree):
@@ -53,13 +53,13 @@ def told(tree, supernode):
 
 def test_the_files_of_all_sites_are_written_and_one_is_printed(tmp_path, capsys):
     assert write_compose([*WORDS, "--trusted-edges", "1", "--into", str(tmp_path)]) == 0
-    files = [tmp_path / f"{site}.yml" for site in ("cloud", "edge-0", "edge-1")]
+    files = [tmp_path / f"{host}.yml" for host in ("cloud", "edge-0", "edge-1")]
     assert capsys.readouterr().out.split() == [str(file) for file in files]
     texts = [file.read_text(encoding="utf-8") for file in files]
     for file, text in zip(files, texts, strict=True):
         assert text.startswith(f"# Made by: python -m deploy {' '.join(WORDS)} ")
-        assert f" --site {file.stem}\n" in text
-    assert write_compose([*WORDS, "--site", "edge-1", "--trusted-edges", "1"]) == 0
+        assert f" --host {file.stem}\n" in text
+    assert write_compose([*WORDS, "--host", "edge-1", "--trusted-edges", "1"]) == 0
     assert capsys.readouterr().out.split("\n", 1)[1] == texts[2].split("\n", 1)[1]
 
 
@@ -91,7 +91,7 @@ def test_an_edge_has_its_own_federation_and_one_node_of_the_clouds():
 
 
 def test_the_cloud_has_a_server_and_no_node():
-    tree = read(site_file(LAYERS, "cloud"))
+    tree = read(host_file(LAYERS, "cloud"))
     assert [name for name, each in tree["services"].items() if each["restart"] != "no"] == [
         *("superlink", "server-superexec"),
     ]
@@ -102,14 +102,14 @@ def test_the_cloud_has_a_server_and_no_node():
 
 
 def test_the_jobs_say_what_their_programs_take():
-    for site in LAYERS.sites:
-        jobs = site_file(LAYERS, site)["services"]
+    for host in LAYERS.hosts:
+        jobs = host_file(LAYERS, host)["services"]
         train = jobs["train"]["entrypoint"]
         operate.parser().parse_args(train[3:])
         made = init.parser().parse_args([*init_words(read({"services": jobs})), "--directory", "x"])
-        assert (made.edges, made.nodes, made.site) == (2, 6, site)
-        assert made.party == ([SERVER] if site == "cloud" else [])
-    trusted, summed = (site_file(LAYERS, site)["services"]["train"]["entrypoint"] for site in LAYERS.edges)
+        assert (made.edges, made.nodes, made.host) == (2, 6, host)
+        assert made.party == ([SERVER] if host == "cloud" else [])
+    trusted, summed = (host_file(LAYERS, host)["services"]["train"]["entrypoint"] for host in LAYERS.edges)
     assert {"method.trust=trusted", "secagg=off", "run.mailbox=/mailbox"} <= set(trusted)
     assert "run.mailbox=/mailbox" in summed
     assert "secagg=off" not in summed
@@ -117,16 +117,16 @@ def test_the_jobs_say_what_their_programs_take():
 
 def test_the_documented_trainings_are_ones_that_can_be_planned():
     own = ["privacy.client_budgets=[8,8,8]", "privacy.delta=1e-5"]
-    for site, more, method in (("cloud", [], "edge_average"), ("edge-1", own, "h2fdp")):
-        words = LAYERS.words(site, documented_words(f"{site}.yml"))
+    for host, more, method in (("cloud", [], "edge_average"), ("edge-1", own, "h2fdp")):
+        words = LAYERS.words(host, documented_words(f"{host}.yml"))
         assert make_method(load([*words, *more])).name == method
 
 
 def test_hosts_make_credentials_and_hand_over_public_ones(tmp_path, capsys):
     """As docs/deployment.md tells it: cloud, edge, keys to the cloud, roster of the consortium."""
     cloud, edge = tmp_path / "cloud-host", tmp_path / "edge-host"
-    assert init.main([*WORDS, "--site", "cloud", "--party", "server", "--directory", str(cloud)]) == 0
-    edge_words = [*WORDS, "--site", "edge-1", "--directory", str(edge)]
+    assert init.main([*WORDS, "--host", "cloud", "--party", "server", "--directory", str(cloud)]) == 0
+    edge_words = [*WORDS, "--host", "edge-1", "--directory", str(edge)]
     assert init.main(edge_words) == 2
     assert f"{edge}/cloud/public/superlink-ca.crt is missing" in capsys.readouterr().err
     certificate = (cloud / "public" / "superlink-ca.crt").read_bytes()
@@ -153,12 +153,12 @@ def test_hosts_make_credentials_and_hand_over_public_ones(tmp_path, capsys):
 
 
 def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
-    server = read(site_file(LAYERS, "edge-1", party=SERVER))
+    server = read(host_file(LAYERS, "edge-1", party=SERVER))
     assert CLIENT_APP in server["services"]
     assert "supernode-0" not in server["services"]
     assert server["services"]["superlink"]["ports"] == ["8000:8000"]
     assert_promises(server)
-    words = [*WORDS, "--site", "edge-0", "--trusted-edges", "1"]
+    words = [*WORDS, "--host", "edge-0", "--trusted-edges", "1"]
     assert write_compose([*words, "--party", "node-2", "--superlink", "edge.example.org"]) == 0
     node = yaml.safe_load(at_defaults(capsys.readouterr().out))
     assert [name for name, each in node["services"].items() if each["restart"] != "no"] == [
@@ -171,12 +171,12 @@ def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--site", "edge-1"], "--site and --trusted-edges go with --edges"),
-        ([*WORDS, "--site", "edge-2"], "--site edge-2 is none of cloud, edge-0, edge-1"),
-        ([*WORDS, "--party", "server"], "--party server is of one edge: name it, as in --site edge-0"),
-        ([*WORDS, "--site", "cloud", "--party", "node-1"], "--party node-1 is none of the cloud"),
+        (["--host", "edge-1"], "--host and --trusted-edges go with --edges"),
+        ([*WORDS, "--host", "edge-2"], "--host edge-2 is none of cloud, edge-0, edge-1"),
+        ([*WORDS, "--party", "server"], "--party server is of one edge: name it, as in --host edge-0"),
+        ([*WORDS, "--host", "cloud", "--party", "node-1"], "--party node-1 is none of the cloud"),
         (
-            [*WORDS, "--site", "edge-0", "--party", "node-3"],
+            [*WORDS, "--host", "edge-0", "--party", "node-3"],
             "--party node-3 is none of node-0, ",
         ),
         ([*WORDS, "--unit", "client"], "--unit client: behind edges budgets are of records"),
@@ -196,5 +196,5 @@ def test_words_that_name_no_site_are_refused_in_a_line(words, reason, capsys):
 
 def test_init_needs_the_site_beside_the_edges(tmp_path, capsys):
     assert init.main(["--edges", "2", "--directory", str(tmp_path)]) == 2
-    assert "--edges and --site go together" in capsys.readouterr().err
+    assert "--edges and --host go together" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -85,7 +85,7 @@ def test_kills_of_a_device_an_edge_an_edge_client_and_the_cloud():
         running.train(CLOUD, WORDS)
         running.follow()
 
-        of_cloud, of_trusted, of_summed = (read_rounds(running.files(name)) for name in LAYERS.sites)
+        of_cloud, of_trusted, of_summed = (read_rounds(running.files(name)) for name in LAYERS.hosts)
         assert [each.survivors for each in of_cloud] == [[0], [0], [], [2]]
         assert of_cloud[2].failures == INTERRUPTED
         assert of_cloud[3].failures == {}
@@ -107,7 +107,7 @@ def test_kills_of_a_device_an_edge_an_edge_client_and_the_cloud():
         assert (of_summed[0].survivors, of_summed[0].failures) == ([], INTERRUPTED)
         for records in (of_trusted, of_summed):
             assert [(each.survivors, each.failures) for each in (records[1], records[3])] == [(whole, {})] * 2
-        for name in LAYERS.sites:
+        for name in LAYERS.hosts:
             assert audit_run(running.files(name)).findings == ()
             ledger = json.loads((running.files(name) / "ledger.json").read_text())
             assert ledger["charged_rounds"] == ROUNDS

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from deploy.compose import to_text
-from deploy.edge_files import site_file
+from deploy.edge_files import host_file
 from deploy.edges import Layers
 from deploy.placements import Containers
 from gdpfed.identities import new_identity, public_key_of, signed_roster
@@ -29,7 +29,7 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
     """Follow "A cloud and its edges" of docs/deployment.md, with ``num_nodes`` devices behind each edge."""
     place = Containers(own_address(), free_ports(1)[0])
     layers = Layers.of(EDGES, EDGES * num_nodes, trusted_edges=1)
-    projects = {site: _project(root, layers, site, place) for site in layers.sites}
+    projects = {host: _project(root, layers, host, place) for host in layers.hosts}
     cloud, *edges = projects.values()
     cloud.variables["SUPERLINK_HOST"] = place.superlink_host
     with removed_afterwards(cloud), removed_afterwards(edges[0]), removed_afterwards(edges[1]):
@@ -95,11 +95,11 @@ def documented_words(file: str) -> list[str]:
     return shlex.split(words)
 
 
-def _project(root: Path, layers: Layers, site: str, place: Containers) -> Project:
-    file = root / f"{site}.yml"
-    file.write_text(to_text(site_file(layers, site, place=place), "for a test"), encoding="utf-8")
-    prefix = f"10.{FIRST_PREFIX + layers.sites.index(site)}"
-    project = Project(f"gdpfed-test-{site}", file, root / f"layers-{site}", {"NETWORK_PREFIX": prefix})
+def _project(root: Path, layers: Layers, host: str, place: Containers) -> Project:
+    file = root / f"{host}.yml"
+    file.write_text(to_text(host_file(layers, host, place=place), "for a test"), encoding="utf-8")
+    prefix = f"10.{FIRST_PREFIX + layers.hosts.index(host)}"
+    project = Project(f"gdpfed-test-{host}", file, root / f"layers-{host}", {"NETWORK_PREFIX": prefix})
     project.root.mkdir()
     return project
 
