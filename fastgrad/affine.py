@@ -8,10 +8,10 @@ import torch
 from fastgrad import kernels
 from fastgrad.kernels import PatchGeometry, WindowGeometry
 from fastgrad.layer import Call, Layer, Outer, Part, Rows, flat
-from fastgrad.lowered import Pair, Weighted
+from fastgrad.lowered import Affine, Pair
 
 
-class WeightedLayer(Layer):
+class AffineLayer(Layer):
     """A layer with weights and what follows it, for a fixed number of records.
 
     Args:
@@ -22,7 +22,7 @@ class WeightedLayer(Layer):
     """
 
     def __init__(
-        self, stage: Weighted, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
+        self, stage: Affine, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
     ) -> None:
         self._stage = stage
         self._count = len(inputs)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fastgrad import clip_kernels
-from fastgrad.lowered import Lowered
+from fastgrad.lowered import LoweredModel
 from fastgrad.modules import Loss
 from fastgrad.program import Program
 
@@ -26,7 +26,7 @@ class ClippedProgram:
 
     def __init__(
         self,
-        lowered: Lowered,
+        lowered: LoweredModel,
         loss: Loss,
         num_records: int,
         parameters: torch.Tensor,

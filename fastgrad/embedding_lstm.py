@@ -10,10 +10,10 @@ import torch
 
 from fastgrad import lstm_kernels
 from fastgrad.layer import Call, flat
-from fastgrad.lowered import Reading, Recurrence
+from fastgrad.lowered import LSTM, EmbeddingLSTM
 
 
-class ReadingLayers:
+class EmbeddingLSTMLayers:
     """An embedding and LSTM layers, up to the last position.
 
     Args:
@@ -29,7 +29,7 @@ class ReadingLayers:
     """
 
     def __init__(
-        self, reading: Reading, count: int, parameters: torch.Tensor, gradient: torch.Tensor
+        self, reading: EmbeddingLSTM, count: int, parameters: torch.Tensor, gradient: torch.Tensor
     ) -> None:
         self.characters = torch.empty(count, reading.length, dtype=torch.int64)
         where = slice(reading.table, reading.table + reading.vocabulary * reading.width)
@@ -71,7 +71,7 @@ class ReadingLayers:
 
 
 def _calls(
-    layer: Recurrence,
+    layer: LSTM,
     inputs: tuple[torch.Tensor, torch.Tensor],
     states: tuple[torch.Tensor, torch.Tensor],
     parameters: torch.Tensor,

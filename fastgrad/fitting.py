@@ -5,7 +5,7 @@ from importlib import import_module
 import torch
 from torch import nn
 
-from fastgrad.lowered import Dropout, Lowered, Norm, Pooling
+from fastgrad.lowered import Dropout, LoweredModel, Norm, Pooling
 from fastgrad.lowering import NotLoweredError, lower
 
 # Smaller models gain nothing unless they read a text step by step, and numba takes a while to load.
@@ -18,7 +18,7 @@ class UncompiledError(NotLoweredError):
 
 def fitted(
     model: nn.Module, input_shape: tuple[int, ...], device: torch.device, *, records: bool = False
-) -> Lowered:
+) -> LoweredModel:
     """A model's layers for a program, with its loops compiled.
 
     Args:
@@ -42,7 +42,7 @@ def fitted(
     return lowered
 
 
-def _compile(lowered: Lowered) -> None:
+def _compile(lowered: LoweredModel) -> None:
     """Load the kernels that a model needs: from the cache on the disk, or compiled now."""
     needed = ["kernels"]
     needed += ["lstm_kernels"] if lowered.reading is not None else []

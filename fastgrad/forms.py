@@ -13,7 +13,6 @@ from fastgrad.record_gradients import (
     RecordGradients,
     SoftmaxGradients,
     TapedGradients,
-    VmappedGradients,
 )
 from fastgrad.tape import NotOnTapeError
 
@@ -94,7 +93,7 @@ def _forms(
         yield lambda: SoftmaxGradients(model, loss, device)
     yield programmed
     yield lambda: TapedGradients(model, loss, device)
-    yield lambda: VmappedGradients(model, loss, device)
+    yield lambda: RecordGradients(model, loss, device, vmapped=True)
 
 
 def _agree(rows: torch.Tensor, expected: torch.Tensor, sizes: Sequence[int]) -> bool:

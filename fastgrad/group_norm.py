@@ -163,7 +163,7 @@ class NormLayer(Layer):
 
     Args:
         stage: the layer.
-        inputs, parameters, gradient: as in `WeightedLayer`.
+        inputs, parameters, gradient: as in `AffineLayer`.
     """
 
     def __init__(

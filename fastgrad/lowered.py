@@ -17,7 +17,7 @@ Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Weighted:
+class Affine:
     """One layer with weights, and what follows it: out = pool(relu(W patch + b)).
 
     Attributes:
@@ -100,7 +100,7 @@ class Norm:
 
     @property
     def floats(self) -> int:
-        """As in `Weighted`."""
+        """As in `Affine`."""
         return 2 * prod(self.shape) + 4 * self.shape[2]
 
 
@@ -130,7 +130,7 @@ class Pooling:
 
     @property
     def floats(self) -> int:
-        """As in `Weighted`."""
+        """As in `Affine`."""
         return 3 * prod(self.output)
 
 
@@ -157,15 +157,15 @@ class Dropout:
 
     @property
     def floats(self) -> int:
-        """As in `Weighted`."""
+        """As in `Affine`."""
         return 3 * prod(self.shape)
 
 
-Stage = Weighted | Norm | Pooling | Dropout
+LoweredLayer = Affine | Norm | Pooling | Dropout
 
 
 @dataclass(frozen=True)
-class Recurrence:
+class LSTM:
     """One LSTM layer.
 
     Attributes:
@@ -183,7 +183,7 @@ class Recurrence:
 
 
 @dataclass(frozen=True)
-class Reading:
+class EmbeddingLSTM:
     """What reads a text before the stages: an embedding, and LSTM layers up to the last position.
 
     Attributes:
@@ -197,11 +197,11 @@ class Reading:
     vocabulary: int
     width: int
     table: int
-    recurrences: tuple[Recurrence, ...] = ()
+    recurrences: tuple[LSTM, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Lowered:
+class LoweredModel:
     """A model as stages.
 
     Attributes:
@@ -211,10 +211,10 @@ class Lowered:
         reading: what comes before the stages; None where examples are pictures or rows of numbers.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[LoweredLayer, ...]
     input_shape: tuple[int, ...]
     order: npt.NDArray[np.int64]
-    reading: Reading | None = None
+    reading: EmbeddingLSTM | None = None
 
     @cached_property
     def inverse(self) -> npt.NDArray[np.int64]:

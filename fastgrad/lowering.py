@@ -18,16 +18,16 @@ import torch
 from torch import nn
 
 from fastgrad.lowered import (
+    LSTM,
+    Affine,
     Dropout,
-    Lowered,
+    EmbeddingLSTM,
+    LoweredLayer,
+    LoweredModel,
     Norm,
     Pair,
     Pooling,
-    Reading,
-    Recurrence,
     Shape,
-    Stage,
-    Weighted,
 )
 from fastgrad.modules import DrawnDropout, LastPosition, LSTMLayer
 
@@ -36,7 +36,7 @@ class NotLoweredError(Exception):
     """A model that programs do not know, and why."""
 
 
-def lower(model: nn.Module, input_shape: tuple[int, ...]) -> Lowered:
+def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
     """Read a model's layers.
 
     Raises:
@@ -59,7 +59,7 @@ def _layers(model: nn.Module) -> Iterator[nn.Module]:
 class _Reader:
     def __init__(self, model: nn.Module, input_shape: tuple[int, ...]) -> None:
         self._input_shape = input_shape
-        self._stages: list[Stage] = []
+        self._stages: list[LoweredLayer] = []
         self._parts: list[npt.NDArray[np.int64]] = []
         self._begins: dict[int, int] = {}
         self._size = 0
@@ -78,7 +78,7 @@ class _Reader:
             self._shape, self._flat = (1, 1, input_shape[0]), True
         else:
             raise NotLoweredError(f"examples of shape {input_shape}")
-        self._reading: Reading | None = None
+        self._reading: EmbeddingLSTM | None = None
         self._is_text = False
         # Where the model has each of the features that a linear layer takes.
         self._features = np.arange(self._shape[2])
@@ -104,7 +104,7 @@ class _Reader:
             raise NotLoweredError(f"a layer {type(layer).__name__}")
         read(layer)
 
-    def result(self) -> Lowered:
+    def result(self) -> LoweredModel:
         """What has been read.
 
         Raises:
@@ -116,7 +116,7 @@ class _Reader:
         order = np.concatenate(self._parts)
         if not np.array_equal(np.sort(order), np.arange(self._size)):
             raise NotLoweredError("a parameter that is used more than once, or never")
-        return Lowered(tuple(self._stages), self._input_shape, order, self._reading)
+        return LoweredModel(tuple(self._stages), self._input_shape, order, self._reading)
 
     @property
     def _is_rearranged(self) -> bool:
@@ -129,7 +129,7 @@ class _Reader:
         if layer.padding_idx is not None or layer.max_norm is not None or layer.scale_grad_by_freq:
             raise NotLoweredError("an embedding with options")
         table = self._add(self._entries(layer.weight))
-        self._reading = Reading(self._shape[2], layer.num_embeddings, layer.embedding_dim, table)
+        self._reading = EmbeddingLSTM(self._shape[2], layer.num_embeddings, layer.embedding_dim, table)
         self._is_text, self._shape = True, (1, 1, layer.embedding_dim)
 
     def _recurrence(self, layer: LSTMLayer) -> None:
@@ -137,7 +137,7 @@ class _Reader:
             raise NotLoweredError("an LSTM layer with maps of other kinds")
         if self._reading is None or not self._is_text or layer.input_map.in_features != self._shape[2]:
             raise NotLoweredError("an LSTM layer that does not follow an embedding")
-        added = Recurrence(
+        added = LSTM(
             self._shape[2],
             layer.hidden_units,
             self._add(self._entries(layer.input_map.weight)),
@@ -177,7 +177,7 @@ class _Reader:
         entries = self._entries(layer.weight)
         weight = self._add(entries[:, self._features] if axes is None else entries.transpose(axes))
         bias = None if layer.bias is None else self._add(self._entries(layer.bias))
-        stage = Weighted(self._shape, kernel, stride, padding, outputs, weight, bias)
+        stage = Affine(self._shape, kernel, stride, padding, outputs, weight, bias)
         self._stages.append(stage)
         self._shape, self._features = stage.output, np.arange(outputs)
 
@@ -222,7 +222,7 @@ class _Reader:
             raise NotLoweredError("maximum pooling with options")
         last = self._stages[-1] if self._stages else None
         if (
-            isinstance(last, Weighted)
+            isinstance(last, Affine)
             and last.pool_stride is None
             and not self._flat
             and (kernel, padding) == ((2, 2), (0, 0))

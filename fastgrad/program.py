@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 
 from fastgrad import kernels
-from fastgrad.affine import WeightedLayer
+from fastgrad.affine import AffineLayer
 from fastgrad.layer import Call, Layer, flat
-from fastgrad.lowered import Dropout, Lowered, Norm, Stage, Weighted
+from fastgrad.lowered import Affine, Dropout, LoweredLayer, LoweredModel, Norm
 from fastgrad.modules import Loss, cross_entropy
 
 Integers = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ class Program:
 
     def __init__(
         self,
-        lowered: Lowered,
+        lowered: LoweredModel,
         loss: Loss,
         num_records: int,
         parameters: torch.Tensor,
@@ -48,11 +48,11 @@ class Program:
         last: list[Call] = []
         first_back: torch.Tensor | None = None
         if lowered.reading is not None:
-            from fastgrad.embedding_lstm import ReadingLayers
+            from fastgrad.embedding_lstm import EmbeddingLSTMLayers
 
             if gradient is None:
                 raise ValueError("a model that reads a text leaves no gradients apart")
-            text = ReadingLayers(lowered.reading, num_records, parameters, gradient)
+            text = EmbeddingLSTMLayers(lowered.reading, num_records, parameters, gradient)
             self._given, inputs, first_back = text.characters, text.output, text.output_back
             self._forward, last = text.forward, text.backward
         else:
@@ -107,7 +107,7 @@ class Program:
 
 
 def layer_of(
-    stage: Stage,
+    stage: LoweredLayer,
     inputs: torch.Tensor,
     parameters: torch.Tensor,
     gradient: torch.Tensor | None,
@@ -117,8 +117,8 @@ def layer_of(
 
     Loops that some models need are imported here, since numba compiles a module's at its import.
     """
-    if isinstance(stage, Weighted):
-        return WeightedLayer(stage, inputs, parameters, gradient)
+    if isinstance(stage, Affine):
+        return AffineLayer(stage, inputs, parameters, gradient)
     if isinstance(stage, Norm):
         from fastgrad.group_norm import NormLayer
 

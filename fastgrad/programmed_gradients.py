@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fastgrad.clipped import ClippedProgram
-from fastgrad.lowered import Lowered, pieces_of
+from fastgrad.lowered import LoweredModel, pieces_of
 from fastgrad.modules import Loss
 from fastgrad.record_gradients import EXACT_SLACK, SLACK, RecordGradients
 
@@ -27,7 +27,7 @@ class ProgrammedGradients(RecordGradients):
     stacks = True
     most_clients = 1
 
-    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, lowered: Lowered) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, lowered: LoweredModel) -> None:
         super().__init__(model, loss, device)
         self._lowered = lowered
         self._inverse = torch.from_numpy(lowered.inverse)
@@ -118,7 +118,7 @@ def _present(
 class _Programs:
     """Programs for several numbers of records, with one set of parameters and one sum."""
 
-    def __init__(self, lowered: Lowered, loss: Loss) -> None:
+    def __init__(self, lowered: LoweredModel, loss: Loss) -> None:
         self._lowered, self._loss = lowered, loss
         self._order = torch.from_numpy(lowered.order)
         self._parameters = torch.empty(len(lowered.order))

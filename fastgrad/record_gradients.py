@@ -3,10 +3,10 @@
 The gradient of a record is one vector over all trainable parameters. It is clipped to L2 norm C as a whole
 (Abadi et al., arXiv:1607.00133, Algorithm 1), and only the sum over a batch is noised.
 
-Five forms compute it, and `record_form.py` chooses: a closed form for multinomial logistic regression;
-programs (`record_programs.py`); one pass with a tape; `torch.func.vmap` of the gradient; one record after the
-other. Where the tape knows the gradient as a product of two vectors, it is neither written out nor summed one
-by one.
+Three ways compute it, and `forms.py` chooses: programs (`programmed_gradients.py`); one pass with a tape,
+which logistic regression shortens to its closed form; autograd of one record's loss, by `torch.func.vmap`
+where it knows the model, else one record after the other. Where the gradient is a product of two vectors, it
+is neither written out nor summed one by one.
 """
 
 import threading
@@ -114,6 +114,14 @@ class RecordGradients:
     shape (clients, width, ...); ``present`` of shape (clients, width), false where a client has no record in
     that place; norms of shape (clients,).
 
+    This class computes them by autograd of one record's loss, and is what every other way is compared with.
+
+    Args:
+        model: the architecture, which is copied.
+        loss: one figure a record.
+        device: where to compute.
+        vmapped: whether torch goes through the records at once, or Python through one after the other.
+
     Attributes:
         form: how it computes them, in words.
         stacks: whether the models of several clients go together, or one after the other.
@@ -124,9 +132,12 @@ class RecordGradients:
     stacks = False
     most_clients: int | None = None
 
-    def __init__(self, model: nn.Module, loss: Loss, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, vmapped: bool = False) -> None:
         self.device = device
         self.loss = loss
+        self._vmapped = vmapped
+        if vmapped:
+            self.form = "many records at once by vmap"
         self._given = deepcopy(model).to(device).train()
         self._own = threading.local()
         trainable = ((name, each) for name, each in self._given.named_parameters() if each.requires_grad)
@@ -213,6 +224,11 @@ class RecordGradients:
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
         """The gradients by every parameter in turn; records of all clients in one dimension."""
+        if self._vmapped:
+            # A layer that draws, such as dropout, draws anew for every record.
+            each_record = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0), randomness="different")
+            gradients = each_record(self.parameters(thetas[0]), x, y)
+            return [Rows(gradients[name].flatten(1)) for name in self.names]
         parameters = self.parameters(thetas[0].detach().requires_grad_())
         leaves = list(parameters.values())
         each = [
@@ -235,19 +251,6 @@ class RecordGradients:
     ) -> torch.Tensor:
         outputs = functional_call(self.model, parameters, (x[None],))
         return self.loss(outputs, y[None])[0]
-
-
-class VmappedGradients(RecordGradients):
-    """`torch.func.vmap` over the records of one client, for models that the tape does not know."""
-
-    form = "many records at once by vmap"
-
-    def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """As in the base."""
-        # A layer that draws, such as dropout, draws anew for every record.
-        each = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0), randomness="different")
-        gradients = each(self.parameters(thetas[0]), x, y)
-        return [Rows(gradients[name].flatten(1)) for name in self.names]
 
 
 class TapedGradients(RecordGradients):

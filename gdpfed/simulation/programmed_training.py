@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fastgrad.lowered import Lowered, pieces_of
+from fastgrad.lowered import LoweredModel, pieces_of
 from fastgrad.modules import Loss
 from gdpfed.late_import import late_import
 from gdpfed.learning.training.local_update import LocalTraining
@@ -34,7 +34,7 @@ class ProgrammedTraining:
         draws: whether layers of the model draw by keys.
     """
 
-    def __init__(self, lowered: Lowered, loss: Loss) -> None:
+    def __init__(self, lowered: LoweredModel, loss: Loss) -> None:
         self._lowered, self._loss, self.draws = lowered, loss, lowered.draws
         self._order, self._inverse = torch.from_numpy(lowered.order), torch.from_numpy(lowered.inverse)
         self._parameters, self._gradient, self._total, self._velocity = torch.empty(
