@@ -41,8 +41,8 @@ from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.join_checks import check_limits, own_records, unit_in
 from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
+from gdpfed.federation.node.node_sides import NODE_SIDES
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
-from gdpfed.federation.node.sides import NODE_SIDES
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError, check_settings
 from gdpfed.federation.node.sum_stages import answer_stage

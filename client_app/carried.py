@@ -20,7 +20,7 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.node_settings import Node, NodeSettings
-from gdpfed.federation.node.sides import NODE_SIDES, Values
+from gdpfed.federation.node.node_sides import NODE_SIDES, Values
 from gdpfed.federation.node.sum_stages import StageRequest
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import RemoteProtocolError

@@ -16,7 +16,7 @@ from gdpfed.clients.messages import (
     OFFER,
     TERMS_RECORD,
 )
-from gdpfed.federation.server.sides import Values, told_with_terms
+from gdpfed.federation.server.server_sides import Values, told_with_terms
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun

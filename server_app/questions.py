@@ -24,7 +24,7 @@ from gdpfed.clients.messages import (
     UNIT,
 )
 from gdpfed.errors import ConfigError, RunError
-from gdpfed.federation.server.sides import Values
+from gdpfed.federation.server.server_sides import Values
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.task import Task

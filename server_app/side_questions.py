@@ -8,7 +8,7 @@ from flwr.serverapp import Grid
 
 from conf.schema import Config
 from gdpfed.clients.messages import ASK
-from gdpfed.federation.server.sides import SERVER_SIDES, Answer, Values
+from gdpfed.federation.server.server_sides import SERVER_SIDES, Answer, Values
 from server_app.exchange import failure_of, replies_to
 from server_app.join import Joined
 

@@ -12,7 +12,7 @@ from edge_app.edge import Edge
 from edge_app.mailbox import Mailbox
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
-from gdpfed.federation.server.sides import told_at_join
+from gdpfed.federation.server.server_sides import told_at_join
 from gdpfed.privacy.events import Unit
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.loop import Announce

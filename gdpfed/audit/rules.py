@@ -107,7 +107,7 @@ AUDIT_RULES: Registry[type[AuditRule]] = Registry(
     "gdpfed.audit_rules",
     built_in={
         "spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
-        "trust": "gdpfed.systems.h2fdp.audit:Subnets",
+        "trust": "gdpfed.systems.h2fdp.audit.subnet_checks:Subnets",
     },
     error=AuditError,
 )

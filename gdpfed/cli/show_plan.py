@@ -9,7 +9,6 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
-from gdpfed.methods.records import HETEROGENEOUS, RecordMethod
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.plan_warnings import plan_warnings
 
@@ -88,15 +87,14 @@ def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method |
             differs,
             _method_or_reason([*common, f"method={name}", f"method.heterogeneous={differs}"]),
         )
-        for name in METHODS.names()
-        if issubclass(METHODS.get(name), RecordMethod)
-        for differs in HETEROGENEOUS
+        for name, method in METHODS.items().items()
+        for differs in method.differences
     ]
 
 
-def comparison_dict(name: str, accountant: str, method: Method | str) -> dict[str, object]:
+def comparison_dict(name: str, accountant: str, planned: Method | str) -> dict[str, object]:
     """The JSON form of one entry of a comparison."""
-    outcome: dict[str, object] = {"refused": method} if isinstance(method, str) else method.describe()
+    outcome: dict[str, object] = {"refused": planned} if isinstance(planned, str) else planned.describe()
     return {"method": name, "accountant": accountant, **outcome}
 
 

@@ -94,6 +94,7 @@ class Method(ABC):
         config_class: the dataclass of its options, which stand in ``conf/method/<name>.yaml``.
         unit: whose presence its plans protect; None for one that goes with any, as without a promise.
         compared: whether its plans have one sum of a client a round, and so stand beside those of others.
+        differences: values of ``method.heterogeneous`` that are compared where records are protected.
         adapts_clipping: whether a round is one sum of updates under one noise, whose norms one factor can
             move.
         clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
@@ -104,6 +105,7 @@ class Method(ABC):
     unit: ClassVar[Unit | None] = "client"
     adapts_clipping: ClassVar[bool] = False
     compared: ClassVar[bool] = True
+    differences: ClassVar[Sequence[str]] = ()
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
     clients_are_edges: ClassVar[bool] = False
     announced: str = ""
@@ -244,6 +246,11 @@ class Method(ABC):
             if each.total is not None:
                 update += weight * self.transform(index, each.total)
         return (theta + self.server_learning_rate * update).astype(np.float32)
+
+    @property
+    def weighs_by_batch(self) -> bool:
+        """Say whether clients weigh in proportion to their batch rates, where records are protected."""
+        return False
 
     @property
     def sum_weights(self) -> list[float]:

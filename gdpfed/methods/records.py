@@ -61,6 +61,7 @@ class RecordMethod(ConfiguredMethod):
     """
 
     unit: ClassVar[Unit | None] = "record"
+    differences: ClassVar[Sequence[str]] = HETEROGENEOUS
     config_class: ClassVar[type[MethodConfig]] = RecordMethodConfig
     work: ClassVar[Work]
 
@@ -127,6 +128,10 @@ class RecordMethod(ConfiguredMethod):
             clipping_norm=group.records.clipping_norm,
             noise_multiplier=group.records.noise_multiplier,
         )
+
+    @property
+    def weighs_by_batch(self) -> bool:
+        return getattr(self.config.method, "client_weights", "") == "batches"
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum over all clients that have steps left, without a bound or noise of its own."""

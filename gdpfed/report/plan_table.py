@@ -137,13 +137,13 @@ def comparison_table(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
     ):
         table.add_column(heading, justify="left" if heading in ("method", "accountant") else "right")
     reasons: list[str] = []
-    for name, accountant, method in rows:
-        if isinstance(method, str):
-            if method not in reasons:
-                reasons.append(method)
-            table.add_row(name, accountant, f"refused ({reasons.index(method) + 1})")
+    for name, accountant, planned in rows:
+        if isinstance(planned, str):
+            if planned not in reasons:
+                reasons.append(planned)
+            table.add_row(name, accountant, f"refused ({reasons.index(planned) + 1})")
         else:
-            table.add_row(name, accountant, *_comparison_row(method))
+            table.add_row(name, accountant, *_comparison_row(planned))
     notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
     return Group(Fitted(table), *notes)
 

@@ -7,7 +7,6 @@ from rich.console import Group
 from rich.table import Table
 
 from gdpfed.methods.base import Method
-from gdpfed.methods.records import RecordMethod
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
@@ -57,21 +56,20 @@ def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
     for heading in ("method", "differs", "epsilon", "batch rate", "norm C", "sigma", "steps", "noise"):
         table.add_column(heading, justify="left" if heading in ("method", "differs") else "right")
     reasons: list[str] = []
-    for name, differs, method in rows:
-        if isinstance(method, RecordMethod):
-            table.add_row(name, differs, *_comparison_row(method))
-        elif isinstance(method, str):
-            if method not in reasons:
-                reasons.append(method)
-            table.add_row(name, differs, f"refused ({reasons.index(method) + 1})")
+    for name, differs, planned in rows:
+        if isinstance(planned, str):
+            if planned not in reasons:
+                reasons.append(planned)
+            table.add_row(name, differs, f"refused ({reasons.index(planned) + 1})")
+        else:
+            table.add_row(name, differs, *_comparison_row(planned))
     notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
     return Group(Fitted(table), *notes, NOISE_IN_WORDS)
 
 
-def _comparison_row(method: RecordMethod) -> Sequence[str]:
+def _comparison_row(method: Method) -> Sequence[str]:
     """The columns of a comparison that follow from a plan, one line a budget."""
     plan = method.plan
-    by_batch = getattr(method.config.method, "client_weights", "") == "batches"
     budgets = [
         (records, each, _steps(plan.charges(index)))
         for index, group in enumerate(plan.groups)
@@ -84,7 +82,7 @@ def _comparison_row(method: RecordMethod) -> Sequence[str]:
         "\n".join(f"{records.clipping_norm:.3g}" for records, _, _ in budgets),
         "\n".join(f"{records.noise_multiplier:.3f}" for records, _, _ in budgets),
         "\n".join(str(steps) for _, _, steps in budgets),
-        f"{noise_of_learning(plan, by_batch=by_batch):.3f}",
+        f"{noise_of_learning(plan, by_batch=method.weighs_by_batch):.3f}",
     )
 
 

@@ -17,7 +17,7 @@ from gdpfed.errors import ConfigError, RunError
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.simulation import simulate
 from gdpfed.systems.fedpcs.game.mean_field import play
-from gdpfed.systems.fedpcs.game.rules import Game
+from gdpfed.systems.fedpcs.game.payoffs import Game
 from gdpfed.systems.fedpcs.node_side import GAME as GAME_RECORD
 from gdpfed.systems.fedpcs.node_side import PATH
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, make_context, refusals

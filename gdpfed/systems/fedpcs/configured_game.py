@@ -13,7 +13,7 @@ from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
 from gdpfed.privacy.spending import Spending
 from gdpfed.systems.fedpcs.game.adaptive import play_under_caps
 from gdpfed.systems.fedpcs.game.mean_field import Outcome, Play, play
-from gdpfed.systems.fedpcs.game.rules import Game, GameError
+from gdpfed.systems.fedpcs.game.payoffs import Game, GameError
 from gdpfed.systems.fedpcs.game.server_cost import ServerCost, play_best_rewards
 from gdpfed.systems.fedpcs.released_draws import RULES
 

@@ -7,7 +7,7 @@ from conf.schema import CLIENTS, Config
 from gdpfed.errors import ConfigError
 from gdpfed.systems.fedpcs.game.announcement import Announcement
 from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, Outcome
-from gdpfed.systems.fedpcs.game.rules import GameError
+from gdpfed.systems.fedpcs.game.payoffs import GameError
 
 Floats = npt.NDArray[np.float64]
 

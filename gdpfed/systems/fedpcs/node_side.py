@@ -15,14 +15,14 @@ from gdpfed.federation.node.node_config import (
     RECORD_EPSILON_KEY,
     NodeConfigError,
 )
+from gdpfed.federation.node.node_sides import NodeSide, Values
 from gdpfed.federation.node.own_budget import Budget, Budgets, Player
-from gdpfed.federation.node.sides import NodeSide, Values
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.systems.fedpcs.game.announcement import Announcement
+from gdpfed.systems.fedpcs.game.payoffs import Floats, GameError
 from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
-from gdpfed.systems.fedpcs.game.rules import Floats, GameError
 
 GAME, PRICE = "game", "price"
 PATH = "path"

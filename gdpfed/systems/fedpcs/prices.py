@@ -11,8 +11,8 @@ from gdpfed.methods import make_method
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
+from gdpfed.systems.fedpcs.game.payoffs import Floats
 from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
-from gdpfed.systems.fedpcs.game.rules import Floats
 from gdpfed.systems.fedpcs.game.welfare import welfare
 
 NUM_PRICES = 9

@@ -11,10 +11,10 @@ from conf.schema import Config
 from gdpfed.clients.messages import one_line
 from gdpfed.errors import RunError
 from gdpfed.federation import log
-from gdpfed.federation.server.sides import Answer, JoinedNodes, ServerSide, Values
+from gdpfed.federation.server.server_sides import Answer, JoinedNodes, ServerSide, Values
 from gdpfed.systems.fedpcs.game.announcement import Announcement
 from gdpfed.systems.fedpcs.game.mean_field import find_mean_field
-from gdpfed.systems.fedpcs.game.rules import Floats
+from gdpfed.systems.fedpcs.game.payoffs import Floats
 from gdpfed.systems.fedpcs.node_game import announcement, answered_announcement, plays_with_nodes
 from gdpfed.systems.fedpcs.node_side import PATH
 from gdpfed.systems.fedpcs.prices import posted_price

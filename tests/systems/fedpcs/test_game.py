@@ -11,7 +11,7 @@ from gdpfed.systems.fedpcs.game.adaptive import adaptive_budget, best_ratio, coh
 from gdpfed.systems.fedpcs.game.best_response import best_responses
 from gdpfed.systems.fedpcs.game.closed_form import conditions, marginals
 from gdpfed.systems.fedpcs.game.mean_field import play
-from gdpfed.systems.fedpcs.game.rules import Game, GameError
+from gdpfed.systems.fedpcs.game.payoffs import Game, GameError
 from gdpfed.systems.fedpcs.game.server_cost import (
     Reaction,
     ServerCost,

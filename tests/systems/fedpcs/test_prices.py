@@ -13,8 +13,8 @@ from gdpfed.cli.app import main
 from gdpfed.errors import InputError
 from gdpfed.methods import make_method
 from gdpfed.privacy.spending import epsilon_of_total
+from gdpfed.systems.fedpcs.game.payoffs import GameError
 from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
-from gdpfed.systems.fedpcs.game.rules import GameError
 from gdpfed.systems.fedpcs.prices import sweep
 
 FIFTEEN = ["dataset.num_clients=15", "privacy.accountant=rdp", "method=gdpfed_plus", "run.num_rounds=5"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gdpfed.systems.fedpcs.game.mean_field import Play, play
-from gdpfed.systems.fedpcs.game.rules import Floats, Game, GameError
+from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, GameError
 from gdpfed.systems.fedpcs.game.server_cost import Reaction, ServerCost
 
 MOST_PLAYS = 20

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from gdpfed.systems.fedpcs.game.best_response import best_responses
-from gdpfed.systems.fedpcs.game.rules import Floats, Game, GameError
+from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, GameError
 
 MOST_ROUNDS = 10_000
 MOST_CLIENTS = 2**31

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.systems.fedpcs.game.rules import Floats, Game, participation, payoff
+from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, participation, payoff
 
 NUM_STATES, NUM_CONTROLS = 241, 61
 MOST_OWN_TYPES = 128

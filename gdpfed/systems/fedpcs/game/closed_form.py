@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gdpfed.systems.fedpcs.game.rules import Floats, Game, participation
+from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, participation
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

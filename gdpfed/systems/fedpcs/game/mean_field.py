@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.systems.fedpcs.game.best_response import Responses, best_responses
-from gdpfed.systems.fedpcs.game.rules import Floats, Game, checked_rewards
+from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, checked_rewards
 
 TOLERANCE = 1e-3
 MOST_ITERATIONS = 60

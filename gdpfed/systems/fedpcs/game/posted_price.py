@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from gdpfed.systems.fedpcs.game.rules import Floats, GameError
+from gdpfed.systems.fedpcs.game.payoffs import Floats, GameError
 from gdpfed.systems.fedpcs.game.welfare import price_answers
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gdpfed.systems.fedpcs.game.closed_form import marginals
 from gdpfed.systems.fedpcs.game.mean_field import Play, play
-from gdpfed.systems.fedpcs.game.rules import Floats, Game, GameError, participation
+from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, GameError, participation
 
 MOST_REWARD = 1e6
 MOST_PLAYS = 8

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gdpfed.systems.fedpcs.game.rules import Floats, Game
+from gdpfed.systems.fedpcs.game.payoffs import Floats, Game
 
 
 def welfare(budgets: Floats, aversions: Floats, reward: float) -> float:

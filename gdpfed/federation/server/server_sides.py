@@ -1,7 +1,7 @@
 """What a system adds to the server of a federation: questions to nodes, and what comes with terms.
 
-A side has two ends, this one and `gdpfed.federation.node.sides`, found by one name. A package declares both
-as entry points.
+A side has two ends, this one and `gdpfed.federation.node.node_sides`, found by one name. A package declares
+both as entry points.
 """
 
 from collections.abc import Mapping

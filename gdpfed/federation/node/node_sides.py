@@ -1,7 +1,7 @@
 """What a system adds to a node: answers to its questions, and a look at the terms; a door for packages.
 
-A side has two ends, this one and `gdpfed.federation.server.sides`, found by one name. What the server tells
-lies in messages as a record of that name.
+A side has two ends, this one and `gdpfed.federation.server.server_sides`, found by one name. What the server
+tells lies in messages as a record of that name.
 """
 
 from collections.abc import Mapping
