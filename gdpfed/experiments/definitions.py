@@ -98,7 +98,7 @@ class Experiment:
         text: what must be known to read it, a paragraph an entry.
         datasets: options of the group ``dataset``.
         row_heading, column_heading: what the rows and the columns are.
-        methods: rows by their names in ``rows/methods.yaml``; another name is that method as it comes.
+        methods: rows by their names in ``rows/methods.yaml``; others are methods as they come, with their labels.
         rows, columns: more choices by name; without columns the data sets are the columns.
         overrides: settings of all of them.
         masks: whether sums are computed under masks; without them the text says so.
@@ -196,7 +196,8 @@ def load_experiment(name: str) -> Experiment:
 
 def _method_row(name: str) -> Choice:
     catalogue = cast("Catalogue", _read(Catalogue(), METHOD_ROWS))
-    return catalogue.rows.get(name) or Choice(label=name, overrides=[f"method={name}"])
+    label = METHODS.get(name).label if name in METHODS.names() else ""
+    return catalogue.rows.get(name) or Choice(label=label or name, overrides=[f"method={name}"])
 
 
 def _read(schema: Any, path: Path) -> object:

@@ -13,6 +13,7 @@ import numpy as np
 from conf.schema import Config, MethodConfig, require
 from conf.schema.checks import LIMITS
 from gdpfed.errors import PrivacyError
+from gdpfed.methods.base import CurveStyle
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.methods.local_steps import Convergence, steps_as_printed, steps_of_bound
 from gdpfed.methods.rates import configured_delta, renyi_orders
@@ -71,6 +72,8 @@ class ALIDPFL(DPSGD):
     """dp_sgd whose tau_r are planned: X steps are allowed, R rounds are there, and the rule divides."""
 
     name: ClassVar[str] = "ali_dpfl"
+    label: ClassVar[str] = "ALI-DPFL"
+    curve: ClassVar[CurveStyle | None] = ("#18D0C0", "-.", "d")
     config_class: ClassVar[type[MethodConfig]] = ALIDPFLConfig
 
     @classmethod

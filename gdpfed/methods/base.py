@@ -85,12 +85,17 @@ Cohorts = Sequence[ClientIds]
 SumUpdates = Callable[[Sequence[SumRequest]], list[ClientSum]]
 """Charges requests and has them summed; refuses what goes beyond the plan."""
 
+CurveStyle = tuple[str, Any, str]
+"""Colour, dash and marker of a curve, as matplotlib takes them."""
+
 
 class Method(ABC):
     """A federated method under a privacy plan.
 
     Attributes:
         name: what it is chosen by, as in ``method=<name>``.
+        label: its name in print; where it is empty, its name.
+        curve: colour, dash and marker of its curves, the same in every picture; None for what is free.
         config_class: the dataclass of its options, which stand in ``conf/method/<name>.yaml``.
         unit: whose presence its plans protect; None for one that goes with any, as without a promise.
         compared: whether its plans have one sum of a client a round, and so stand beside those of others.
@@ -102,6 +107,8 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+    label: ClassVar[str] = ""
+    curve: ClassVar[CurveStyle | None] = None
     unit: ClassVar[Unit | None] = "client"
     adapts_clipping: ClassVar[bool] = False
     compared: ClassVar[bool] = True

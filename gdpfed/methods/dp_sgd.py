@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.base import ClientSum, Cohorts, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
 from gdpfed.methods.records import RecordMethod, RecordMethodConfig
 from gdpfed.privacy.plan import Work
 
@@ -39,6 +39,8 @@ class DPSGD(RecordMethod):
     """
 
     name: ClassVar[str] = "dp_sgd"
+    label: ClassVar[str] = "DP-SGD"
+    curve: ClassVar[CurveStyle | None] = ("#48A860", "--", "<")
     config_class: ClassVar[type[MethodConfig]] = DPSGDConfig
     work: ClassVar[Work] = "dp_sgd"
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config
-from gdpfed.methods.base import ClientSum, Cohorts, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
 from gdpfed.methods.records import RecordMethod, configured_records
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan, Work
@@ -26,6 +26,8 @@ class DPSum(RecordMethod):
     """
 
     name: ClassVar[str] = "dp_sum"
+    label: ClassVar[str] = "DP-SGD of the sum"
+    curve: ClassVar[CurveStyle | None] = ("#4818F0", "-", ">")
     work: ClassVar[Work] = "gradient_sum"
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:

@@ -3,7 +3,7 @@
 from typing import ClassVar, cast
 
 from conf.schema import Config
-from gdpfed.methods.base import Method, configured_groups
+from gdpfed.methods.base import CurveStyle, Method, configured_groups
 from gdpfed.methods.rates import refuse_given_rates
 from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.plan import PrivacyPlan
@@ -15,6 +15,8 @@ class FedAvg(Method):
     """One group, no clipping, no noise: theta + (1 / (q n)) * sum of updates."""
 
     name: ClassVar[str] = "fedavg"
+    label: ClassVar[str] = "FedAvg (no privacy)"
+    curve: ClassVar[CurveStyle | None] = ("#000000", ":", "X")
     unit: ClassVar[Unit | None] = None
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from conf.schema import Config, MethodConfig
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import Method, configured_groups
+from gdpfed.methods.base import CurveStyle, Method, configured_groups
 from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.top_k import keep_largest
 from gdpfed.methods.weighting import Weighting
@@ -48,6 +48,8 @@ class GDPFed(Method):
     """Every group at its own budget and noise, all at the overall rate q."""
 
     name: ClassVar[str] = "gdpfed"
+    label: ClassVar[str] = "GDPFed"
+    curve: ClassVar[CurveStyle | None] = ("#56B4E9", "-.", "^")
     config_class: ClassVar[type[MethodConfig]] = GDPFedConfig
 
     @classmethod
@@ -60,6 +62,8 @@ class GDPFedOp(Method):
     """Every group at its own rate, the rates that solve Problem 1."""
 
     name: ClassVar[str] = "gdpfed_op"
+    label: ClassVar[str] = "GDPFed-op"
+    curve: ClassVar[CurveStyle | None] = ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D")
     config_class: ClassVar[type[MethodConfig]] = GDPFedOpConfig
     sparsified: ClassVar[bool] = False
 
@@ -77,6 +81,8 @@ class GDPFedPlus(GDPFedOp):
     """As gdpfed_op, and of every group's sum only the k_m largest entries reach the model."""
 
     name: ClassVar[str] = "gdpfed_plus"
+    label: ClassVar[str] = "GDPFed+"
+    curve: ClassVar[CurveStyle | None] = ("#0072B2", "-", "o")
     config_class: ClassVar[type[MethodConfig]] = GDPFedPlusConfig
     sparsified: ClassVar[bool] = True
 

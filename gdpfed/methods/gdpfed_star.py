@@ -3,7 +3,7 @@
 from typing import ClassVar, cast
 
 from conf.schema import Config
-from gdpfed.methods.base import configured_groups
+from gdpfed.methods.base import CurveStyle, configured_groups
 from gdpfed.methods.rates import (
     configured_accountant,
     configured_delta,
@@ -25,6 +25,8 @@ class GDPFedStar(SharedNoise):
     """
 
     name: ClassVar[str] = "gdpfed_star"
+    label: ClassVar[str] = "GDPFed*"
+    curve: ClassVar[CurveStyle | None] = ("#C00000", "-", "p")
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

@@ -7,7 +7,7 @@ arXiv:2303.17046, Sample, with clients in place of examples.
 from typing import ClassVar, cast
 
 from conf.schema import Config
-from gdpfed.methods.base import configured_groups
+from gdpfed.methods.base import CurveStyle, configured_groups
 from gdpfed.methods.rates import (
     configured_accountant,
     configured_delta,
@@ -24,6 +24,8 @@ class IDPFedAvgSample(SharedNoise):
     """One C and one sigma for all; the rates q_m, with mean q, at which sigma meets every eps_m."""
 
     name: ClassVar[str] = "idp_fedavg_sample"
+    label: ClassVar[str] = "IDP-FedAvg, sample"
+    curve: ClassVar[CurveStyle | None] = ("#E69F00", "-.", "P")
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

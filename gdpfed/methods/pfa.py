@@ -14,7 +14,7 @@ from omegaconf import MISSING
 
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import ClientSum, Method, Theta, configured_groups
+from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta, configured_groups
 from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.subspace import project_on_principal_subspace
 from gdpfed.methods.weighting import Weighting
@@ -55,6 +55,8 @@ class PFA(Method):
     """
 
     name: ClassVar[str] = "pfa"
+    label: ClassVar[str] = "PFA"
+    curve: ClassVar[CurveStyle | None] = ("#602040", "-", "*")
     config_class: ClassVar[type[MethodConfig]] = PFAConfig
 
     def __init__(

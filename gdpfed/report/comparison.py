@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from gdpfed.errors import ReportError
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
-from gdpfed.report.shown import ABSENT, Shown
-from gdpfed.report.spread import Spread
+from gdpfed.report.shown import ABSENT, Shown, Spread
 from gdpfed.report.table import Table
 
 KILO = 1000

@@ -14,8 +14,7 @@ from gdpfed.report.curves import draw_curves
 from gdpfed.report.dots import Dots, draw_dots, height_inches
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
-from gdpfed.report.shown import Shown
-from gdpfed.report.spread import Spread
+from gdpfed.report.shown import Shown, Spread
 from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
 
 CURVES_PICTURE = "accuracy.png"

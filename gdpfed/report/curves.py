@@ -7,8 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
-from gdpfed.report.shown import Shown
-from gdpfed.report.spread import Spread
+from gdpfed.report.shown import Shown, Spread
 from gdpfed.report.style import BAND_OPACITY, markers_every
 
 

@@ -12,7 +12,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from gdpfed.errors import RunError
-from gdpfed.report.metrics import metrics_of
+from gdpfed.report.status import metrics_of
 from gdpfed.rounds.observers import Observer, RoundEnded
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.report.curves import draw_curves, number_rounds
-from gdpfed.report.shown import Shown
-from gdpfed.report.spread import Spread
+from gdpfed.report.shown import Shown, Spread
 from gdpfed.report.style import (
     line_style,
     markers_every,

@@ -1,8 +1,10 @@
-"""How a run's metric is displayed: its name, its printed value, and the axis of its picture."""
+"""How values are displayed: a metric with its axis, a mean over seeds, the name of a data set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isnan
+from pathlib import Path
+from statistics import fmean, stdev
 from typing import Self
 
 from gdpfed.errors import LearningError
@@ -11,6 +13,40 @@ from gdpfed.runs.records import RoundRecord
 
 STEP_PERCENT = 5
 ABSENT = "–"
+DATASETS = {
+    "breast_cancer": "Breast cancer",
+    "cifar10": "CIFAR-10",
+    "cifar10-hog": "CIFAR-10 (JPEG), HOG",
+    "cifar10-jpeg": "CIFAR-10 (JPEG)",
+    "cifar10-prior": "CIFAR-10 (JPEG), random prior",
+    "digits": "Digits",
+    "fmnist": "FMNIST",
+    "heart_disease": "Heart disease",
+    "shakespeare": "Shakespeare",
+    "svhn": "SVHN",
+    "tinyshakespeare": "Tiny Shakespeare",
+    "tinyshakespeare-ngram": "Tiny Shakespeare, 3-gram",
+}
+OWN_DATA = {"csv": "table", "image_folder": "pictures", "npz": "data"}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean over ``count`` values; ``stddev`` divides by count - 1 and is None for a single value."""
+
+    mean: float
+    stddev: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Compute the spread of one value or more."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+    def text(self, form: str = ".1f") -> str:
+        """``mean ± stddev``, or the value alone."""
+        spread = "" if self.stddev is None else f" ± {self.stddev:{form}}"
+        return f"{self.mean:{form}}{spread}"
 
 
 @dataclass(frozen=True)
@@ -76,3 +112,11 @@ def shown_in(record: RoundRecord) -> str:
     name, value = record.shown
     shown = Shown.of(name)
     return f"{shown.words} {shown.text(value)}"
+
+
+def dataset_label(name: str, path: str | None = None) -> str:
+    """The name of a data set in print; of data of one's own, what it is and the file or folder it is in."""
+    if name in OWN_DATA:
+        place = "" if path is None else f" in {Path(path).name}"
+        return f"own {OWN_DATA[name]}{place}"
+    return DATASETS.get(name, name)

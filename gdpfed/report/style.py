@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gdpfed.files import save_whole
+from gdpfed.methods import METHODS
 
 P = ParamSpec("P")
 
@@ -18,28 +19,6 @@ P = ParamSpec("P")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "d", "p", "h")
-# Each method looks the same in every picture; wine takes the place of their pale yellow.
-METHODS: dict[str, tuple[str, Any, str]] = {
-    "fedavg": ("#000000", ":", "X"),
-    "dp_fedavg": ("#D55E00", "--", "s"),
-    "gdpfed": ("#56B4E9", "-.", "^"),
-    "gdpfed_op": ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D"),
-    "gdpfed_plus": ("#0072B2", "-", "o"),
-    "gdpfed_star": ("#C00000", "-", "p"),
-    "idp_fedavg_scale": ("#CC79A7", "--", "v"),
-    "idp_fedavg_sample": ("#E69F00", "-.", "P"),
-    "pfa": ("#602040", "-", "*"),
-    "dp_sgd": ("#48A860", "--", "<"),
-    "dp_sum": ("#4818F0", "-", ">"),
-    "ali_dpfl": ("#18D0C0", "-.", "d"),
-    "h2fdp": ("#A01828", "-", "h"),
-    "hfl_dp": ("#2090D8", "--", "H"),
-    "hier_fedavg": ("#008038", ":", "8"),
-    "pedpfl": ("#5838A8", "-.", "1"),
-    "edge_average": ("#18FDFA", "-", "4"),
-    "fedpcs": ("#300090", "--", "2"),
-    "sampled_fedavg": ("#90FC6C", ":", "3"),
-}
 OTHER_METHODS = ("#999933", "#44AA99", "#332288", "#882255")
 BAND_OPACITY = 0.15
 DOTS_PER_INCH = 200
@@ -93,15 +72,17 @@ def line_style(index: int) -> dict[str, Any]:
 def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
     """Colour, dash and marker of curves by their methods.
 
-    Of several curves of one method the further ones have other dashes and markers in its colour; methods of
-    other packages have colours of their own, in the order in which they come.
+    Of several curves of one method the further ones have other dashes and markers in its colour; methods
+    without a curve style have colours of their own, in the order in which they come.
     """
-    others = [name for name in dict.fromkeys(methods) if name not in METHODS]
+    known = {name: METHODS.get(name).curve for name in set(methods) & set(METHODS.names())}
+    others = [name for name in dict.fromkeys(methods) if known.get(name) is None]
     styles = []
     for place, name in enumerate(methods):
         again = list(methods[:place]).count(name)
-        if name in METHODS:
-            colour, dash, marker = METHODS[name]
+        curve = known.get(name)
+        if curve is not None:
+            colour, dash, marker = curve
         else:
             index = others.index(name)
             colour = OTHER_METHODS[index % len(OTHER_METHODS)]

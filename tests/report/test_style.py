@@ -7,10 +7,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from gdpfed.methods import METHODS
-from gdpfed.report import labels
 from gdpfed.report.curves import draw_curves
-from gdpfed.report.shown import Shown
-from gdpfed.report.spread import Spread
+from gdpfed.report.shown import Shown, Spread, dataset_label
 from gdpfed.report.style import method_styles
 
 # What the green-blind and the red-blind see of linear red, green, blue (Machado et al., 2009).
@@ -78,7 +76,7 @@ def test_several_curves_share_an_axis_that_says_its_range():
 
 
 def test_titles_name_methods_and_data_in_words():
-    assert labels.METHODS.keys() == set(METHODS.names())
-    assert labels.dataset_label("image_folder", "/data/xrays") == "own pictures in xrays"
-    assert labels.dataset_label("npz", "/data/mine.npz") == "own data in mine.npz"
-    assert labels.dataset_label("cifar10", "/data") == "CIFAR-10"
+    assert all(method.label and method.curve for method in METHODS.items().values())
+    assert dataset_label("image_folder", "/data/xrays") == "own pictures in xrays"
+    assert dataset_label("npz", "/data/mine.npz") == "own data in mine.npz"
+    assert dataset_label("cifar10", "/data") == "CIFAR-10"

@@ -15,7 +15,15 @@ import numpy.typing as npt
 
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
+from gdpfed.methods.base import (
+    ClientSum,
+    Cohorts,
+    ConfiguredMethod,
+    CurveStyle,
+    SumRequest,
+    SumUpdates,
+    Theta,
+)
 from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.events import Adjacency, Unit
@@ -63,6 +71,8 @@ class FedPCS(ConfiguredMethod):
     """
 
     name: ClassVar[str] = "fedpcs"
+    label: ClassVar[str] = "FedPCS"
+    curve: ClassVar[CurveStyle | None] = ("#300090", "--", "2")
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = FedPCSConfig

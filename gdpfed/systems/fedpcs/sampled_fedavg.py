@@ -15,6 +15,7 @@ from gdpfed.methods.base import (
     ClientSum,
     Cohorts,
     ConfiguredMethod,
+    CurveStyle,
     SumRequest,
     SumUpdates,
     Theta,
@@ -64,6 +65,8 @@ class SampledFedAvg(ConfiguredMethod):
     """
 
     name: ClassVar[str] = "sampled_fedavg"
+    label: ClassVar[str] = "FedAvg, sampled (no privacy)"
+    curve: ClassVar[CurveStyle | None] = ("#90FC6C", ":", "3")
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = SampledFedAvgConfig

@@ -11,7 +11,7 @@ from typing import ClassVar, cast
 import numpy as np
 
 from conf.schema import Config
-from gdpfed.methods.base import ClientSum, Method, Theta
+from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta
 from gdpfed.methods.rates import refuse_given_rates
 from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.plan import PrivacyPlan
@@ -26,6 +26,8 @@ class EdgeAverage(Method):
     """theta + server_learning_rate * mean of w_c - theta over the edges c that answer."""
 
     name: ClassVar[str] = "edge_average"
+    label: ClassVar[str] = "Average of edges"
+    curve: ClassVar[CurveStyle | None] = ("#18FDFA", "-", "4")
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
     clients_are_edges: ClassVar[bool] = True

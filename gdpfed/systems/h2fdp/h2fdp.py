@@ -13,7 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
+from gdpfed.methods.base import (
+    ClientSum,
+    Cohorts,
+    ConfiguredMethod,
+    CurveStyle,
+    SumRequest,
+    SumUpdates,
+    Theta,
+)
 from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.records import configured_records
@@ -160,6 +168,8 @@ class H2FDP(SubnetMethod):
     """Noise once at a trusted edge, once by all devices under secure aggregation, or on every device."""
 
     name: ClassVar[str] = "h2fdp"
+    label: ClassVar[str] = "H2FDP"
+    curve: ClassVar[CurveStyle | None] = ("#A01828", "-", "h")
     config_class: ClassVar[type[MethodConfig]] = H2FDPConfig
 
     @classmethod

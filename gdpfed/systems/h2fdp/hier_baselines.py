@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from conf.schema import Config, MethodConfig, require
+from gdpfed.methods.base import CurveStyle
 from gdpfed.methods.rates import refuse_given_rates
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.make_plan import plain_plan
@@ -15,6 +16,8 @@ class HierFedAvg(SubnetMethod):
     """Subnets that average without clipping and noise: the upper bound."""
 
     name: ClassVar[str] = "hier_fedavg"
+    label: ClassVar[str] = "Hierarchical FedAvg (no privacy)"
+    curve: ClassVar[CurveStyle | None] = ("#008038", ":", "8")
     config_class: ClassVar[type[MethodConfig]] = SubnetConfig
 
     @classmethod
@@ -50,6 +53,8 @@ class HFLDP(H2FDP):
     """Every device adds all of the noise (Shi et al., ICME 2021, as its source compares with it)."""
 
     name: ClassVar[str] = "hfl_dp"
+    label: ClassVar[str] = "HFL-DP"
+    curve: ClassVar[CurveStyle | None] = ("#2090D8", "--", "H")
     config_class: ClassVar[type[MethodConfig]] = HFLDPConfig
 
 
@@ -73,4 +78,6 @@ class PEDPFL(HFLDP):
     """One server, no edges, noise on every device (Shen et al., 2022, as its source compares with it)."""
 
     name: ClassVar[str] = "pedpfl"
+    label: ClassVar[str] = "PEDPFL"
+    curve: ClassVar[CurveStyle | None] = ("#5838A8", "-.", "1")
     config_class: ClassVar[type[MethodConfig]] = PEDPFLConfig
