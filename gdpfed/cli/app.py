@@ -14,7 +14,7 @@ from gdpfed.cli.interrupt import INTERRUPTED, ended_as_interrupted, quiet_interr
 from gdpfed.errors import FailedError, InputError
 
 COMMANDS = ("settings", "plan", "partition", "run", "simulate", "audit", "report", "reproduce", "identity")
-"""The commands, each in the module of its name; only the one that is asked for is imported."""
+"""The commands, each in a module ``<name>_command``; only the one that is asked for is imported."""
 
 NOBODY_READS = 141
 """The exit status of a program that SIGPIPE ends, as a shell tells it."""
@@ -72,7 +72,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def load_command(name: str) -> Command:
     """Import a command's words and arguments; what carries it out is imported when it is executed."""
-    command: Command = import_module(f"gdpfed.cli.{name}").COMMAND
+    command: Command = import_module(f"gdpfed.cli.{name}_command").COMMAND
     return command
 
 

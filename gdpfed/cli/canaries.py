@@ -16,7 +16,7 @@ from conf.load import load
 from conf.schema import Config
 from gdpfed.canaries.measure import Measurement, Settings, measure
 from gdpfed.canaries.picture import epsilon_over_rounds
-from gdpfed.cli.audit import without_infinity
+from gdpfed.cli.audit_command import without_infinity
 from gdpfed.cli.command import make_console, user_path
 from gdpfed.errors import ReportError
 from gdpfed.report.console import Fitted

@@ -98,7 +98,7 @@ class Experiment:
         text: what must be known to read it, a paragraph an entry.
         datasets: options of the group ``dataset``.
         row_heading, column_heading: what the rows and the columns are.
-        methods: rows by their names in ``rows/methods.yaml``; others are methods as they come, with their labels.
+        methods: rows by their names in ``rows/methods.yaml``; others are methods as they come.
         rows, columns: more choices by name; without columns the data sets are the columns.
         overrides: settings of all of them.
         masks: whether sums are computed under masks; without them the text says so.

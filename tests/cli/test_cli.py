@@ -197,7 +197,7 @@ def test_an_interrupt_in_an_import_is_one_line():
         "import os, signal, sys\n"
         "class Interrupting:\n"
         "    def find_spec(name, *_):\n"
-        "        if name == 'gdpfed.cli.plan':\n"
+        "        if name == 'gdpfed.cli.plan_command':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.meta_path.insert(0, Interrupting)\n"
@@ -261,7 +261,9 @@ def test_a_librarys_warning_is_shown_to_who_asks_for_it(monkeypatch, capsys):
         warnings.warn("a loop would be slower", UserWarning, stacklevel=1)
         return 0
 
-    monkeypatch.setattr("gdpfed.cli.settings.COMMAND", replace(load_command("settings"), execute=warn))
+    monkeypatch.setattr(
+        "gdpfed.cli.settings_command.COMMAND", replace(load_command("settings"), execute=warn)
+    )
     monkeypatch.setattr("sys.argv", ["gdpfed", "settings"])
     assert main() == 0
     assert capsys.readouterr() == ("", "")
