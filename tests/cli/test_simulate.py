@@ -1,6 +1,5 @@
 """``gdpfed simulate``: what it prints, what it leaves, and how it stops."""
 
-import json
 import os
 import signal
 from math import nan
@@ -14,6 +13,7 @@ from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.loop import RoundLoop
 from gdpfed.runs.records import read_rounds
 from gdpfed.simulation.in_process_fleet import InProcessFleet
+from testing.small_runs import files_in
 
 SMALL = (
     "dataset.num_clients=24",
@@ -85,20 +85,26 @@ def test_a_model_that_diverges_ends_the_run_in_one_line(tmp_path, capsys, monkey
     assert err.count("\n") == 1
 
 
-def test_a_run_goes_on_with_the_delta_that_it_was_planned_with(tmp_path, capsys, monkeypatch):
-    """The default was n**-1.1 for few clients, too."""
+def test_the_model_card_names_a_delta_that_is_weak(tmp_path):
+    weak = [*SMALL, "privacy.delta=0.0303", "run.num_rounds=1", f"run.directory={tmp_path}/run"]
+    assert main(["simulate", *weak]) == 0
+    card = (tmp_path / "run" / "model_card.md").read_text()
+    assert "**Weak: delta 0.0303 is large for 24 clients" in card
+
+
+def test_a_run_does_not_go_on_with_another_delta_than_it_was_planned_with(tmp_path, capsys, monkeypatch):
     overrides = [each for each in SMALL if "delta" not in each]
     with monkeypatch.context() as before:
         before.setattr(gdpfed.methods.rates, "default_delta", lambda num_clients: num_clients**-1.1)
         begun = [*overrides, f"run.directory={tmp_path}/run", "run.stop_after_round=1"]
         assert main(["simulate", *begun]) == 0
+    saved = files_in(tmp_path)
     capsys.readouterr()
-    assert main(["plan", f"run.resume={tmp_path}/run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["delta"] == 24**-1.1
-    assert main(["simulate", *overrides, f"run.resume={tmp_path}/run"]) == 0
-    assert json.loads((tmp_path / "run" / "plan.json").read_text())["delta"] == 24**-1.1
-    card = (tmp_path / "run" / "model_card.md").read_text()
-    assert "**Weak: delta 0.0303 is large for 24 clients" in card
+    assert main(["simulate", *overrides, f"run.resume={tmp_path}/run"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("gdpfed: the ledger belongs to another plan")
+    assert error.count("\n") == 1
+    assert files_in(tmp_path) == saved
 
 
 @pytest.mark.parametrize(
