@@ -24,7 +24,7 @@ from deploy.topology import (
     Service,
     secagg_words,
 )
-from server_app.submitted import FOLDERS
+from gdpfed.federation.server.submitted import FOLDERS
 
 FLOWER_VERSION = version("flwr")
 # The user that Flower's images are made for.

@@ -1,15 +1,17 @@
-"""One exchange: the server sends messages, and the clients answer or are left out."""
+"""Exchanges over Flower: messages go to nodes, and these answer or are left out."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
 from time import perf_counter
 
-from flwr.app import ConfigRecord, Message, RecordDict
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from gdpfed.clients.messages import REFUSAL_RECORD, STAGES, one_line
+from gdpfed.federation.server.transport import NodeReply, Records
 from server_app.replies import send_and_receive
 
 
@@ -77,34 +79,57 @@ def failure_of(reply: Message) -> str | None:
     return one_line(refusal.get("reason") if isinstance(refusal, ConfigRecord) else refusal)
 
 
-def replies_to(
-    grid: Grid,
-    nodes: Mapping[int, int],
-    contents: Mapping[int, RecordDict],
-    question: str,
-    timeout_seconds: float,
-) -> dict[int, Message]:
-    """Ask clients a question, by client id; the replies of those that answer in time."""
-    messages = {
-        client: Message(content, nodes[client], f"query.{question}") for client, content in contents.items()
-    }
-    replies = send_and_receive(grid, messages.values(), timeout_seconds)
-    clients = {message.metadata.message_id: client for client, message in messages.items()}
-    return {clients[reply.metadata.reply_to_message_id]: reply for reply in replies}
+@dataclass
+class GridTransport:
+    """Flower's grid, as the server's questions use it; see `Transport` for its methods."""
+
+    grid: Grid
+    timeout_seconds: float
+
+    def node_ids(self) -> set[int]:
+        """The nodes that are online."""
+        return set(self.grid.get_node_ids())
+
+    def ask(
+        self,
+        question: str,
+        contents: Mapping[int, Records],
+        *,
+        timeout_seconds: float | None = None,
+        tell_silent: Callable[[Collection[int]], None] | None = None,
+    ) -> dict[int, NodeReply]:
+        """Ask nodes a question, by node id; who has not answered in time is missing."""
+        messages = [
+            Message(_content(records), node, f"query.{question}") for node, records in contents.items()
+        ]
+
+        def tell(silent: Collection[str]) -> None:
+            if tell_silent is not None:
+                tell_silent([each.metadata.dst_node_id for each in messages if _id_of(each) in silent])
+
+        seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        replies = send_and_receive(self.grid, messages, seconds, tell)
+        nodes = {_id_of(message): message.metadata.dst_node_id for message in messages}
+        return {nodes[reply.metadata.reply_to_message_id]: node_reply(reply) for reply in replies}
 
 
-def ask(
-    grid: Grid,
-    nodes: Mapping[int, int],
-    contents: Mapping[int, RecordDict],
-    question: str,
-    timeout_seconds: float,
-) -> dict[int, str]:
-    """Ask clients a question, by client id; why not, of those who refuse or stay silent."""
-    if not contents:
-        return {}
-    replies = replies_to(grid, nodes, contents, question, timeout_seconds)
-    answered = {client: failure_of(reply) for client, reply in replies.items()}
-    silence = f"it did not answer within {timeout_seconds:g} seconds"
-    refusals = {client: answered.get(client, silence) for client in contents}
-    return {client: refusal for client, refusal in refusals.items() if refusal is not None}
+def _id_of(message: Message) -> str:
+    """By which Flower knows a message; it is given when the message is sent."""
+    return message.metadata.message_id
+
+
+def _content(records: Records) -> RecordDict:
+    """A message's records; one that holds an array holds arrays alone."""
+    content = RecordDict()
+    for name, values in records.items():
+        if any(isinstance(value, np.ndarray) for value in values.values()):
+            content[name] = ArrayRecord({key: Array(value) for key, value in values.items()})
+        else:
+            content[name] = ConfigRecord(dict(values))
+    return content
+
+
+def node_reply(reply: Message) -> NodeReply:
+    """A reply to a question, as values."""
+    records = reply.content.config_records if reply.has_content() else {}
+    return NodeReply(records, failure_of(reply), reached=not reply.has_error())

@@ -5,20 +5,31 @@ two where its keys were agreed during the round before.
 """
 
 from collections.abc import Mapping, Sequence
+from logging import WARNING
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.common.logger import log
 
 from conf.schema import SecAggConfig
-from gdpfed.clients.messages import ORDER_RECORD, ROSTER_RECORD, THETA_RECORD
+from gdpfed.clients.messages import (
+    DATA,
+    ORDER_RECORD,
+    PLAIN,
+    REFUSAL,
+    ROSTER_RECORD,
+    ROUND,
+    RUN,
+    THETA_RECORD,
+    one_line,
+)
+from gdpfed.federation.server.attendance import Attendance
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.pairwise import StageRequests
+from gdpfed.rounds.plain import summed_in_clear
 from gdpfed.rounds.prepared import PreparedSum
 from secagg import Roster, Stage
-from server_app.attendance import Attendance
 from server_app.exchange import Exchanger
-from server_app.plain import sum_plain
-from server_app.stage_records import answered_bytes, stage_record
 
 
 class GridFleet(Fleet):
@@ -98,8 +109,14 @@ class GridFleet(Fleet):
         return [_answers_to(each, answers) for each in asked]
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Exchange the updates themselves, once."""
-        return sum_plain(self.exchanger, sums, training_contents(sums), self.run_name)
+        """Exchange the updates themselves, once: the server sees each of them, and adds the noise."""
+        training, contents = training_contents(sums), dict[int, RecordDict]()
+        for each in sums:
+            record = stage_record(each.parameters.to_bytes(), self.run_name, each.order.round_index)
+            for client_id in each.clients:
+                contents[client_id] = RecordDict({PLAIN: record, **training[client_id]})
+        answers = self.exchanger.exchange(contents) if contents else {}
+        return summed_in_clear(sums, answered_bytes(answers, PLAIN))
 
 
 def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict[int, bytes]:
@@ -126,3 +143,26 @@ def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
             order = orders[each.part(client_id)]
             contents[client_id] = RecordDict({ORDER_RECORD: order, THETA_RECORD: models[id(each.start)]})
     return contents
+
+
+def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
+    """Return a stage's request: its bytes, its run and its round, for the client's own ledger."""
+    return ConfigRecord({DATA: data, RUN: run_name, ROUND: round_index})
+
+
+def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, bytes]:
+    """The bytes of every client that answers a stage; one that refuses it is named in the log.
+
+    An answer without bytes counts as empty, which nobody takes for one.
+    """
+    data: dict[int, bytes] = {}
+    for client_id, answer in answers.items():
+        record = answer.get(stage)
+        fields = record if isinstance(record, ConfigRecord) else {}
+        large = record.get(DATA) if isinstance(record, ArrayRecord) else None
+        given = fields.get(DATA) if large is None else large.data
+        if REFUSAL in fields:
+            log(WARNING, "client %d left in stage %s: %s", client_id, stage, one_line(fields[REFUSAL]))
+        else:
+            data[client_id] = given if isinstance(given, bytes) else b""
+    return data

@@ -9,11 +9,11 @@ from flwr.app import Message
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
+from gdpfed.federation.server.transport import PATIENCE_SECONDS
+
 # Asking costs the SuperLink a query, waiting costs time: at most a part of what has been waited anyway.
 PART_OF_THE_WAIT = 0.05
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-# Who waits for longer wants to know for whom.
-PATIENCE_SECONDS = 60.0
 
 
 def send_and_receive(

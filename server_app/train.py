@@ -12,16 +12,8 @@ from edge_app.edge import Edge
 from edge_app.mailbox import Mailbox
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
-from gdpfed.federation.server.server_sides import told_at_join
-from gdpfed.privacy.events import Unit
-from gdpfed.report.observers import default_observers
-from gdpfed.rounds.loop import Announce
-from gdpfed.rounds.observers import Observer
-from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
-from gdpfed.runs.paths import require_unused
-from secagg import Roster
-from server_app.attendance import Attendance, tell_edges_the_end
-from server_app.budgets import (
+from gdpfed.federation.server.attendance import Attendance, tell_edges_the_end
+from gdpfed.federation.server.budgets import (
     agree_to_terms,
     begin_with_terms,
     dealt_otherwise,
@@ -31,12 +23,20 @@ from server_app.budgets import (
     with_said_budgets,
     with_said_records,
 )
-from server_app.carry import carry_model
-from server_app.exchange import Exchanger
+from gdpfed.federation.server.carry import carry_model
+from gdpfed.federation.server.join import Joined, join_clients
+from gdpfed.federation.server.questions import Bounds, Questions, consortium_roster, keys_of_clients
+from gdpfed.federation.server.server_sides import told_at_join
+from gdpfed.federation.server.side_questions import sides_wait_for_nodes, with_answers
+from gdpfed.federation.server.transport import Transport
+from gdpfed.report.observers import default_observers
+from gdpfed.rounds.loop import Announce
+from gdpfed.rounds.observers import Observer
+from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
+from gdpfed.runs.paths import require_unused
+from secagg import Roster
+from server_app.exchange import Exchanger, GridTransport
 from server_app.fleet import GridFleet
-from server_app.join import join_clients
-from server_app.questions import Bounds, Questions, consortium_roster, keys_of_clients
-from server_app.side_questions import sides_wait_for_nodes, with_answers
 
 
 def train(grid: Grid, config: Config, run_label: str) -> None:
@@ -49,64 +49,80 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     _refuse_simulated_precision(config)
     if config.run.resume is None:
         require_unused(path_of(config))
-    waits, num_clients = config.run.timeout_seconds, config.dataset.num_clients
-    roster = consortium_roster(config)
-    identities = keys_of_clients(roster, num_clients)
-    unit: Unit = "record" if config.privacy.unit == "record" else "client"
-    questions = Questions(
-        config.secagg.mode,
-        run_label,
-        roster,
-        task_of(config),
-        unit,
-        told_at_join(config),
-        bounds=Bounds(config.privacy.budget_floor, config.privacy.most_records),
-    )
-    enough = min(num_clients, config.run.minimum_nodes or num_clients)
-    join = partial(join_clients, grid, num_clients, questions, waits, config.run.minimum_nodes)
-    if plan_waits_for_clients(config) or sides_wait_for_nodes(config):
-        joined = join()
-        config = with_said_records(config, joined)
-        config = with_answers(grid, joined, config, enough)
-        if config.privacy.budgets == CLIENTS:
-            config = with_said_budgets(config, joined, enough)
-        prepared = PreparedRun.of(config, identities)
-    else:
-        prepared = PreparedRun.of(config, identities)
-        joined = join()
+    transport = GridTransport(grid, config.run.timeout_seconds)
+    questions = _questions(config, run_label)
+    prepared, joined = _joined_and_planned(transport, config, questions)
+    enough = _enough(config)
     keep_groups(prepared, joined, enough)
-    carry_model(grid, joined, prepared.order.task.dimension, waits, enough)
-    of_edges = prepared.method.clients_are_edges
+    carry_model(transport, joined, prepared.order.task.dimension, enough)
     terms = terms_of_clients(prepared, joined, prepared.next_round)
-    agree_to_terms(grid, joined, terms, waits, enough)
+    agree_to_terms(transport, joined, terms, enough)
+    of_edges = prepared.method.clients_are_edges
+    attendance = Attendance(
+        transport,
+        joined,
+        partial(terms_of_clients, prepared),
+        partial(dealt_otherwise, prepared),
+        config.dataset.num_clients,
+        questions,
+        (enough, config.run.timeout_seconds) if of_edges else (0, 0.0),
+    )
     fleet = GridFleet(
-        Exchanger(grid, joined.nodes, waits),
-        config.secagg,
+        Exchanger(grid, joined.nodes, config.run.timeout_seconds),
+        prepared.config.secagg,
         f"{prepared.name}/{run_label}",
-        roster or Roster(joined.roster),
-        roster_is_sent=roster is None,
+        questions.roster or Roster(joined.roster),
+        roster_is_sent=questions.roster is None,
         run_name=prepared.name,
-        attendance=Attendance(
-            grid,
-            joined,
-            partial(terms_of_clients, prepared),
-            partial(dealt_otherwise, prepared),
-            num_clients,
-            questions,
-            waits,
-            (enough, waits) if of_edges else (0, 0.0),
-        ),
+        attendance=attendance,
         is_edge=config.run.mailbox is not None,
     )
     with _opened(prepared, fleet) as run:
-        begin_with_terms(grid, joined, terms, waits)
+        begin_with_terms(transport, joined, terms)
         for _ in run.rounds():
             pass  # its observers take every round
         try:
             run.conclude()
         finally:
             if of_edges and prepared.last_round == config.run.num_rounds:
-                tell_edges_the_end(grid, joined, prepared.name, waits)
+                tell_edges_the_end(transport, joined, prepared.name)
+
+
+def _questions(config: Config, run_label: str) -> Questions:
+    """What nodes are asked when they join."""
+    return Questions(
+        config.secagg.mode,
+        run_label,
+        consortium_roster(config),
+        task_of(config),
+        "record" if config.privacy.unit == "record" else "client",
+        told_at_join(config),
+        bounds=Bounds(config.privacy.budget_floor, config.privacy.most_records),
+    )
+
+
+def _enough(config: Config) -> int:
+    """How many nodes a run needs."""
+    num_clients = config.dataset.num_clients
+    return min(num_clients, config.run.minimum_nodes or num_clients)
+
+
+def _joined_and_planned(
+    transport: Transport, config: Config, questions: Questions
+) -> tuple[PreparedRun, Joined]:
+    """The run and its nodes; these join first where the plan is made of what they say."""
+    num_clients = config.dataset.num_clients
+    identities = keys_of_clients(questions.roster, num_clients)
+    join = partial(join_clients, transport, num_clients, questions, config.run.minimum_nodes)
+    if not (plan_waits_for_clients(config) or sides_wait_for_nodes(config)):
+        prepared = PreparedRun.of(config, identities)
+        return prepared, join()
+    joined = join()
+    config = with_said_records(config, joined)
+    config = with_answers(transport, joined, config, _enough(config))
+    if config.privacy.budgets == CLIENTS:
+        config = with_said_budgets(config, joined, _enough(config))
+    return PreparedRun.of(config, identities), joined
 
 
 def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:

@@ -1,17 +1,58 @@
 """A sum without secure aggregation, for both kinds of fleet: the server adds the whole sum's noise, once."""
 
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isinf
 
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.child_process import FLOWER_LOGGER
+from gdpfed.clients.messages import PLAIN
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import noise_steps
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.methods.base import ClientSum
+from gdpfed.rounds.prepared import PreparedSum
 from secagg import ImplausibleSum, SumParameters, check_sum, keystream
+
+logger = logging.getLogger(FLOWER_LOGGER)
+
+
+def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -> dict[str, ClientSum]:
+    """Every sum of what clients answer without masks: the same encoding, law of the noise and dropouts.
+
+    The server sees whose update is none within its bound, leaves it out, and adds the noise of the whole sum.
+    """
+    owner = {client_id: each for each in sums for client_id in each.clients}
+    totals = {each.name: np.zeros(each.parameters.dimension, np.uint32) for each in sums}
+    arrived: dict[str, list[int]] = {name: [] for name in totals}
+    for client_id, data in answers.items():
+        asked = owner[client_id]
+        update = _update(asked, client_id, data)
+        if update is None:
+            logger.warning("client %d left in stage %s: no update within its bound", client_id, PLAIN)
+        else:
+            totals[asked.name] += update
+            arrived[asked.name].append(client_id)
+    return {each.name: _noised(each, totals[each.name], arrived[each.name]) for each in sums}
+
+
+def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
+    """One client's residues; None where they are no update of its own bound."""
+    encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
+    own = encoding if isinf(norm) else encoding.clipped_to(norm)
+    if len(data) != 4 * encoding.dimension:
+        return None
+    residues = np.frombuffer(data, dtype="<u4").astype(np.uint32)
+    return residues if own.is_encoded(residues) else None
+
+
+def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[int]) -> ClientSum:
+    noise = sum_noise_steps(each.order, each.parameters)
+    return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), members)
 
 
 def plain_sum(

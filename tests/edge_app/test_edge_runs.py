@@ -52,7 +52,7 @@ LAST = np.zeros(3, np.float32)
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr("gdpfed.federation.server.join.SETTLE_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +297,7 @@ def test_an_edge_ends_with_the_clouds_run_and_does_not_wait_for_ever(tmp_path, e
 
 
 def test_the_cloud_waits_for_an_edge_that_left_before_it_begins_a_round(tmp_path, examples, monkeypatch):
-    monkeypatch.setattr("server_app.attendance.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("gdpfed.federation.server.attendance.POLL_SECONDS", 0.01)
     folders = [tmp_path / f"mailbox-{number}" for number in range(EDGES)]
     edge_clients = cloud_grid(folders)
     everybody, asked = edge_clients.get_node_ids, []

@@ -72,7 +72,7 @@ def test_terms_about_records_are_refused(tmp_path, monkeypatch, owners):
         )
         return replace(terms, charges=(Charge(event=event, count=rounds, unit="record"),), records=records)
 
-    monkeypatch.setattr("server_app.budgets.terms_of", about_records)
+    monkeypatch.setattr("gdpfed.federation.server.budgets.terms_of", about_records)
     with pytest.raises(
         RunError, match="this run protects a record, and this node has a budget for a client only"
     ):

@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr("server_app.join.SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr("gdpfed.federation.server.join.SETTLE_SECONDS", 0.1)

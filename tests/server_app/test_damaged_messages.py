@@ -14,12 +14,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from client_app.app import app
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.messages import MOST_CHARACTERS
+from gdpfed.federation.server.join import Joined
+from gdpfed.federation.server.questions import Questions
 from secagg import RemoteProtocolError, Stage
-from server_app.exchange import Exchanger, failure_of
-from server_app.fleet import GridFleet
-from server_app.join import Joined
-from server_app.questions import Questions
-from server_app.stage_records import answered_bytes
+from server_app.exchange import Exchanger, failure_of, node_reply
+from server_app.fleet import GridFleet, answered_bytes
 from testing.charging import as_charged
 from testing.joined_sessions import Joined as JoinedSessions
 from testing.joined_sessions import make_parameters
@@ -193,7 +192,7 @@ def test_the_server_takes_or_loses_every_answer(messages, sessions):
         reason = failure_of(reply)
         assert reason is None or (reason.isprintable() and len(reason) <= MOST_CHARACTERS)
         joined = Joined()
-        joined.take({FIRST_NODE_ID: reply}, NUM_CLIENTS, Questions("curious", "test run", None))
+        joined.take({FIRST_NODE_ID: node_reply(reply)}, NUM_CLIENTS, Questions("curious", "test run", None))
         assert set(joined.nodes) <= set(range(NUM_CLIENTS))
         assert all(0 < each.epsilon < float("inf") and 0 < each.delta < 1 for each in joined.budgets.values())
         for client_id, data in answered_bytes({0: reply.content}, kind).items():

@@ -13,8 +13,9 @@ from flwr.serverapp import Grid
 
 from gdpfed.clients.messages import MOST_CHARACTERS, one_line
 from gdpfed.errors import RunError
-from server_app.join import join_clients
-from server_app.questions import Questions
+from gdpfed.federation.server.join import join_clients
+from gdpfed.federation.server.questions import Questions
+from server_app.exchange import GridTransport
 from server_app.replies import pulled
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 from testing.small_runs import grid_of_owners, ledger_of, run
@@ -66,7 +67,10 @@ def test_whatever_a_node_says_when_it_joins_only_it_is_lost(lie, caplog):
         return JOIN_LIES[lie] if client == LIAR else content
 
     joined = join_clients(
-        as_grid(LocalGrid(NUM_CLIENTS, spoil=spoil)), NUM_CLIENTS, QUESTIONS, 5.0, NUM_CLIENTS - 1
+        GridTransport(as_grid(LocalGrid(NUM_CLIENTS, spoil=spoil)), 5.0),
+        NUM_CLIENTS,
+        QUESTIONS,
+        NUM_CLIENTS - 1,
     )
     assert joined.nodes == {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS) if k != LIAR}
     assert list(joined.refused) == [FIRST_NODE_ID + LIAR]
@@ -75,7 +79,7 @@ def test_whatever_a_node_says_when_it_joins_only_it_is_lost(lie, caplog):
     assert line.isprintable()
     assert len(line) < MOST_CHARACTERS + 200
     with pytest.raises(RunError, match=r"^no SuperNode says it is client 3 \(1 of 8 .*\): .*; [^\n]*$"):
-        join_clients(as_grid(LocalGrid(NUM_CLIENTS, spoil=spoil)), NUM_CLIENTS, QUESTIONS, 5.0)
+        join_clients(GridTransport(as_grid(LocalGrid(NUM_CLIENTS, spoil=spoil)), 5.0), NUM_CLIENTS, QUESTIONS)
 
 
 @pytest.mark.parametrize("claims", [0, NUM_CLIENTS - 1, NUM_CLIENTS, -1])
@@ -84,7 +88,7 @@ def test_one_node_more_than_there_are_clients_is_left_out(claims, caplog):
     grid = LocalGrid(NUM_CLIENTS + 1)
     extra = FIRST_NODE_ID + NUM_CLIENTS
     grid.contexts[extra].node_config["partition-id"] = claims
-    joined = join_clients(as_grid(grid), NUM_CLIENTS, QUESTIONS, 5.0)
+    joined = join_clients(GridTransport(as_grid(grid), 5.0), NUM_CLIENTS, QUESTIONS)
     assert joined.nodes == {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}
     assert list(joined.refused) == [extra]
     assert len(grid.exchanges) == 1
@@ -103,7 +107,7 @@ def test_a_node_that_comes_after_a_liar_is_waited_for(monkeypatch):
         return [node for node in everybody() if node != last or len(asked) > 2]
 
     monkeypatch.setattr(grid, "get_node_ids", coming)
-    assert join_clients(as_grid(grid), NUM_CLIENTS, QUESTIONS, 5.0).nodes[0] == last
+    assert join_clients(GridTransport(as_grid(grid), 5.0), NUM_CLIENTS, QUESTIONS).nodes[0] == last
 
 
 @pytest.mark.parametrize("question", ["offer", "begin"])

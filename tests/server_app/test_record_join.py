@@ -9,9 +9,10 @@ from flwr.app import ConfigRecord, RecordDict
 from conf.load import load
 from gdpfed.clients.configured import record_counts
 from gdpfed.errors import ConfigError, RunError
-from server_app.budgets import plan_waits_for_clients, with_said_budgets, with_said_records
-from server_app.join import Joined, OwnBudget, join_clients
-from server_app.questions import Questions
+from gdpfed.federation.server.budgets import plan_waits_for_clients, with_said_budgets, with_said_records
+from gdpfed.federation.server.join import Joined, OwnBudget, join_clients
+from gdpfed.federation.server.questions import Questions
+from server_app.exchange import GridTransport
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 from testing.small_runs import grid_of_owners
 
@@ -21,7 +22,7 @@ QUESTIONS = Questions("curious", "test run", None, unit="record")
 
 
 def joined_on(grid):
-    return join_clients(as_grid(grid), PARTIES, QUESTIONS, 5.0, PARTIES - 1)
+    return join_clients(GridTransport(as_grid(grid), 5.0), PARTIES, QUESTIONS, PARTIES - 1)
 
 
 def grid_with(folder, records):

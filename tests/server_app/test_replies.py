@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from gdpfed.federation.server.transport import PATIENCE_SECONDS
 from server_app import replies as replies_module
 from server_app.replies import (
     LONGEST_PAUSE,
     PART_OF_THE_WAIT,
-    PATIENCE_SECONDS,
     SHORTEST_PAUSE,
     send_and_receive,
 )

@@ -1,1 +1,1 @@
-"""The server's side of a federation, free of Flower."""
+"""The server: who is there, what nodes are asked and offered, and who is left out."""

@@ -7,16 +7,13 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-
-from flwr.app import ConfigRecord, Message
-from flwr.common.logger import log
-from flwr.serverapp import Grid
+from typing import Any
 
 from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, one_line
 from gdpfed.errors import RunError
-from server_app.exchange import failure_of
-from server_app.questions import NodeRefusedError, Questions
-from server_app.replies import PATIENCE_SECONDS, send_and_receive
+from gdpfed.federation import log
+from gdpfed.federation.server.questions import NodeRefusedError, Questions
+from gdpfed.federation.server.transport import PATIENCE_SECONDS, NodeReply, Transport
 
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
@@ -52,17 +49,16 @@ class NodeAnswer:
     records: int | None = None
 
     @classmethod
-    def of(cls, node_id: int, reply: Message, num_clients: int, questions: Questions) -> "NodeAnswer":
+    def of(cls, node_id: int, reply: NodeReply, num_clients: int, questions: Questions) -> "NodeAnswer":
         """Read a node's answer.
 
         Raises:
             NodeRefusedError: it refuses, or says what no node can be.
         """
-        refusal = failure_of(reply)
-        if refusal is not None:
-            raise NodeRefusedError(f"SuperNode {node_id} does not join: {refusal}")
-        record = reply.content.get(CLIENT_RECORD)
-        if not isinstance(record, ConfigRecord):
+        if reply.failure is not None:
+            raise NodeRefusedError(f"SuperNode {node_id} does not join: {reply.failure}")
+        record = reply.records.get(CLIENT_RECORD)
+        if record is None:
             raise NodeRefusedError(f"SuperNode {node_id} does not say which client it is")
         client_id = record.get("client_id")
         if type(client_id) is not int or not 0 <= client_id < num_clients:
@@ -138,7 +134,7 @@ class Joined:
         self.budgets.pop(client_id, None)
         self.records.pop(client_id, None)
 
-    def take(self, replies: Mapping[int, Message], num_clients: int, questions: Questions) -> None:
+    def take(self, replies: Mapping[int, NodeReply], num_clients: int, questions: Questions) -> None:
         """Take in what nodes answer, by node id; one that cannot take part is named in the log."""
         for node_id, reply in replies.items():
             try:
@@ -149,10 +145,9 @@ class Joined:
 
 
 def join_clients(
-    grid: Grid,
+    transport: Transport,
     num_clients: int,
     questions: Questions,
-    timeout_seconds: float,
     minimum_nodes: int | None = None,
 ) -> Joined:
     """Wait for the nodes and ask each which client it is, its budget and, where that is wanted, its key.
@@ -165,11 +160,11 @@ def join_clients(
         RunError: too few nodes.
     """
     enough = min(num_clients, minimum_nodes or num_clients)
-    joined, deadline = Joined(), time.monotonic() + timeout_seconds
+    joined, deadline = Joined(), time.monotonic() + transport.timeout_seconds
     asked: set[int] = set()
-    while fresh := _settled_nodes(grid, asked, num_clients - len(joined.nodes), deadline):
+    while fresh := _settled_nodes(transport, asked, num_clients - len(joined.nodes), deadline):
         asked |= fresh
-        joined.take(ask_which_clients(grid, fresh, questions, timeout_seconds), num_clients, questions)
+        joined.take(ask_which_clients(transport, fresh, questions), num_clients, questions)
         if len(joined.nodes) >= enough:
             break
     if len(asked) < enough:
@@ -188,29 +183,27 @@ def join_clients(
 
 
 def ask_which_clients(
-    grid: Grid, node_ids: Collection[int], questions: Questions, timeout_seconds: float
-) -> dict[int, Message]:
+    transport: Transport, node_ids: Collection[int], questions: Questions
+) -> dict[int, NodeReply]:
     """Ask nodes which clients they are; a node that could not be reached is missing from the answers."""
     log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
-    messages = [Message(questions.to(node_id), node_id, f"query.{JOIN}") for node_id in node_ids]
 
-    def tell_silent(message_ids: Collection[str]) -> None:
-        silent = [each.metadata.dst_node_id for each in messages if each.metadata.message_id in message_ids]
+    def tell_silent(silent: Collection[int]) -> None:
         log(
             WARNING,
             "SuperNodes %s have not answered for %g s: see whether their SuperExecs run; this run waits for "
             "them up to %g s",
             ", ".join(map(str, sorted(silent))),
             PATIENCE_SECONDS,
-            timeout_seconds,
+            transport.timeout_seconds,
         )
 
-    replies = send_and_receive(grid, messages, timeout_seconds, tell_silent)
-    nodes = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
-    return {nodes[reply.metadata.reply_to_message_id]: reply for reply in replies if not reply.has_error()}
+    contents = {node_id: questions.to(node_id) for node_id in node_ids}
+    replies = transport.ask(JOIN, contents, tell_silent=tell_silent)
+    return {node_id: reply for node_id, reply in replies.items() if reply.reached}
 
 
-def _budget(client_id: int, record: ConfigRecord, least: float) -> OwnBudget | None:
+def _budget(client_id: int, record: Mapping[str, Any], least: float) -> OwnBudget | None:
     epsilon, delta = record.get("epsilon"), record.get("delta")
     if epsilon is None and delta is None:
         return None
@@ -227,7 +220,7 @@ def _budget(client_id: int, record: ConfigRecord, least: float) -> OwnBudget | N
     return OwnBudget(epsilon, delta)
 
 
-def _records(client_id: int, record: ConfigRecord, most: int) -> int | None:
+def _records(client_id: int, record: Mapping[str, Any], most: int) -> int | None:
     records = record.get(RECORDS)
     if records is None:
         return None
@@ -239,13 +232,13 @@ def _records(client_id: int, record: ConfigRecord, most: int) -> int | None:
     return records
 
 
-def _settled_nodes(grid: Grid, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
+def _settled_nodes(transport: Transport, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
     """Nodes that were not asked yet: once there are as many as wanted, or once no more come."""
     changed = time.monotonic()
-    fresh = set(grid.get_node_ids()) - set(asked)
+    fresh = transport.node_ids() - set(asked)
     while len(fresh) < wanted and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        now = set(grid.get_node_ids()) - set(asked)
+        now = transport.node_ids() - set(asked)
         if len(now) != len(fresh):
             changed = time.monotonic()
         fresh = now

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-
-from flwr.app import ConfigRecord, RecordDict
+from typing import Any
 
 from conf.schema import Config
 from gdpfed.clients.messages import (
@@ -24,7 +23,7 @@ from gdpfed.clients.messages import (
     UNIT,
 )
 from gdpfed.errors import ConfigError, RunError
-from gdpfed.federation.server.server_sides import Values
+from gdpfed.federation.server.transport import Records
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.task import Task
@@ -76,7 +75,7 @@ class Questions:
         roster: Roster | None,
         task: Task | None = None,
         unit: Unit = "client",
-        told: Mapping[str, Values] = MappingProxyType({}),
+        told: Records = MappingProxyType({}),
         *,
         bounds: Bounds = WIDEST,
     ) -> None:
@@ -91,9 +90,9 @@ class Questions:
         self._digest = NO_ROSTER if roster is None else roster.digest
         self._challenges: dict[int, bytes] = {}
 
-    def to(self, node_id: int) -> RecordDict:
+    def to(self, node_id: int) -> Records:
         """The question to a node, with a fresh challenge."""
-        question = ConfigRecord({MODE: self._mode, UNIT: self.unit})
+        question: dict[str, Any] = {MODE: self._mode, UNIT: self.unit}
         if self._task is not None:
             question[CLIENTS] = self._task.num_clients
             form = ExampleForm.of(self._task.load())
@@ -102,12 +101,9 @@ class Questions:
         if self._signed:
             self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)
             question[CHALLENGE], question[ROSTER_DIGEST] = self._challenges[node_id], self._digest
-        content = RecordDict({CLIENT_RECORD: question})
-        for name, values in self._told.items():
-            content[name] = ConfigRecord(dict(values))
-        return content
+        return {CLIENT_RECORD: question, **self._told}
 
-    def proven_key(self, node_id: int, client_id: int, answer: ConfigRecord) -> bytes | None:
+    def proven_key(self, node_id: int, client_id: int, answer: Mapping[str, Any]) -> bytes | None:
         """The key that a node has proven; None where none is asked for. A challenge serves once.
 
         Raises:

@@ -1,17 +1,15 @@
 """Send a vector of the model's size to every node and back, before anything is charged."""
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
-from flwr.serverapp import Grid
 
 from gdpfed.clients.messages import CARRY, LARGE_BYTES, THETA_RECORD
-from server_app.exchange import ask
-from server_app.join import Joined
+from gdpfed.federation.server.join import Joined
+from gdpfed.federation.server.transport import Transport, refusals
 
 FLOAT_BYTES = 4
 
 
-def carry_model(grid: Grid, joined: Joined, dimension: int, timeout_seconds: float, enough: int) -> None:
+def carry_model(transport: Transport, joined: Joined, dimension: int, enough: int) -> None:
     """Leave out the nodes that a message as large as the model does not reach, or does not leave.
 
     A SuperNode whose memory is too small is ended when the model arrives, and nobody is told; all budgets
@@ -28,8 +26,8 @@ def carry_model(grid: Grid, joined: Joined, dimension: int, timeout_seconds: flo
     if size <= LARGE_BYTES:
         return
     numbers = np.random.default_rng().random(dimension, np.float32)
-    content = RecordDict({THETA_RECORD: ArrayRecord({THETA_RECORD: Array(numbers)})})
-    silent = ask(grid, joined.nodes, dict.fromkeys(joined.nodes, content), CARRY, timeout_seconds)
+    content = {THETA_RECORD: {THETA_RECORD: numbers}}
+    silent = refusals(transport, joined.nodes, dict.fromkeys(joined.nodes, content), CARRY)
     remedy = (
         "give its SuperNode and its app more memory (python -m deploy --parameters), or the run more "
         "run.timeout_seconds; nothing is charged"

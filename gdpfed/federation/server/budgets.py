@@ -5,10 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from logging import WARNING
 
-from flwr.app import ConfigRecord, RecordDict
-from flwr.common.logger import log
-from flwr.serverapp import Grid
-
 from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.messages import (
@@ -16,12 +12,13 @@ from gdpfed.clients.messages import (
     OFFER,
     TERMS_RECORD,
 )
-from gdpfed.federation.server.server_sides import Values, told_with_terms
+from gdpfed.federation import log
+from gdpfed.federation.server.join import Joined
+from gdpfed.federation.server.server_sides import told_with_terms
+from gdpfed.federation.server.transport import Records, Transport, refusals
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun
-from server_app.exchange import ask
-from server_app.join import Joined
 
 NODE_CONFIG = {
     "client": "--node-config \"epsilon=... ledger='...'\"",
@@ -100,18 +97,15 @@ class Offer:
 
     Attributes:
         terms: of the run, for this client.
-        told: what systems have told beside them, by side: what a game announced, or a price.
+        told: what systems tell beside them, by side: what a game announced, or a price.
     """
 
     terms: Terms
-    told: Mapping[str, Values]
+    told: Records
 
-    def content(self) -> RecordDict:
+    def content(self) -> Records:
         """The records of a message."""
-        content = RecordDict({TERMS_RECORD: ConfigRecord(dict(self.terms.to_scalars()))})
-        for name, values in self.told.items():
-            content[name] = ConfigRecord(dict(values))
-        return content
+        return {TERMS_RECORD: self.terms.to_scalars(), **self.told}
 
 
 def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict[int, Offer]:
@@ -142,9 +136,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
     return terms
 
 
-def agree_to_terms(
-    grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float, enough: int
-) -> None:
+def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer], enough: int) -> None:
     """Offer the run to all clients with a budget of their own; nothing is charged yet.
 
     Those that do not agree are left out as long as ``enough`` nodes stay.
@@ -152,7 +144,7 @@ def agree_to_terms(
     Raises:
         RunError: too few stay; it says why the last one does not.
     """
-    _leave_out(joined, offer_terms(grid, joined, terms, timeout_seconds), enough)
+    _leave_out(joined, offer_terms(transport, joined, terms), enough)
 
 
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
@@ -190,31 +182,27 @@ def _leave_out(joined: Joined, refusals: Mapping[int, str], enough: int) -> None
     joined.leave_out(said, enough)
 
 
-def begin_with_terms(grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float) -> None:
+def begin_with_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]) -> None:
     """Have the clients charge the run to their own ledgers, before its first round.
 
     One that cannot is left out. The others have charged the run by then, so it goes on; before the next round
     the node is asked again, as one that comes late is.
     """
     agreed = {client: each for client, each in terms.items() if client in joined.nodes}
-    for client, refusal in begin_terms(grid, joined, agreed, timeout_seconds).items():
+    for client, refusal in begin_terms(transport, joined, agreed).items():
         log(WARNING, "client %d does not begin this run: %s", client, refusal)
         del joined.nodes[client]
 
 
-def offer_terms(
-    grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float
-) -> dict[int, str]:
+def offer_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]) -> dict[int, str]:
     """Ask the clients whether the run fits their own budgets; why it does not, of those who do not agree."""
-    return ask(grid, joined.nodes, _contents(terms), OFFER, timeout_seconds)
+    return refusals(transport, joined.nodes, _contents(terms), OFFER)
 
 
-def begin_terms(
-    grid: Grid, joined: Joined, terms: Mapping[int, Offer], timeout_seconds: float
-) -> dict[int, str]:
+def begin_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]) -> dict[int, str]:
     """Have the clients charge the run to their own ledgers; why not, of those who do not."""
-    return ask(grid, joined.nodes, _contents(terms), BEGIN, timeout_seconds)
+    return refusals(transport, joined.nodes, _contents(terms), BEGIN)
 
 
-def _contents(terms: Mapping[int, Offer]) -> dict[int, RecordDict]:
+def _contents(terms: Mapping[int, Offer]) -> dict[int, Records]:
     return {client: each.content() for client, each in terms.items()}

@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, RecordDict
-from flwr.serverapp import Grid
-
 from conf.schema import Config
 from gdpfed.clients.messages import ASK
+from gdpfed.federation.server.join import Joined
 from gdpfed.federation.server.server_sides import SERVER_SIDES, Answer, Values
-from server_app.exchange import failure_of, replies_to
-from server_app.join import Joined
+from gdpfed.federation.server.transport import NodeReply, Transport
 
 
 @dataclass(frozen=True)
@@ -23,27 +20,22 @@ class NodesOfSide:
     """
 
     name: str
-    grid: Grid
+    transport: Transport
     joined: Joined
-    timeout_seconds: float
     enough: int
 
     def ask(self, told: Values) -> dict[int, Answer]:
         """Ask every node, and return its answer by client."""
-        content = RecordDict({self.name: ConfigRecord(dict(told))})
         nodes = {client: self.joined.nodes[client] for client in sorted(self.joined.nodes)}
-        replies = replies_to(self.grid, nodes, dict.fromkeys(nodes, content), ASK, self.timeout_seconds)
-        answers: dict[int, Answer] = {}
-        for client in nodes:
-            reply = replies.get(client)
-            if reply is None:
-                answers[client] = Answer(silent=True)
-            elif (refusal := failure_of(reply)) is not None:
-                answers[client] = Answer(refusal=refusal)
-            else:
-                record = reply.content.get(self.name)
-                answers[client] = Answer(dict(record) if isinstance(record, ConfigRecord) else {})
-        return answers
+        replies = self.transport.ask(ASK, {node: {self.name: told} for node in nodes.values()})
+        return {client: self._answer(replies.get(node)) for client, node in nodes.items()}
+
+    def _answer(self, reply: NodeReply | None) -> Answer:
+        if reply is None:
+            return Answer(silent=True)
+        if reply.failure is not None:
+            return Answer(refusal=reply.failure)
+        return Answer(dict(reply.records.get(self.name, {})))
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
         """Go on without some, by client; RunError where fewer than enough stay."""
@@ -55,7 +47,7 @@ def sides_wait_for_nodes(config: Config) -> bool:
     return any(side().asks(config) for side in SERVER_SIDES.items().values())
 
 
-def with_answers(grid: Grid, joined: Joined, config: Config, enough: int) -> Config:
+def with_answers(transport: Transport, joined: Joined, config: Config, enough: int) -> Config:
     """The configuration with what nodes answered to the systems that ask them.
 
     Raises:
@@ -64,6 +56,6 @@ def with_answers(grid: Grid, joined: Joined, config: Config, enough: int) -> Con
     """
     for name, side in SERVER_SIDES.items().items():
         if side().asks(config):
-            nodes = NodesOfSide(name, grid, joined, config.run.timeout_seconds, enough)
+            nodes = NodesOfSide(name, transport, joined, enough)
             config = side().with_answers(config, nodes)
     return config

@@ -4,16 +4,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from logging import INFO, WARNING
 
-from flwr.app import ConfigRecord, RecordDict
-from flwr.common.logger import log
-from flwr.serverapp import Grid
-
 from gdpfed.clients.messages import CLIENT_RECORD, END, RUN
 from gdpfed.errors import RunError
-from server_app.budgets import Offer, begin_terms, offer_terms
-from server_app.exchange import ask
-from server_app.join import Joined, NodeAnswer, ask_which_clients
-from server_app.questions import NodeRefusedError, Questions
+from gdpfed.federation import log
+from gdpfed.federation.server.budgets import Offer, begin_terms, offer_terms
+from gdpfed.federation.server.join import Joined, NodeAnswer, ask_which_clients
+from gdpfed.federation.server.questions import NodeRefusedError, Questions
+from gdpfed.federation.server.transport import Transport, refusals
 
 POLL_SECONDS = 1.0
 MOST_FAREWELL_SECONDS = 30.0
@@ -31,30 +28,27 @@ class Attendance:
         terms_of: the terms, from a round on, of those clients that have a budget of their own.
         refusals_of: why clients cannot take part with the records that they bring.
         questions: which a node answers before it takes part.
-        timeout_seconds: how long new nodes have to answer.
         patience: how many nodes have to be there before a round, and how many seconds it waits for them: for
             edges, whose devices are charged for what they do although the mean is none without the others.
     """
 
     def __init__(
         self,
-        grid: Grid,
+        transport: Transport,
         joined: Joined,
         terms_of: Callable[[Joined, int], Mapping[int, Offer]],
         refusals_of: Callable[[Joined], Mapping[int, str]],
         num_clients: int,
         questions: Questions,
-        timeout_seconds: float,
         patience: tuple[int, float] = (0, 0.0),
     ) -> None:
         self._patience = patience
-        self._grid = grid
+        self._transport = transport
         self._joined = joined
         self._terms_of = terms_of
         self._refusals_of = refusals_of
         self._num_clients = num_clients
         self._questions = questions
-        self._timeout_seconds = timeout_seconds
         self._asked = set(joined.refused)
 
     def present(self, round_index: int) -> frozenset[int]:
@@ -76,7 +70,7 @@ class Attendance:
         enough, seconds = self._patience
         deadline, told = time.monotonic() + seconds, False
         while True:
-            online = set(self._grid.get_node_ids())
+            online = self._transport.node_ids()
             there = sum(node_id in online for node_id in self._joined.nodes.values())
             if there >= enough or time.monotonic() >= deadline:
                 return online
@@ -86,7 +80,7 @@ class Attendance:
             time.sleep(POLL_SECONDS)
 
     def _admit(self, node_ids: Collection[int], round_index: int) -> None:
-        replies = ask_which_clients(self._grid, node_ids, self._questions, self._timeout_seconds)
+        replies = ask_which_clients(self._transport, node_ids, self._questions)
         for node_id, reply in replies.items():
             try:
                 late = self._checked(NodeAnswer.of(node_id, reply, self._num_clients, self._questions))
@@ -106,7 +100,7 @@ class Attendance:
         _refuse(self._refusals_of(late))
         terms = self._terms_of(late, round_index)
         for offered in (offer_terms, begin_terms):
-            _refuse(offered(self._grid, late, terms, self._timeout_seconds))
+            _refuse(offered(self._transport, late, terms))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
         """Return one node's answer if the node may take part as that client.
@@ -133,14 +127,10 @@ def _refuse(refusals: Mapping[int, str]) -> None:
         raise NodeRefusedError(f"client {client} does not take part in this run: {refusal}")
 
 
-def tell_edges_the_end(grid: Grid, joined: Joined, run_name: str, timeout_seconds: float) -> None:
+def tell_edges_the_end(transport: Transport, joined: Joined, run_name: str) -> None:
     """Tell the edge clients that the cloud's run is over, so that no edge waits for another job."""
-    content = RecordDict({CLIENT_RECORD: ConfigRecord({RUN: run_name})})
-    for client, why in ask(
-        grid,
-        joined.nodes,
-        dict.fromkeys(joined.nodes, content),
-        END,
-        min(timeout_seconds, MOST_FAREWELL_SECONDS),
-    ).items():
+    content = {CLIENT_RECORD: {RUN: run_name}}
+    contents = dict.fromkeys(joined.nodes, content)
+    seconds = min(transport.timeout_seconds, MOST_FAREWELL_SECONDS)
+    for client, why in refusals(transport, joined.nodes, contents, END, seconds).items():
         log(WARNING, "edge %d does not know that the run is over: %s", client, why)
