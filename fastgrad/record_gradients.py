@@ -110,9 +110,9 @@ Part = Rows | Outer
 class RecordGradients:
     """Gradients of a model's loss, record by record, for the models of one client or of several.
 
-    Arguments of its functions: ``thetas`` of shape (clients, d), float32; ``x`` and ``y`` of
-    shape (clients, width, ...); ``present`` of shape (clients, width), false where a client has no record in
-    that place; norms of shape (clients,).
+    Arguments of its functions: ``thetas`` of shape (clients, d), float32, or float64 as ``x``
+    then is; ``x`` and ``y`` of shape (clients, width, ...); ``present`` of shape (clients, width), false
+    where a client has no record in that place; norms of shape (clients,).
 
     This class computes them by autograd of one record's loss, and is what every other way is compared with.
 
@@ -162,7 +162,10 @@ class RecordGradients:
         present: torch.Tensor,
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
-        """sum_i min(1, C / ||g_i||) g_i of every client, shape (clients, d), float32.
+        """sum_i min(1, C / ||g_i||) g_i of every client.
+
+        It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...],
+        present bool[clients, width], clipping_norms float[clients] -> float[clients, d].
 
         A gradient that is not finite counts as zero: no record stands out, and none breaks the sum.
         """
@@ -185,10 +188,13 @@ class RecordGradients:
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """sum_i trunc(g_i min(1, bound / ||g_i||) / unit) of every client, shape (clients, d), int64.
+        """sum_i trunc(g_i min(1, bound / ||g_i||) / unit) of every client.
+
+        It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...],
+        present bool[clients, width], bounds float64[clients] -> int64[clients, d].
 
         By coordinate and towards zero; the norm is taken in float64, of the numbers that are truncated. A
-        gradient that is not finite counts as zero. Bounds have shape (clients,), in float64.
+        gradient that is not finite counts as zero.
         """
         rows = self.rows(thetas, x, y).double()
         norms = torch.linalg.vector_norm(rows, dim=2)
@@ -198,7 +204,11 @@ class RecordGradients:
         return rows.mul_(factors[..., None]).div_(unit).trunc_().long().sum(dim=1)
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Every record's gradient as it is, shape (clients, width, d), float32."""
+        """Every record's gradient as it is.
+
+        It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...]
+        -> float[clients, width, d].
+        """
         parts = self._all_parts(thetas, x, y)
         return torch.cat([part.written_out() for part in parts], dim=1).view(*y.shape[:2], -1)
 

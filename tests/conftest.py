@@ -1,4 +1,4 @@
-"""Settings of the whole suite: one thread, what hypothesis draws, and which files come first."""
+"""Settings of the suite: one thread, checked shapes, what hypothesis draws, and which files come first."""
 
 import atexit
 import os
@@ -14,7 +14,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Its processes, and theirs, share 
 
 from hypothesis import settings
 
-import gdpfed.methods  # noqa: F401 - hands the methods to conf
+from testing.documented_shapes import check_documented_shapes
+
+check_documented_shapes("fastgrad", "gdpfed", "secagg")
+
+import gdpfed.methods  # noqa: E402, F401 - hands the methods to conf
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None)

@@ -62,7 +62,7 @@ class ClientSum:
     """The answer to a request: the sum, or None where too few clients were left.
 
     Attributes:
-        total: y_m of shape (d,) in float64, or None.
+        total: float64[d], y_m; or None.
         survivors: how many clients are in it.
         failure: why there is none, in one line.
         upload_bytes: what a client sent for it, in bytes a coordinate.
@@ -246,7 +246,8 @@ class Method(ABC):
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
         """theta^{t+1} = theta^t + server_learning_rate * sum_m omega_m * transform_m(y_m).
 
-        A group whose sum is missing contributes nothing; with all of them missing theta stays as it is.
+        It is float32[d] -> float32[d]. A group whose sum is missing contributes nothing; with all of them
+        missing theta stays as it is.
         """
         update = np.zeros(len(theta))
         for index, (weight, each) in enumerate(zip(self.sum_weights, sums, strict=True)):

@@ -11,11 +11,11 @@ def keep_largest(vector: npt.NDArray[np.float64], keep_fraction: float) -> npt.N
     costs no privacy (post-processing).
 
     Args:
-        vector: shape (d,).
+        vector: float64[d].
         keep_fraction: k / d in (0, 1].
 
     Returns:
-        A new vector of shape (d,), zero where nothing was kept.
+        float64[d], a new vector, zero where nothing was kept.
     """
     k = max(1, round(keep_fraction * len(vector)))
     if k >= len(vector):

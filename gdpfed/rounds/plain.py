@@ -76,7 +76,7 @@ def plain_sum(
 
 
 def sum_noise_steps(order: TrainingOrder, parameters: SumParameters) -> npt.NDArray[np.int64]:
-    """Draw the noise of a sum by whoever sums in clear, in integer steps, shape (d,).
+    """Draw the noise of a sum by whoever sums in clear, in integer steps: int64[d].
 
     Whoever adds it knows that it is there, so it has standard deviation C sigma whoever drops out or
     colludes: n - D - c shares of variance C^2 sigma^2 / (n - D - c). Gaussian noise is drawn in one go and

@@ -34,11 +34,11 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
     edge. No client leaves a sum for what its data is.
 
     Args:
-        updates: shape (clients, d), float64; overwritten.
+        updates: float64[clients, d]; overwritten.
         encodings: one a client, all with the same grid.
 
     Returns:
-        Integer steps, shape (clients, d), int64, with |z_i| <= C_i / grid, checked in integers.
+        int64[clients, d], integer steps with |z_i| <= C_i / grid, checked in integers.
     """
     grid, limit = encodings[0].grid, encodings[0].coordinate_limit
     norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)

@@ -49,7 +49,7 @@ class StepSum:
     """A sum of updates in integer steps, exact whatever the order of its terms.
 
     Attributes:
-        total: shape (d,), int64.
+        total: int64[d].
         num_updates: how many updates are in it.
     """
 

@@ -218,7 +218,7 @@ class Encoding:
         return _squared_norm(steps) <= self.norm_limit_squared
 
     def decode(self, residues: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """The centred value of each residue, in [-2**(b-1), 2**(b-1)), times the grid: float64[d]."""
+        """Centred values, in [-2**(b-1), 2**(b-1)), times the grid: uint32[d] -> float64[d]."""
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
             raise EncodingError(f"residues are uint32[{self.dimension}], got {kind(residues)}")
         spare = FULL_BITS - self.modulus_bits

@@ -67,7 +67,7 @@ def check_packed(data: memoryview, dimension: int, bits: int) -> None:
 
 
 def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
-    """uint32[dimension] from what `pack` wrote; a view of `data` at 32 bits.
+    """The residues that `pack` wrote: uint32[dimension], a view of `data` at 32 bits.
 
     Raises:
         DecodeError: another length, or something in the padding.

@@ -29,8 +29,8 @@ def gaussian_noise(
         random_bytes: returns that many secret, uniform bytes.
 
     Returns:
-        Shape (d,), float64, on ``device``. The largest value that can come out is 8.6 standard
-        deviations, the 2**-53 quantile.
+        float64[dimension], on ``device``. The largest value that can come out is 8.6 standard deviations,
+        the 2**-53 quantile.
     """
     if noise_stddev == 0:
         return torch.zeros(dimension, dtype=torch.float64, device=device)

@@ -39,13 +39,13 @@ def local_update(
 
     Args:
         model: the architecture; its parameters are overwritten.
-        theta: global parameters, shape (d,).
+        theta: float32[d], the global parameters.
         data: the client's own examples; with none of them the update is zero.
         rng: chooses the batches, and then what dropout leaves out.
         loss: one figure a record; a step descends their mean.
 
     Returns:
-        The update, shape (d,), float64, on ``device``; it may hold NaN where training diverged.
+        float64[d], the update, on ``device``; it may hold NaN where training diverged.
     """
     start = torch.from_numpy(theta.copy()).to(device)
     if len(data) == 0:
@@ -98,8 +98,11 @@ def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
     training diverged neither breaks the sum nor stands out.
 
     Args:
-        update: shape (d,), float64.
+        update: float64[d].
         clipping_norm: C > 0; infinite leaves a finite update as it is.
+
+    Returns:
+        float64[d].
     """
     norm = float(torch.linalg.vector_norm(update))
     if not isfinite(norm):
