@@ -6,8 +6,10 @@ what the paper printed there.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -195,9 +197,14 @@ def load_experiment(name: str) -> Experiment:
 
 
 def _method_row(name: str) -> Choice:
-    catalogue = cast("Catalogue", _read(Catalogue(), METHOD_ROWS))
     label = METHODS.get(name).label if name in METHODS.names() else ""
-    return catalogue.rows.get(name) or Choice(label=label or name, overrides=[f"method={name}"])
+    own = Choice(label=label or name, overrides=[f"method={name}"])
+    return deepcopy(_catalogue().rows.get(name, own))
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> Catalogue:
+    return cast("Catalogue", _read(Catalogue(), METHOD_ROWS))
 
 
 def _read(schema: Any, path: Path) -> object:
