@@ -14,6 +14,7 @@ PATH = re.compile(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|toml)")
 ROOM = re.compile(r"^\| (\d+) \| `([^`]+)` \|", re.MULTILINE)
 NAME = re.compile(r"`([A-Za-z]\w*(?:\.\w+)?)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+ANCHORED = re.compile(r"\]\(([^)#:\s]*)#([^)]+)\)")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 NUMBERED = re.compile(r"^(\d+)\. `", re.MULTILINE)
 
@@ -58,6 +59,21 @@ def test_lines_of_documents_have_up_to_120_characters():
 def test_links_between_documents_lead_somewhere(path):
     links = set(LINK.findall(path.read_text(encoding="utf-8")))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def anchors_of(path):
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
+def test_links_to_sections_lead_to_a_heading(path):
+    links = [
+        (path.parent / name if name else path, anchor)
+        for name, anchor in ANCHORED.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert [(target.name, anchor) for target, anchor in links if anchor not in anchors_of(target)] == []
 
 
 def test_names_that_the_architecture_quotes_are_in_the_code():
