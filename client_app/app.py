@@ -89,7 +89,7 @@ def _refused(what: str, error: Exception) -> str:
 @app.query(JOIN)
 @answering
 def join(message: Message, context: Context) -> RecordDict:
-    """Say which client this node is, what budget it has of its own and, if asked, prove its key.
+    """Answer a join query: client id, own budget and, if requested, a proof of the node's key.
 
     Limits, data and ledger are checked first: a node that could send nothing is not to charge a run. Where
     the run protects records, it says how many it brings.
@@ -116,7 +116,7 @@ def join(message: Message, context: Context) -> RecordDict:
 
 
 def _terms(message: Message, context: Context) -> Terms:
-    """The terms that a message offers, if the node may send at all what they ask for.
+    """The terms that a message offers; refuse work that the node must not send.
 
     Raises:
         NodeConfigError: updates are to leave in clear, and the node was not started for that.
@@ -149,7 +149,7 @@ def ask(message: Message, context: Context) -> RecordDict:
 @app.query(CARRY)
 @answering
 def carry(message: Message, context: Context) -> RecordDict:
-    """Send back what came: a node too small for the model, or its line, shows before anything is charged."""
+    """Send the vector back: too little memory or bandwidth shows before anything is charged."""
     del context
     return RecordDict({THETA_RECORD: message.content.array_records[THETA_RECORD]})
 
@@ -177,7 +177,7 @@ def begin(message: Message, context: Context) -> RecordDict:
 @app.query(END)
 @answering
 def end(message: Message, context: Context) -> RecordDict:
-    """Tell what stands in for this node, such as an edge, that the run is over.
+    """Tell the stand-in of this node, such as an edge, that the run is over.
 
     Raises:
         NodeConfigError: nothing stands in for it.

@@ -51,7 +51,7 @@ class ContextState(MutableMapping[str, Mapping[str, Any]]):
 
 
 def settings_of(context: Context) -> NodeSettings:
-    """What the node was told at its start."""
+    """The settings of the node's start."""
     return NodeSettings(context.node_config, in_flowers_simulation())
 
 

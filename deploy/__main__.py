@@ -74,7 +74,7 @@ def _tree(options: argparse.Namespace) -> Tree:
 
 
 def _place(options: argparse.Namespace, superlink: str) -> Containers:
-    """Where the SuperLink is, and on a node's own host what its operator gives it."""
+    """The SuperLink's address and, on a node's own host, its operator's budget and data."""
     alone = options.party if options.party not in (None, SERVER) else None
     for name in (BUDGET, DATA_FOLDER):
         if alone is None and getattr(options, name.lower()) is not None:

@@ -68,7 +68,7 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True)
 class Project:
-    """What tells one federation of an operator from the next.
+    """The name that distinguishes one federation of an operator from others.
 
     Attributes:
         name: of the Compose project, to which the party is added.

@@ -187,7 +187,7 @@ class Store:
         self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
-        """Say in lines what the services need from the consortium and have not got yet."""
+        """List the files of the consortium that the services still lack, one line each."""
         public = self.root / PUBLIC
         missing = [name for name in (ROSTER_FILE, CONSORTIUM_FILE) if not (public / name).exists()]
         if not missing:

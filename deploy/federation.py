@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Federation:
-    """All nodes, and what each of them agrees to take part in.
+    """All nodes, with their limits on sums and runs.
 
     Attributes:
         nodes: of the federation.

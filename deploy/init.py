@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def provide(options: argparse.Namespace) -> str:
-    """Make what is missing for the chosen parties, or for all if none is named; say what is awaited."""
+    """Make missing credentials for the chosen parties, or for all; list files that are still awaited."""
     if (options.edges is None) != (options.host is None):
         raise TopologyError("--edges and --host go together: name both, as in --edges 3 --host edge-1")
     federation, edge_client = _operated(options)

@@ -90,7 +90,7 @@ class Placement(Protocol):
         """Path of one of a service's own folders."""
 
     def own(self, node: Node, setting: str, value: str) -> str:
-        """What a node is started with: a number of its own, such as its EPSILON; by default this value."""
+        """A variable with a node's own number, such as its EPSILON, and its default."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def node_superexec(federation: Federation, node: Node, place: Placement) -> Serv
 
 
 def node_config(federation: Federation, node: Node, place: Placement) -> str:
-    """Return what the operator of the node decides: number, budget, ledger, data, and the sums it is in.
+    """Return the operator's settings of a node: number, budget, ledger, data, limits on sums.
 
     The budget is also its limit against the server, for which it need not believe that it is drawn at the
     rate that it is told. It falls short where a rate is below 1, and the operator may raise it.

@@ -32,11 +32,11 @@ class EdgeClient:
     seconds: float
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """What the edge's interval changes of the model of the cloud's order, shape (d,); see `interval`."""
+        """The change of the cloud's model by one interval of the edge, shape (d,); see `interval`."""
         return self.interval(Job.of(run, order, theta))
 
     def interval(self, job: Job) -> Vector:
-        """What the edge's interval changes of the job's model, shape (d,).
+        """The change of the job's model by one interval of the edge, shape (d,).
 
         A job that is asked for twice is done once: the answer is kept.
 

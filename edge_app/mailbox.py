@@ -59,7 +59,7 @@ class Job:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What tells it from every other job."""
+        """The key that distinguishes it from every other job."""
         model = sha256(np.ascontiguousarray(self.start, dtype="<f4").tobytes()).hexdigest()
         return {"run": self.run, "round": self.round_index, "model": model, "training": dict(self.training)}
 
@@ -75,7 +75,7 @@ class Mailbox:
         self.folder = folder
 
     def offer(self, job: Job) -> None:
-        """Write a job down, unless it is there already, and remove what is of earlier rounds.
+        """Store a job, unless it exists, and remove files of earlier rounds.
 
         Raises:
             EdgeError: the folder serves another run, or it has a later job or another one of this round.
@@ -163,7 +163,7 @@ class Mailbox:
         self._write(self._path(ANSWER, job.round_index), {**job.names, "reason": reason}, moved)
 
     def answered(self, job: Job) -> Vector | None:
-        """What came of a job, shape (d,); None as long as there is no answer.
+        """The answer to a job, shape (d,); None as long as there is none.
 
         Raises:
             EdgeError: the edge has refused, or the answer is to another job.

@@ -11,7 +11,7 @@ AVERAGES = ("none", "polynomial")
 
 @dataclass
 class MethodConfig:
-    """What every method has; a method with options of its own extends it beside its class."""
+    """The options of every method; a method with its own options extends it beside its class."""
 
     name: str = MISSING
     server_learning_rate: float = 1.0

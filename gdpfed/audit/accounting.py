@@ -53,7 +53,7 @@ class SampledSums:
 
     @property
     def charged_multiplier(self) -> float:
-        """What the noise counts for as continuous Gaussian noise."""
+        """The standard deviation of equivalent continuous Gaussian noise."""
         return self.noise_multiplier * (DISCRETE_SHARE if self.noise == "discrete_gaussian" else 1.0)
 
     @property
@@ -62,7 +62,7 @@ class SampledSums:
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def charged_delta(self, delta: float) -> float:
-        """What of delta is left for the continuous law."""
+        """The part of delta that remains for the continuous distribution."""
         return delta - DISCRETE_DELTA if self.noise == "discrete_gaussian" else delta
 
 
@@ -106,7 +106,7 @@ def _releases(event: Mapping[str, Any]) -> int:
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
-    """What the first rounds of the charges of a file cost."""
+    """The cost of the first rounds of the charges in a file."""
     kept, left = [], rounds
     for charge in saved:
         if left > 0:

@@ -26,7 +26,7 @@ QUANTILE = 0.99
 
 
 def check_figures(files: RunFiles) -> Iterator[str]:
-    """A line for every figure that is another one when it is computed a second time."""
+    """One line for every value that differs from its second computation."""
     plan, rule = files.plan, rule_of(files)
     noised = rule.own_budgets or any(
         event.get("noise_stddev") or event.get("noise_multiplier")
@@ -110,7 +110,7 @@ def _against(plan: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, flo
 
 
 def _agree(plan: Mapping[str, Any], stated: float | None, computed: float, *, above: bool) -> bool:
-    """Whether a figure is that which is computed; another accountant's bound may lie above."""
+    """Whether a value equals the computed one; another accountant's bound may be larger."""
     if stated is None or math.isinf(computed):
         return stated is None and math.isinf(computed)
     above = plan["accountant"] != "pld" and (above or plan["unit"] == "record")
@@ -118,7 +118,7 @@ def _agree(plan: Mapping[str, Any], stated: float | None, computed: float, *, ab
 
 
 def _check_rounds(files: RunFiles) -> Iterator[str]:
-    """What is spent never falls, and after the last round of the plan it is what was planned."""
+    """Check that spent epsilon never falls, and ends at the planned value."""
     plan = files.plan
     for index, group in enumerate(plan["groups"]):
         for key in ("spent_epsilon", "epsilon_against_server"):

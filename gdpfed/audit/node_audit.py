@@ -54,20 +54,20 @@ class NodeRunAudit:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the figures are within the budget that the client had when this run began."""
+        """Whether the epsilons are within the client's budget at the beginning of this run."""
         return self.epsilon <= self.budget
 
 
 @dataclass(frozen=True)
 class NodeAudit:
-    """Figures by run, and a line for everything that does not fit together."""
+    """Values by run, and one line for every contradiction."""
 
     runs: tuple[NodeRunAudit, ...]
     findings: tuple[str, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong and the budget held."""
+        """Whether there is no contradiction and the budget held."""
         return not self.findings and all(run.within_budget for run in self.runs)
 
     @property
@@ -178,7 +178,7 @@ def _trusted(entry: dict[str, Any]) -> bool:
 
 
 def _records(terms: dict[str, Any]) -> dict[str, Any]:
-    """What terms say of records."""
+    """The entry of terms about records."""
     records: dict[str, Any] = json.loads(terms["records"])
     return records
 
@@ -189,7 +189,7 @@ def _has_path(terms: dict[str, Any]) -> bool:
 
 
 def _path(entry: dict[str, Any]) -> Charges:
-    """What the rounds cost in which a client with a path took part.
+    """The cost of the rounds in which a client with a budget schedule took part.
 
     A record that is replaced moves a sum twice as far as one that is left out: that is half the noise.
     """
@@ -218,7 +218,7 @@ def _most_steps(terms: dict[str, Any]) -> int:
 
 
 def _steps(entry: dict[str, Any], terms: dict[str, Any], group: int, steps: int) -> Charges:
-    """What so many steps of a run cost the records of a group of other terms.
+    """The cost of a number of steps of a run for a record group of other terms.
 
     Where it makes other groups, they may have been those that are drawn most often.
     """
@@ -247,7 +247,7 @@ def _rounds(terms: dict[str, Any]) -> range:
 
 
 def _charges(terms: dict[str, Any]) -> list[tuple[SampledSums, int]]:
-    """What the rounds cost that a client may be sampled in."""
+    """The cost of the rounds in which a client may be sampled."""
     kept, position = [], 0
     for charge in _saved_charges(terms):
         start = max(position, terms.get("first_round", 0))

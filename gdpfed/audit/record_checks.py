@@ -46,7 +46,7 @@ def noise_of_sum(plan: Mapping[str, Any], group: Mapping[str, Any]) -> float:
 
 
 def check_record_plan(files: RunFiles) -> Iterator[str]:
-    """A line for every contradiction in what the plan says of records."""
+    """One line for every contradiction in the plan's entries about records."""
     for index, group in enumerate(files.plan["groups"]):
         records = group["records"]
         yield from _check_groups(files, index, group, records)

@@ -200,7 +200,7 @@ def _noise(plan: dict[str, Any], group: dict[str, Any], round_number: int) -> fl
 
 
 def _event(group: dict[str, Any], round_number: int) -> dict[str, Any]:
-    """What a group was charged for in a round, which counts from 1; the last event for a later one."""
+    """The event charged to a group in a round, counted from 1; the last event for later rounds."""
     event: dict[str, Any] = {}
     last = 0
     for charge in group["charges"]:

@@ -66,7 +66,7 @@ class GroupAudit:
 
 
 class AuditRule:
-    """The usual audit, by charges of the groups; that of a system overrides what differs.
+    """The usual audit, by charges of the groups; a system overrides the parts that differ.
 
     Attributes:
         own_budgets: whether clients have budgets and noise of their own, in place of the plan's charges,
@@ -88,7 +88,7 @@ class AuditRule:
         return {}
 
     def check(self, files: RunFiles) -> Iterator[str]:
-        """A line for every contradiction in what the system's plans have of their own."""
+        """One line for every contradiction in the entries that only this system's plans have."""
         del files
         yield from ()
 

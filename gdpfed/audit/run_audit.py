@@ -32,7 +32,7 @@ class RunAudit:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong and every budget held."""
+        """Whether there is no contradiction and every budget held."""
         return not self.findings and all(group.within_budget for group in self.groups)
 
     @property
@@ -104,7 +104,7 @@ def _group(files: RunFiles, index: int) -> GroupAudit:
 
 
 def _records(files: RunFiles, index: int, number: int) -> GroupAudit:
-    """What records of one budget pay, whose batches are as secret from the server as from everybody else."""
+    """The cost for records of one budget; their batches are secret from the server, too."""
     plan, group = files.plan, files.plan["groups"][index]
     own = group["records"]["groups"][number]
     saved, budget, delta = own["charges"], _or_infinite(own["epsilon"]), plan["delta"]
@@ -133,7 +133,7 @@ def _records(files: RunFiles, index: int, number: int) -> GroupAudit:
 
 
 def _check_figures(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
-    """What the run recorded against what is computed here."""
+    """Compare the run's recorded values with those computed here."""
     for group in groups:
         if not group.within_budget:
             whose = "" if group.records is None else f", records {group.records.number},"

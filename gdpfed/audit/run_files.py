@@ -27,7 +27,7 @@ OF_METHODS = ("weighting", "game", "totals")
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run directory says.
+    """The content of a run directory.
 
     Attributes:
         config, plan, ledger: as they were saved, a version aside.

@@ -9,7 +9,7 @@ from gdpfed.runs.records import MODEL_FILE, SEAL_FILE
 
 
 def check_seal(directory: Path, files: RunFiles) -> Iterator[str]:
-    """A line for every file that is another one, or gone; a run that goes on has no seal yet.
+    """One line for every file that changed or is missing; an unfinished run has no seal yet.
 
     Who changes a file can make a new seal. `digest_of_seal` tells, if it was published with the model.
     """

@@ -167,7 +167,7 @@ class RecordMethod(ConfiguredMethod):
 
     @abstractmethod
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return what a released sum changes of theta, shape (d,)."""
+        """Return the change of theta by a released sum, shape (d,)."""
 
 
 def configured_records(config: Config) -> npt.NDArray[np.float64]:

@@ -178,7 +178,7 @@ class _Starts:
         return cls(theta[None], np.zeros(0, np.int64))
 
     def of(self, begin: int, count: int) -> Theta:
-        """What some clients in a row start from: shape (d,) where it is one model, or (count, d)."""
+        """The start of some consecutive clients: shape (d,) for one model, or (count, d)."""
         if len(self.models) == 1:
             one: Theta = self.models[0]
             return one

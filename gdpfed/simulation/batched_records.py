@@ -18,7 +18,7 @@ BYTES_A_PARAMETER = 4 * 4 + 6 * 8
 
 
 class BatchedRecords:
-    """What clients compute from their records, many clients at once where the model allows it.
+    """Work on records, for many clients at once if the model allows it.
 
     The models of a chunk of clients go together through one pass if the form of the gradients knows how.
     Else one client comes after the other, and its records go together.
@@ -52,7 +52,7 @@ class BatchedRecords:
         cohort: Cohort,
         take: Take,
     ) -> torch.Tensor:
-        """What these clients compute, before it is weighed: shape (clients, d), float64, on the device.
+        """The unweighted results of these clients: shape (clients, d), float64, on the device.
 
         ``take`` gives the records at some places among the examples.
         """

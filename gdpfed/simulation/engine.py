@@ -58,7 +58,7 @@ class StepSum:
 
     @classmethod
     def zero(cls, dimension: int) -> "StepSum":
-        """The sum of nothing."""
+        """The sum over no clients."""
         return cls(np.zeros(dimension, dtype=np.int64))
 
     def add(self, total: Steps, num_updates: int = 1) -> None:

@@ -62,7 +62,7 @@ class InProcessFleet(Fleet):
         return True
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
-        """What every client releases, with noise from its own secret bits."""
+        """The releases of all clients, with noise from their own secret bits."""
         noise = charged.take().noise_stddev
         own = enumerate(task.class_counts())
         return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])

@@ -19,7 +19,7 @@ MOST_OFF = 1e-3
 def choose_training(
     task: Task, device: torch.device, precision: str
 ) -> tuple[BatchedTraining | ProgrammedTraining, str]:
-    """What trains a task's model, and what to say of it.
+    """The way a task's model is trained, and its description.
 
     A program is taken on a CPU in float32, if it computes what autograd computes on drawn records.
     """

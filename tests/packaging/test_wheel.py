@@ -14,6 +14,17 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = {"client_app", "conf", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app"}
+# A small part of the suite, of files that need nothing of the checkout but the packages.
+COPIED_TESTS = ("conf/test_per_client.py", "fastgrad/test_im2col.py", "secagg/test_shamir.py")
+CONFTEST = """
+import sys
+import gdpfed.methods
+
+def pytest_sessionfinish():
+    for name, module in sorted(sys.modules.items()):
+        if name.partition(".")[0] in {packages} and getattr(module, "__file__", None):
+            print(name, module.__file__, file=sys.stderr)
+""".replace("{packages}", repr(PACKAGES))
 LEFT_OUT = {"PYTHONPATH", "MPLCONFIGDIR"}
 LOADED = re.compile(rf"^((?:{'|'.join(PACKAGES)})[\w.]*) (/.+)$", re.MULTILINE)
 # Runs the command line, then says which modules of the project it has loaded, and from where.
@@ -116,3 +127,22 @@ def test_a_run_over_flower_says_that_it_needs_a_checkout(installed, tmp_path):
     (line,) = errors
     assert "holds no pyproject.toml: training over Flower needs a checkout of the project" in line
     assert not list(tmp_path.iterdir())
+
+
+def test_a_part_of_the_suite_passes_against_the_wheel_without_the_sources(installed, tmp_path):
+    python, site = installed
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for name in COPIED_TESTS:
+        (tmp_path / Path(name).name).write_bytes((PROJECT / "tests" / name).read_bytes())
+    ended = subprocess.run(
+        [str(python), "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "--confcutdir", "."],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name not in LEFT_OUT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
+    loaded = dict(LOADED.findall(ended.stderr))
+    assert {"conf.per_client", "fastgrad.im2col", "gdpfed.methods", "secagg.crypto.shamir"} <= loaded.keys()
+    assert all(Path(file).is_relative_to(site) for file in loaded.values())

@@ -93,7 +93,7 @@ def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
 
 @dataclass(frozen=True)
 class Offer:
-    """What one client is offered.
+    """The offer to one client.
 
     Attributes:
         terms: of the run, for this client.
@@ -137,7 +137,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
 
 
 def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer], enough: int) -> None:
-    """Offer the run to all clients with a budget of their own; nothing is charged yet.
+    """Offer the run to all clients with their own budgets; nothing is charged yet.
 
     Those that do not agree are left out as long as ``enough`` nodes stay.
 

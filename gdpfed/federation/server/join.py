@@ -32,7 +32,7 @@ class OwnBudget:
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What one node says of itself.
+    """The declaration of one node.
 
     Attributes:
         node_id: of the node.

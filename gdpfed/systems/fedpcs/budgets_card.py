@@ -36,7 +36,7 @@ IN_WORDS = {
 
 
 def budgets_card(plan: PrivacyPlan, spending: Spending, against_server: float) -> CardText:
-    """What is promised to every record, or to every client, and what to nobody.
+    """The promise to every record, or to every client, and its limits.
 
     Args:
         plan: of the run.
@@ -75,7 +75,7 @@ def _promise(plan: PrivacyPlan, spending: Spending, against_server: float) -> li
 
 
 def _released(plan: PrivacyPlan) -> list[str]:
-    """What samples follow from, where clients have released it."""
+    """The released values from which samples follow."""
     if plan.rule is None:
         return []
     if plan.rule == "delta":
@@ -90,7 +90,7 @@ def _released(plan: PrivacyPlan) -> list[str]:
 
 
 def _made_of(spending: Spending) -> str:
-    """What the epsilon of a client is that of."""
+    """The rounds that a client's epsilon covers."""
     if not isinstance(spending, StepSpending):
         return "that of one Gaussian mechanism of its total zCDP"
     return (
@@ -100,7 +100,7 @@ def _made_of(spending: Spending) -> str:
 
 
 def _totals(spending: Spending, delta: float) -> list[str]:
-    """A table of what clients can have spent, by quantile."""
+    """A table of the clients' largest possible spending, by quantile."""
     quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
     if isinstance(spending, StepSpending):
         steps = spending.steps * spending.most_rounds

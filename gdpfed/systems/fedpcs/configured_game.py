@@ -24,7 +24,7 @@ FIXED_POINT_STEPS = 30
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Declared:
-    """What is public of the clients' data, and of the model.
+    """The public numbers of the clients' data and of the model.
 
     Attributes:
         record_counts: D_i, shape (n,); ones where clients are protected, whose sizes are no one's to know.
@@ -38,7 +38,7 @@ class Declared:
 
     @classmethod
     def of(cls, config: Config, *, dimension: int, distance: float) -> Self:
-        """What the configuration says is public: where clients are protected, not how much each holds."""
+        """The public numbers of a configuration; numbers of records only where records are protected."""
         if config.privacy.unit == "client":
             counts = np.ones(config.dataset.num_clients)
         else:
@@ -108,7 +108,7 @@ def played(config: Config, declared: Declared) -> Play:
 
 
 def spending_of(config: Config, found: Outcome, declared: Declared) -> Spending:
-    """Return what every client spends and how it is sampled, by client_sampling and spending.
+    """Return every client's budgets and the law of sampling, by client_sampling and spending.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
     samples follow from what clients have released, it is that if all chances are K / n.

@@ -86,7 +86,7 @@ class FedPCS(ConfiguredMethod):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Play the configured game and plan what is spent in it."""
+        """Solve the configured game and plan its budgets."""
         plan, found, declared = cls._planned(config)
         return cls(plan, config, found, declared)
 
@@ -115,7 +115,7 @@ class FedPCS(ConfiguredMethod):
 
     @property
     def spending(self) -> Spending:
-        """What each client spends, and how the samples are drawn."""
+        """Each client's budgets, and the law of sampling."""
         spending = self.plan.groups[0].spending
         if spending is None:
             raise TypeError("the plan of fedpcs does not say what clients spend")
@@ -144,7 +144,7 @@ class FedPCS(ConfiguredMethod):
         return np.asarray((self.plan.distance * self.declared.record_counts / noise) ** 2 / 2)
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """What the game comes to, by round and by client."""
+        """The results of the game, by round and by client."""
         return spending_tables(self)
 
     def draw_plan(self, path: Path) -> bool:
@@ -159,13 +159,13 @@ class FedPCS(ConfiguredMethod):
         return budgets_card(self.plan, self.spending, against_server[0])
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """The file of what clients have earned."""
+        """The file of the clients' earnings."""
         from gdpfed.systems.fedpcs.rewards import RewardsFile
 
         return [RewardsFile(directory, self)]
 
     def describe(self) -> dict[str, Any]:
-        """The plan, and the game that it comes of: rewards, the mean field, and every client's totals."""
+        """The plan, and its game: rewards, the mean field, and every client's totals."""
         spending, delta = self.spending, self.plan.delta
         game = {
             "rewards": self.play.rewards.tolist(),
@@ -185,7 +185,7 @@ class FedPCS(ConfiguredMethod):
         return {**super().describe(), "game": game, "totals": totals}
 
     def _types(self) -> dict[str, Any]:
-        """What is known of clients beside their paths; nothing where nodes keep it."""
+        """The clients' types; nothing where nodes keep them."""
         if not isinstance(self.play, Play):
             return {}
         return {
@@ -195,12 +195,12 @@ class FedPCS(ConfiguredMethod):
 
     @property
     def expected_payments(self) -> Floats:
-        """sum_t pi_i^t R_t rho_i^t, what each client can expect to be paid, shape (n,)."""
+        """sum_t pi_i^t R_t rho_i^t, the expected payment of each client, shape (n,)."""
         return np.asarray(self.play.rewards @ (self.inclusions * self._played))
 
     @property
     def _played(self) -> Floats:
-        """What is spent in the units of the game, in which rewards are paid."""
+        """Budgets in the units of the game, in which rewards are paid."""
         return np.asarray(self.spending.budgets / self.config.method.budget_scale)
 
     def rewards_of(self, taken: dict[int, Sequence[int]]) -> dict[int, float]:
@@ -270,7 +270,7 @@ class FedPCS(ConfiguredMethod):
         return theta, sums
 
     def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
-        """What gradients that were read alone change of theta; samples of later rounds follow from them."""
+        """The change of theta by single gradients, from which samples of later rounds follow."""
         clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
         updates = np.stack([np.asarray(each.total) for each in arrived])
         total = self._scaled_weights(round_index)[clients] @ updates
@@ -300,7 +300,7 @@ class FedPCS(ConfiguredMethod):
         self.draws.load_state_dict(state)
 
     def change(self, released: ClientSum, round_index: int) -> Floats:
-        """Return what a released sum changes of theta, shape (d,)."""
+        """Return the change of theta by a released sum, shape (d,)."""
         weights = self.client_weights(round_index)
         scale = weights.mean()
         if self.config.method.weights in OVER_MEMBERS:

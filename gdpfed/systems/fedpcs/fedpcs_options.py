@@ -86,7 +86,7 @@ class FedPCSConfig(MethodConfig):
         )
 
     def _validate_nodes(self) -> None:
-        """What nodes that keep their types can be asked."""
+        """Questions to nodes that keep their types."""
         most = self.most_announcements
         require(1 <= most <= MOST_ANNOUNCEMENTS, f"method.most_announcements={most} must be from 1 to 1000")
         ours = {"aversions": None, "first_budgets": None, "caps": None, "client_sampling": "budgets"}

@@ -27,7 +27,7 @@ PAPER_SCALE = 1.0
 
 @dataclass(frozen=True)
 class Found:
-    """What one cell shows.
+    """The values of one cell.
 
     Attributes:
         figures: by their headings, for the table.
@@ -40,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is found in a plan, and what its axes say."""
+    """A quantity of a plan, and the labels of its axes."""
 
     find: Callable[[FedPCS], Found]
     x_label: str

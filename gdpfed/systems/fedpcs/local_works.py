@@ -74,12 +74,12 @@ def local_work(config: Config) -> LocalWork:
 
 
 def adjacency_of(config: Config) -> Adjacency:
-    """What two neighbouring runs differ in."""
+    """The adjacency of two neighbouring runs."""
     return local_work(config).adjacency or cast("Adjacency", config.privacy.adjacency)
 
 
 def paid_by(config: Config, spending: Spending) -> Spending:
-    """Return the spending as it is paid: as it is, or in steps.
+    """Return the spending unchanged, or converted to steps.
 
     Raises:
         PrivacyError: budgets for which no noise is sought.

@@ -18,7 +18,7 @@ def plays_with_nodes(config: Config) -> bool:
 
 
 def announcement(config: Config, mean_budgets: Floats) -> Announcement:
-    """What nodes are told: phi(t), shape (num_rounds,), and the game's public settings.
+    """The announcement to nodes: phi(t), shape (num_rounds,), and the game's public settings.
 
     Raises:
         GameError: rewards that are not one a round.
@@ -40,7 +40,7 @@ def announcement(config: Config, mean_budgets: Floats) -> Announcement:
 
 
 def answered_announcement(config: Config) -> Announcement | None:
-    """What the nodes of a run answered last; None where none were asked."""
+    """The last answers of the nodes of a run; None where there were no questions."""
     if not plays_with_nodes(config):
         return None
     return announcement(config, answered(config).mean_budgets)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def _answer(config: "Config") -> PlanAnswer:
-    """What prices come to, of the configured price alone where there is one.
+    """The results of prices, or of the configured price alone.
 
     Raises:
         ConfigError: a method whose clients say no budgets.

@@ -20,7 +20,7 @@ NUM_PRICES = 9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Priced:
-    """What one price comes to.
+    """The result of one price.
 
     Attributes:
         posted: the price.
@@ -76,7 +76,7 @@ def configured_aversions(config: Config) -> Floats:
 
 
 def sweep(config: Config) -> Iterator[Priced]:
-    """What prices come to, in equal ratios from twice the least budget to the highest.
+    """The results of prices in equal ratios, from twice the least budget to the highest.
 
     At the first all answer with more than the least, at the last those of aversion above 1/2 with less than
     the highest. Where the run has a price of its own, it is that alone.

@@ -105,12 +105,12 @@ class PlannedDraws:
         """
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """What later samples follow from, of the clients that released a gradient in this round."""
+        """The numbers for later samples, of clients that released a gradient in this round."""
         del round_index
         return {}
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return what samples of later rounds follow from."""
+        """Return the numbers from which samples of later rounds follow."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -186,7 +186,7 @@ class DistanceDraws(PlannedDraws):
 
 
 def draws_of(spending: Spending, shares: Floats, seed: int) -> PlannedDraws:
-    """Return the draws of what clients spend."""
+    """Return the draws for the clients' budgets."""
     if spending.rule == "fed_cbs":
         return ClassDraws(spending, seed)
     return PlannedDraws() if spending.rule is None else DistanceDraws(spending, shares, seed)

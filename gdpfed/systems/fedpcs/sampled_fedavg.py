@@ -136,7 +136,7 @@ class SampledFedAvg(ConfiguredMethod):
         return theta, sums
 
     def change(self, arrived: list[ClientSum], round_index: int) -> Floats:
-        """What the updates of a round change of theta, shape (d,)."""
+        """The change of theta by the updates of a round, shape (d,)."""
         by, mean = self.config.method.client_sampling, self.shares.mean()
         if by not in READS_UPDATES:
             (only,) = arrived

@@ -26,7 +26,7 @@ class _NoScheduleError(RunError):
 
 @dataclass(frozen=True, eq=False)
 class Schedules:
-    """What the nodes answer to a mean: rho_i^t, shape (num_rounds, n)."""
+    """The nodes' answers to a mean: rho_i^t, shape (num_rounds, n)."""
 
     budgets: Floats
 

@@ -23,7 +23,7 @@ NoiseTerm = Callable[[int, Mapping[Trust, Floats]], Floats]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What is minimised over tau and the sizes: a1 (R / tau) E + a2 (R / tau) D + a3 nu / phi.
+    """The objective over tau and the sizes: a1 (R / tau) E + a2 (R / tau) D + a3 nu / phi.
 
     Attributes:
         total_steps: R.

@@ -26,7 +26,7 @@ PANELS = ("tau", "devices", "energy (J)", "delay (s)")
 
 @dataclass(frozen=True)
 class Found:
-    """What a cell comes to, by the headings of the table."""
+    """The values of a cell, by the headings of the table."""
 
     figures: Mapping[str, float]
 
@@ -60,7 +60,7 @@ def _found(cell: Cell) -> Found | str:
 
 
 def _of_choice(problem: Problem, tau: int, sizes: Mapping[Trust, int]) -> dict[str, float]:
-    """The figures of one choice, without looking for a better one."""
+    """The values of one given choice, without optimisation."""
     alone = replace(problem, local_steps=[tau], sizes={word: [size] for word, size in sizes.items()})
     chosen = solve(alone)
     devices = sum(problem.subnets[word] * size for word, size in sizes.items())

@@ -37,7 +37,7 @@ def controlled(config: Config) -> Config:
 
 
 def problem_of(config: Config) -> Problem:
-    """What control minimises under this configuration.
+    """The problem that control solves under this configuration.
 
     Raises:
         ConfigError: options that contradict each other.
@@ -111,7 +111,7 @@ def with_choice(config: Config, problem: Problem, chosen: Chosen) -> Config:
 
 
 def trust_of(config: Config, mechanism: Mechanism) -> tuple[Trust, ...]:
-    """The word of every subnet; with noise in every step on every device nobody is trusted."""
+    """The trust of every subnet; with noise in every step on every device nobody is trusted."""
     words: tuple[Trust, ...] = config.method.trust_of_subnets()
     return tuple("untrusted" for _ in words) if mechanism == "step_local" else words
 

@@ -72,7 +72,7 @@ class SubnetMethod(ConfiguredMethod):
 
     @property
     def work(self) -> Work:
-        """What devices compute in a window."""
+        """The work of devices in a window."""
         return self.plan.works[0]
 
     @property
@@ -123,7 +123,7 @@ class SubnetMethod(ConfiguredMethod):
     def subnet_request(
         self, group: GroupPlan, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
-        """What is asked of a subnet in any window."""
+        """The request to a subnet in any window."""
         stretch = group.stretch(round_index)
         return SumRequest(
             name="subnet",
@@ -159,7 +159,7 @@ class SubnetMethod(ConfiguredMethod):
         return theta, sums
 
     def change(self, group: GroupPlan, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """What a released sum changes of its subnet's model: by default the mean over the planned devices."""
+        """The change of a subnet's model by a released sum: by default the mean over the planned devices."""
         del round_index
         return np.asarray(released.total) / group.expected_cohort_size
 
@@ -226,7 +226,7 @@ class H2FDP(SubnetMethod):
         )
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Who is trusted where, what every observer sees, and what control chose."""
+        """Tables of trust, of the view of every adversary, and of control's choice."""
         problem = self.problem
         return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
 
@@ -237,7 +237,7 @@ class H2FDP(SubnetMethod):
 
     @cached_property
     def problem(self) -> Problem | None:
-        """What control has solved; None without it."""
+        """The problem and solution of control; None without it."""
         return None if self.config.method.control == "none" else problem_of(self.config)
 
     @cached_property
@@ -268,7 +268,7 @@ class H2FDP(SubnetMethod):
 
     @cached_property
     def record_norm(self) -> float:
-        """What a record's gradient, or a step, is held to."""
+        """The clipping bound of a record's gradient, or of a step."""
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, group: GroupPlan, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:

@@ -28,7 +28,7 @@ class Link:
         return bits / self.bits_a_second
 
     def joules(self, bits: float) -> float:
-        """What sending them takes."""
+        """The cost of sending them."""
         return self.watts * self.seconds(bits)
 
 

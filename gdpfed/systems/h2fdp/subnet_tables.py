@@ -35,7 +35,7 @@ class Observers:
 
 
 def observers(method: "H2FDP", group_index: int) -> Observers:
-    """Return what a run costs a device, or one of its records, against each observer.
+    """Return the epsilon of a run for a device, or for one of its records, against each adversary.
 
     Members see all L releases of their subnet. The cloud gets no more than these. A trusted edge sees single
     contributions without noise; the other ones see what the members see, or contributions of which each has
@@ -124,7 +124,7 @@ def _notes(method: "H2FDP") -> list[str]:
 
 
 def _step_local_instead(method: "H2FDP") -> str:
-    """What the same budget costs by noise in every step on every device, whoever is trusted."""
+    """The noise for the same budget with noise in every step on every device, whoever is trusted."""
     plan, group = method.plan, method.plan.groups[0]
     if group.records is None:
         return ""

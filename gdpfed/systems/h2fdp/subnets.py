@@ -40,7 +40,7 @@ class SubnetConfig(MethodConfig):
 
 @dataclass
 class TrustConfig(SubnetConfig):
-    """Beside those, who is trusted and what is released."""
+    """Additional options: trust, and the mechanism."""
 
     mechanism: str = "auto"
     trust: Any = "secagg"

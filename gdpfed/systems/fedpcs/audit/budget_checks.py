@@ -31,7 +31,7 @@ SAME_FIGURE = 1e-9
 
 
 class OwnBudgets(AuditRule):
-    """Clients that spend what each has chosen, by the one that may spend or has spent most."""
+    """Audit clients with chosen budgets by the client that may spend or has spent most."""
 
     own_budgets = True
 
@@ -64,7 +64,7 @@ def _recorded(epsilon: float | None) -> float:
 
 
 def _spending(files: RunFiles) -> Mapping[str, Any]:
-    """What the plan says that clients spend."""
+    """The plan's budgets by client."""
     found: Mapping[str, Any] = files.plan["groups"][0]["spending"]
     return found
 
@@ -117,7 +117,7 @@ def _of_steps(files: RunFiles, own: Mapping[str, Any], noise: float, rounds: int
 
 
 def _agrees_within(own: Mapping[str, Any]) -> float:
-    """How far two figures of one cost may be apart: of steps, both are upper bounds on grids."""
+    """The tolerance between two values of one cost; for steps, both are upper bounds on grids."""
     return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
 
 
@@ -200,7 +200,7 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
 
 
 def _check_recorded(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Every round's figure is what so many rounds can have cost."""
+    """Check that every round's value is a possible cost of that many rounds."""
     for record in files.rounds:
         recorded = record["spent_epsilon"][0]
         computed = most_after(files, own, record["round"])

@@ -41,7 +41,7 @@ def spent_in_round(budgets: Floats, cohort_size: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """The best reward under a cap that is spent in full, and what comes of it.
+    """The best reward under a cap that is spent in full, and its results.
 
     Attributes:
         reward: R.

@@ -16,7 +16,7 @@ from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, participation
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Conditions:
-    """What Theorem 1 makes of given paths, each of shape (num_rounds, n).
+    """Theorem 1 evaluated at given budget schedules, each of shape (num_rounds, n).
 
     Attributes:
         multipliers: lambda(t).

@@ -19,7 +19,7 @@ DAMPING = 0.5
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """What a game comes to before anything is trained, wherever its clients are.
+    """The result of a game, before anything is trained.
 
     Attributes:
         rewards: R_t, shape (num_rounds,).
@@ -65,7 +65,7 @@ class Play(Outcome):
 
 
 class Answers(Protocol):
-    """What clients answer to an announced mean."""
+    """The clients' answers to an announced mean."""
 
     @property
     def budgets(self) -> Floats:

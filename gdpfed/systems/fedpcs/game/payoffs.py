@@ -94,7 +94,7 @@ def participation(draw_probability: Floats, cohort_size: int) -> Floats:
 def payoff(
     probability: Floats, budgets: Floats, corrections: Floats, aversions: Floats, reward: float
 ) -> Floats:
-    """P (rho R - c rho^2 - (1 - c) a^2), what a round is worth to a client (paper, eq. 14)."""
+    """P (rho R - c rho^2 - (1 - c) a^2), a client's utility of a round (paper, eq. 14)."""
     privacy = aversions * budgets**2 + (1 - aversions) * corrections**2
     return np.asarray(probability * (budgets * reward - privacy))
 

@@ -16,7 +16,7 @@ from gdpfed.systems.fedpcs.game.welfare import price_answers
 
 @dataclass(frozen=True, kw_only=True)
 class PostedPrice:
-    """What is posted.
+    """The posted terms.
 
     Attributes:
         price: R, of a unit of zCDP.
@@ -43,7 +43,7 @@ class PostedPrice:
             )
 
     def budgets(self, aversions: Floats) -> Floats:
-        """What clients of these aversions answer, of the same shape."""
+        """The answers of clients with these privacy cost weights, of the same shape."""
         return price_answers(aversions, self.price, self.least, self.highest)
 
     def to_scalars(self) -> dict[str, float]:

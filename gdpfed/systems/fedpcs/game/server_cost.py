@@ -22,7 +22,7 @@ BISECTIONS = 80
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServerCost:
-    """What the server counts.
+    """The server's cost and its parts.
 
     Attributes:
         weight: g in [0, 1): accuracy against payment.
