@@ -14,7 +14,7 @@ from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
 from gdpfed.report.table import Table
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 from gdpfed.simulation.simulated_run import simulate_prepared
 
 FEATURES = {"random_prior": 256, "hog": 372, "scattering": 1328}
@@ -35,7 +35,7 @@ SETTING = (
 
 def accuracy(overrides: Sequence[str]) -> float:
     """Train once; the accuracy of the released model in percent."""
-    records: list[RoundRecord] = []
+    records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         place = f"run.directory={Path(directory) / 'run'}"
         run = PreparedRun.of(load([*SETTING, *overrides, place]))

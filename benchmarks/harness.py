@@ -34,7 +34,7 @@ from gdpfed.errors import InputError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.simulation_backend import Launch
 from gdpfed.report.table import Table
-from gdpfed.runs.records import RoundRecord, read_rounds
+from gdpfed.runs.records import RoundLogEntry, read_rounds
 
 PROJECT = Path(__file__).resolve().parents[1]
 SECONDS_LINE = "round seconds "
@@ -154,7 +154,7 @@ def follow(run: FlowerRun | Launch) -> str:
     return run.check()
 
 
-def train_over_flower(overrides: Sequence[str]) -> list[RoundRecord]:
+def train_over_flower(overrides: Sequence[str]) -> list[RoundLogEntry]:
     """Train with ``flwr run`` on the simulation backend, and return the run's rounds."""
     with tempfile.TemporaryDirectory() as parent:
         run, clients = Path(parent) / "run", load(overrides).dataset.num_clients
@@ -163,7 +163,7 @@ def train_over_flower(overrides: Sequence[str]) -> list[RoundRecord]:
         return read_rounds(run)
 
 
-def steady_seconds(records: Sequence[RoundRecord]) -> list[float]:
+def steady_seconds(records: Sequence[RoundLogEntry]) -> list[float]:
     """Seconds of every round but the first, in which libraries are loaded, without evaluation."""
     return [record.training_seconds for record in records[1:]]
 

@@ -30,7 +30,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import BEGIN, JOIN, OFFER
 from gdpfed.report.table import Table
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.records import RoundRecord, read_rounds
+from gdpfed.runs.records import RoundLogEntry, read_rounds
 from secagg import ClientSession, MaskedSum, ServerSession
 from secagg.protocol.client_noise import draw_noise
 from server_app.train import train
@@ -82,7 +82,7 @@ class Watch:
             self.compare(summed.survivors, summed.total, session.parameters.modulus_bits)
             return summed
 
-        def append_and_weigh(files: RunDirectory, record: RoundRecord) -> None:
+        def append_and_weigh(files: RunDirectory, record: RoundLogEntry) -> None:
             append(files, record)
             self.put_in.clear()
             self.weigh()
@@ -130,7 +130,7 @@ def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
     return vanishes
 
 
-def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[RoundRecord], int]:
+def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[RoundLogEntry], int]:
     """Run the federation: what was seen, its rounds, and how many nodes' budgets did not hold."""
     vanishes = vanishing(options.dropouts, options.seed)
     grid = grid_of_owners(folder / "ledgers", [BUDGET] * options.nodes, vanishes=vanishes)
@@ -152,7 +152,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[Roun
     return watch, read_rounds(folder / "run"), broken + (not audit_run(folder / "run").passed)
 
 
-def figures(options: argparse.Namespace, watch: Watch, records: list[RoundRecord], broken: int) -> Table:
+def figures(options: argparse.Namespace, watch: Watch, records: list[RoundLogEntry], broken: int) -> Table:
     """The figures, one a row."""
     survivors = [each.survivors[0] for each in records if not each.failures]
     seconds = [each.training_seconds for each in records]

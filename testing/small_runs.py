@@ -18,7 +18,7 @@ from conf.schema import Config
 from gdpfed.errors import FailedError, RunError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.ledgers.client import ClientLedger
-from gdpfed.runs.records import RoundRecord, read_rounds
+from gdpfed.runs.records import RoundLogEntry, read_rounds
 from gdpfed.runs.resume import load_run
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
@@ -44,7 +44,7 @@ def run(
     resume: bool = False,
     pictures: bool = False,
     without_a_sum: bool = False,
-) -> list[RoundRecord]:
+) -> list[RoundLogEntry]:
     """Train with small settings into ``directory`` and return its record.
 
     Without ``pictures`` nothing is drawn: their files are empty. A run that is said to end ``without_a_sum``

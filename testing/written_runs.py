@@ -13,7 +13,7 @@ from conf.schema import Config
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.report.lines import computed_settings
-from gdpfed.runs.records import RoundRecord, versioned
+from gdpfed.runs.records import RoundLogEntry, versioned
 
 DIMENSION = 12
 _METHODS: dict[str, Method] = {}
@@ -50,7 +50,7 @@ def append_record(
     accuracy: float,
     *,
     seconds: float = 2.0,
-    observe: Callable[[RoundRecord], None] | None = None,
+    observe: Callable[[RoundLogEntry], None] | None = None,
 ) -> None:
     """One more round; group m has spent (m + 1) / 4 more, and a client has sent 2 bytes a coordinate."""
     path = Path(config.run.resume or config.run.directory or "") / "rounds.jsonl"
@@ -58,7 +58,7 @@ def append_record(
     plan = _method(config).plan
     groups = len(plan.groups)
     spent: list[float | None] = [(index + 1) * number / 4 for index in range(groups)]
-    record = RoundRecord(
+    record = RoundLogEntry(
         round=number,
         accuracy=accuracy,
         loss=1.0,

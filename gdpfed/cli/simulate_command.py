@@ -20,7 +20,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.report.progress import RunProgress
     from gdpfed.rounds.run import PreparedRun
     from gdpfed.runs.checkpoint import CHECKPOINT_FILE
-    from gdpfed.runs.records import RoundRecord, read_rounds
+    from gdpfed.runs.records import RoundLogEntry, read_rounds
     from gdpfed.runs.resume import load_run
     from gdpfed.simulation.simulated_run import simulate_prepared
 
@@ -37,7 +37,7 @@ def _execute(options: argparse.Namespace) -> int:
             console, prepared.config.run.num_rounds, budgets, waiting="training the first round ..."
         ) as progress:
 
-            def show(record: RoundRecord) -> None:
+            def show(record: RoundLogEntry) -> None:
                 progress.update(read_rounds(prepared.path))
 
             simulate_prepared(prepared, observe=show, announce=console.print)

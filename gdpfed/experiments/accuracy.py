@@ -10,7 +10,7 @@ from gdpfed.experiments.presentation import Footnotes
 from gdpfed.experiments.runs import Outcome
 from gdpfed.report.curves import draw_curves
 from gdpfed.report.dots import Dots, draw_dots, error_bars, height_inches
-from gdpfed.report.shown import ABSENT, Spread, dataset_label
+from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
 from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
 

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from gdpfed.errors import GDPFedError, InputError
 from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import CellRun
-from gdpfed.report.shown import shown_in
-from gdpfed.runs.records import RoundRecord, read_rounds
+from gdpfed.report.metric_display import shown_in
+from gdpfed.runs.records import RoundLogEntry, read_rounds
 
 
 class ExperimentProgress:
@@ -34,7 +34,7 @@ class ExperimentProgress:
         self._count = len(runs)
         self._to_do = {run for run in runs if not run.finished}
         # What finished runs took tells how long others will take.
-        self._records: dict[CellRun, list[RoundRecord]] = {
+        self._records: dict[CellRun, list[RoundLogEntry]] = {
             run: read_rounds(run.path) if run.finished else [] for run in runs
         }
         self._bars_of: dict[CellRun, tuple[TaskID, float]] = {}

@@ -16,7 +16,7 @@ from gdpfed.methods.base import Method
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
 from gdpfed.report.dots import Dots, draw_dots, height_inches
-from gdpfed.report.shown import ABSENT, Spread, dataset_label
+from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
 from gdpfed.report.style import new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
 

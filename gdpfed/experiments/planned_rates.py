@@ -15,7 +15,7 @@ from gdpfed.methods.base import configured_groups
 from gdpfed.methods.gdpfed import GDPFedPlus
 from gdpfed.methods.rates import configured_delta, group_rates
 from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates
-from gdpfed.report.shown import dataset_label
+from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.style import COLOURS, line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
 

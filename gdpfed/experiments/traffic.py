@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import Outcome
-from gdpfed.report.shown import Spread, dataset_label
+from gdpfed.report.metric_display import Spread, dataset_label
 from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
 
 PANEL_WIDTH_INCHES = 3.4

@@ -18,7 +18,7 @@ from gdpfed.child_process import can_fork, serve_only
 from gdpfed.errors import GDPFedError, InputError, LearningError, RunError
 from gdpfed.experiments.experiment_progress import ExperimentProgress
 from gdpfed.experiments.runs import CellRun
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 
 PROGRESS_INTERVAL_SECONDS = 0.5
 
@@ -28,11 +28,11 @@ Errors = dict[Path, GDPFedError]
 class Train(Protocol):
     """Trains one run to its end; :func:`gdpfed.simulation.simulate` is one."""
 
-    def __call__(self, config: Config, *, observe: Callable[[RoundRecord], None] | None = None) -> object:
+    def __call__(self, config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
         """Train; ``observe`` gets the record of every round once it is written."""
 
 
-def train_by_simulation(config: Config, *, observe: Callable[[RoundRecord], None] | None = None) -> object:
+def train_by_simulation(config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
     """Train in this process; torch takes seconds to import, so only where something is trained."""
     from gdpfed.simulation import simulate
 
@@ -115,7 +115,7 @@ def _train_one_by_one(runs: Iterable[CellRun], train: Train, progress: Experimen
     return errors
 
 
-def _show(progress: ExperimentProgress, run: CellRun, record: RoundRecord) -> None:
+def _show(progress: ExperimentProgress, run: CellRun, record: RoundLogEntry) -> None:
     progress.update(run)
 
 

@@ -17,7 +17,7 @@ from gdpfed.methods.base import CurveStyle
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.methods.local_steps import Convergence, steps_as_printed, steps_of_bound
 from gdpfed.methods.rates import configured_delta, renyi_orders
-from gdpfed.methods.records import configured_records, record_budgets, record_groups
+from gdpfed.methods.record_method import configured_records, record_budgets, record_groups
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
 from gdpfed.privacy.planning.record_steps import evenly_spread, knee_steps, step_noise, steps_allowed
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
 from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
-from gdpfed.methods.records import RecordMethod, RecordMethodConfig
+from gdpfed.methods.record_method import RecordMethod, RecordMethodConfig
 from gdpfed.privacy.plan import Work
 
 WEIGHTS = ("records", "batches", "equal")

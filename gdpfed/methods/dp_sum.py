@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from conf.schema import Config
 from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
-from gdpfed.methods.records import RecordMethod, configured_records
+from gdpfed.methods.record_method import RecordMethod, configured_records
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan, Work
 from gdpfed.record_steps import RecordSteps

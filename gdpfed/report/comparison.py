@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from gdpfed.errors import ReportError
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
-from gdpfed.report.shown import ABSENT, Shown, Spread
+from gdpfed.report.metric_display import ABSENT, MetricDisplay, Spread
 from gdpfed.report.table import Table
 
 KILO = 1000
@@ -63,7 +63,7 @@ def results_table(lines: Sequence[Line]) -> Table:
     Raises:
         ReportError: lines that show different metrics.
     """
-    metric = Shown.of(one_metric(lines))
+    metric = MetricDisplay.of(one_metric(lines))
     seeds = max(len(line.runs) for line in lines)
     spread = "mean ± standard deviation over the seeds; " if seeds > 1 else ""
     return Table(
@@ -85,7 +85,7 @@ def _result_row(line: Line) -> list[str]:
         line.label,
         str(len(line.runs)),
         str(len(line.runs[0].records)),
-        line.final_result.text(Shown.of(line.metric).form),
+        line.final_result.text(MetricDisplay.of(line.metric).form),
         *(_mean(figure_of(line, measure), form) for measure, form in measures),
         ABSENT if seconds is None else seconds.text(".2f"),
     ]

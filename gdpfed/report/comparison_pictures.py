@@ -14,7 +14,7 @@ from gdpfed.report.curves import draw_curves
 from gdpfed.report.dots import Dots, draw_dots, height_inches
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
-from gdpfed.report.shown import Shown, Spread
+from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
 
 CURVES_PICTURE = "accuracy.png"
@@ -55,7 +55,7 @@ def final_picture(lines: Sequence[Line], path: Path) -> None:
     (axes,) = new_panels(figure, 1, columns=1)
     values = [line.final_result for line in lines]
     bounds = [each.mean + sign * (each.stddev or 0.0) for each in values for sign in (-1, 1)]
-    shown = Shown.of(one_metric(lines))
+    shown = MetricDisplay.of(one_metric(lines))
     low, high = shown.axis(bounds)
     unit = f"{shown.heading} after the last round, axis from {low:.4g} to {high:.4g}"
     draw_dots(axes, _labels(lines), [Dots(shown.words, values)], unit)

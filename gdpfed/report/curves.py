@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
-from gdpfed.report.shown import Shown, Spread
+from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.report.style import BAND_OPACITY, markers_every
 
 
@@ -33,7 +33,7 @@ def draw_curves(
         axes.fill_between(rounds, below, above, color=style["color"], alpha=BAND_OPACITY, linewidth=0)
         drawn += [*below, *above]
     number_rounds(axes)
-    shown = Shown.of(metric)
+    shown = MetricDisplay.of(metric)
     low, high = shown.axis(drawn)
     axes.set_ylim(low, high)
     axes.set_ylabel(f"{shown.heading}, axis from {low:.4g} to {high:.4g}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.axes import Axes
 
-from gdpfed.report.shown import Spread
+from gdpfed.report.metric_display import Spread
 from gdpfed.report.style import COLOURS, MARKERS
 
 DOT_HEIGHT_INCHES = 0.16

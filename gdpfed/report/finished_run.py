@@ -11,8 +11,15 @@ import yaml
 from safetensors import SafetensorError, safe_open
 
 from gdpfed.errors import ReportError
-from gdpfed.report.shown import Shown
-from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE, PLAN_FILE, RoundRecord, check_json_file, read_rounds
+from gdpfed.report.metric_display import MetricDisplay
+from gdpfed.runs.records import (
+    CONFIG_FILE,
+    MODEL_FILE,
+    PLAN_FILE,
+    RoundLogEntry,
+    check_json_file,
+    read_rounds,
+)
 
 SECTIONS = ("dataset", "training", "method", "privacy", "secagg", "run")
 FLOAT32_BYTES = 4
@@ -34,7 +41,7 @@ class FinishedRun:
     path: Path
     settings: Settings
     plan: Mapping[str, Any]
-    records: list[RoundRecord]
+    records: list[RoundLogEntry]
     dimension: int
 
     @property
@@ -50,7 +57,7 @@ class FinishedRun:
     @property
     def results(self) -> list[float]:
         """The metric after every round, on the scale that it is shown on."""
-        shown = Shown.of(self.metric)
+        shown = MetricDisplay.of(self.metric)
         return [shown.scaled(record.shown[1]) for record in self.records]
 
     @property

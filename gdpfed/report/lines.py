@@ -7,7 +7,7 @@ from typing import Any
 
 from gdpfed.errors import ReportError
 from gdpfed.report.finished_run import FinishedRun, Settings
-from gdpfed.report.shown import Spread
+from gdpfed.report.metric_display import Spread
 from gdpfed.runs.resume import CARRYING_OUT
 
 IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"), ("secagg", "identities")})

@@ -12,11 +12,11 @@ from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.methods.plan_tables import CardText
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.guess_lines import guess_lines
+from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import chosen_by_data_lines, large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
-from gdpfed.report.shown import Shown
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
 
@@ -64,7 +64,7 @@ class CardSubject:
 
     config: Config
     plan: PrivacyPlan
-    records: Sequence[RoundRecord]
+    records: Sequence[RoundLogEntry]
     spent: Sequence[float]
     against_server: Sequence[float]
     charged_rounds: int
@@ -107,11 +107,11 @@ def model_card(subject: CardSubject) -> str:
     )
 
 
-def _results(records: Sequence[RoundRecord]) -> list[str]:
+def _results(records: Sequence[RoundLogEntry]) -> list[str]:
     if not records:
         return ["* accuracy on the server's test set: not measured yet"]
     found = records[-1].metrics or {DEFAULT: records[-1].accuracy}
-    shown = [(Shown.of(name), value) for name, value in found.items()]
+    shown = [(MetricDisplay.of(name), value) for name, value in found.items()]
     return [f"* {each.words} on the server's test set: {each.text(value)}" for each, value in shown]
 
 
@@ -119,7 +119,7 @@ def _by_party(subject: CardSubject) -> list[str]:
     if subject.parts is None or not subject.records:
         return []
     names = list(subject.parts.all[0].metrics)
-    shown = [Shown.of(name) for name in names]
+    shown = [MetricDisplay.of(name) for name in names]
     return [
         "## Results by party and by budget",
         "",

@@ -3,13 +3,13 @@
 from gdpfed.files import save_whole
 from gdpfed.learning.task import data_warnings
 from gdpfed.report.event_files import EventFiles
+from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.mlflow_run import MlflowRun
 from gdpfed.report.model_card import CardSubject, model_card
 from gdpfed.report.parts import Parts, PartsFile
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
-from gdpfed.report.shown import dataset_label
 from gdpfed.report.status import status_line
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened

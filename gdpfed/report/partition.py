@@ -17,7 +17,7 @@ from rich.table import Table
 from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.learning.data import Windows
 from gdpfed.learning.task import Task
-from gdpfed.report.shown import dataset_label
+from gdpfed.report.metric_display import dataset_label
 
 CLIENTS_DRAWN = 50
 # One hue from light to dark: readable by the colour-blind and in grey.

@@ -15,7 +15,7 @@ from gdpfed.files import save_whole
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import client_of_owner
 from gdpfed.learning.training.evaluate import central_evaluation
-from gdpfed.report.shown import Shown
+from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.table import Table
 from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
@@ -143,7 +143,7 @@ def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
         found: label and parts of every run that has some.
         metric: the one that is shown, by name.
     """
-    shown = Shown.of(metric)
+    shown = MetricDisplay.of(metric)
     return Table(
         title="By party and by budget",
         headings=(*HEADINGS, shown.heading),

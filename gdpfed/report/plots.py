@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.report.curves import draw_curves, number_rounds
-from gdpfed.report.shown import Shown, Spread
+from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.report.style import (
     line_style,
     markers_every,
@@ -19,7 +19,7 @@ from gdpfed.report.style import (
     shared_legend,
     styled,
 )
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 
 SIZE_INCHES = (6.0, 3.6)
 
@@ -33,19 +33,19 @@ def _new_axes(title: str) -> tuple[Figure, Axes]:
 
 
 @styled
-def accuracy_curve(records: Sequence[RoundRecord], method: str, title: str, path: Path) -> None:
+def accuracy_curve(records: Sequence[RoundLogEntry], method: str, title: str, path: Path) -> None:
     """Write the metric that is shown after every round as PNG, in the method's colour."""
     figure, axes = _new_axes(title)
     (style,) = method_styles([method])
     metric = records[-1].shown[0] if records else DEFAULT
-    scaled = Shown.of(metric).scaled
+    scaled = MetricDisplay.of(metric).scaled
     draw_curves(axes, [(style, method, [Spread.of([scaled(each.shown[1])]) for each in records])], metric)
     save(figure, path)
 
 
 @styled
 def budget_curve(
-    records: Sequence[RoundRecord], budgets: Sequence[float | None], title: str, path: Path
+    records: Sequence[RoundLogEntry], budgets: Sequence[float | None], title: str, path: Path
 ) -> None:
     """Write the accounted epsilon of every group over the rounds, below its budget, as PNG."""
     figure, axes = _new_axes(title)

@@ -15,9 +15,9 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from gdpfed.report.shown import shown_in
+from gdpfed.report.metric_display import shown_in
 from gdpfed.report.status import WITHOUT_A_SUM
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 
 QUIET_SECONDS = 30.0
 """On something else than a terminal, a line says after this long without a round that the run goes on."""
@@ -62,7 +62,7 @@ class RunProgress:
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def update(self, records: Sequence[RoundRecord]) -> None:
+    def update(self, records: Sequence[RoundLogEntry]) -> None:
         """Show the newest of the records."""
         if len(records) > self.shown:
             self._began = self._said = monotonic()
@@ -86,7 +86,7 @@ class RunProgress:
         spent = f"{now - self._began:.0f} s"
         self.console.print(f"round {under_way}/{self.num_rounds} is under way for {spent}")
 
-    def describe(self, record: RoundRecord) -> str:
+    def describe(self, record: RoundLogEntry) -> str:
         """The metric that is shown and spent budgets in a few words."""
         spent = [
             f"{epsilon:.2f}/{budget:g}"

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from math import isinf
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
-from gdpfed.report.shown import shown_in
-from gdpfed.runs.records import RoundRecord
+from gdpfed.report.metric_display import shown_in
+from gdpfed.runs.records import RoundLogEntry
 
 WITHOUT_A_SUM = "no sum, rounds.jsonl says why"
 
 
 def status_line(
-    record: RoundRecord, budgets: Sequence[float], num_rounds: int, seconds_left: float, *, cohorts: bool
+    record: RoundLogEntry, budgets: Sequence[float], num_rounds: int, seconds_left: float, *, cohorts: bool
 ) -> str:
     """Round, metric, cohort, survivors, epsilon spent and left of every group, time, failures.
 
@@ -51,7 +51,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {whole_seconds} s" if minutes else f"{whole_seconds} s"
 
 
-def metrics_of(record: RoundRecord, *, cohorts: bool) -> dict[str, float]:
+def metrics_of(record: RoundLogEntry, *, cohorts: bool) -> dict[str, float]:
     """The figures of a round by name, groups and sums counted from 0; what is not promised is left out.
 
     Without ``cohorts`` nothing is among them that depends on who was drawn, the round's time included.

@@ -18,7 +18,7 @@ from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.state import RunState
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.records import RoundRecord, finite
+from gdpfed.runs.records import RoundLogEntry, finite
 
 INTERRUPTED = "interrupted before its end: charged, and not repeated"
 LEFT_OUT = "the cloud did this round without this edge"
@@ -74,7 +74,7 @@ class RoundLoop:
     announce: Announce
     start: Start = where_it_left
 
-    def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundRecord]]:
+    def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundLogEntry]]:
         """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each.
 
         Raises:
@@ -91,7 +91,7 @@ class RoundLoop:
                 return
             yield theta, record
 
-    def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundRecord]:
+    def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundLogEntry]:
         """Run one round and return its record; a round that an earlier process charged is not run again."""
         started = perf_counter()
         self.fleet.seconds.clear()
@@ -200,8 +200,8 @@ class RoundLoop:
 
     def _record(
         self, index: int, evaluation: Evaluation, outcome: _Outcome, seconds: dict[str, float]
-    ) -> RoundRecord:
-        return RoundRecord(
+    ) -> RoundLogEntry:
+        return RoundLogEntry(
             round=index + 1,
             accuracy=evaluation.accuracy,
             loss=evaluation.loss,

@@ -14,7 +14,7 @@ from gdpfed.methods.base import ClientSum, Method, Theta
 from gdpfed.rounds.state import RunState
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RoundEnded:
     theta: Theta
     released: Theta
     sums: Sequence[ClientSum]
-    record: RoundRecord
+    record: RoundLogEntry
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class RunConcluded:
     """
 
     released: Theta
-    records: Sequence[RoundRecord]
+    records: Sequence[RoundLogEntry]
     spent: Sequence[float]
     against_server: Sequence[float]
     charged_rounds: int

@@ -31,7 +31,7 @@ from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpene
 from gdpfed.rounds.state import RunState, begin, restore
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.paths import require_unused
-from gdpfed.runs.records import RoundRecord, read_rounds, run_path
+from gdpfed.runs.records import RoundLogEntry, read_rounds, run_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +196,7 @@ class OpenRun:
         """The model that is released as of the last round, shape (d,)."""
         return self.loop.state.average.released(self.prepared.method.released(self.theta))
 
-    def rounds(self) -> Iterator[RoundRecord]:
+    def rounds(self) -> Iterator[RoundLogEntry]:
         """Run the rounds that are left, and yield the record of each."""
         num_rounds = self.prepared.config.run.num_rounds
         for theta, record in self.loop.rounds(self.theta, num_rounds, self.prepared.last_round):
@@ -233,7 +233,7 @@ class OpenRun:
             self.loop.announce(f"done; the run's files are in {files.path}")
 
 
-def _without_a_sum(records: Sequence[RoundRecord], path: Path) -> str:
+def _without_a_sum(records: Sequence[RoundLogEntry], path: Path) -> str:
     """What became of a run that has learnt nothing, in one line."""
     reasons = Counter(reason for record in records for reason in record.failures.values())
     most = f", most often: {reasons.most_common(1)[0][0]}" if reasons else ""

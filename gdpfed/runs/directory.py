@@ -34,7 +34,7 @@ from gdpfed.runs.records import (
     ROUNDS_FILE,
     SEAL_FILE,
     VERSION_KEY,
-    RoundRecord,
+    RoundLogEntry,
     check_version,
     read_rounds,
     versioned,
@@ -175,7 +175,7 @@ class RunDirectory:
             )
         return counts
 
-    def completed_records(self, completed_rounds: int) -> list[RoundRecord]:
+    def completed_records(self, completed_rounds: int) -> list[RoundLogEntry]:
         """The record up to the last checkpoint.
 
         Raises:
@@ -197,7 +197,7 @@ class RunDirectory:
         lines = [f"{record.to_json()}\n" for record in self.completed_records(completed_rounds)]
         save_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
 
-    def append_round(self, record: RoundRecord) -> None:
+    def append_round(self, record: RoundLogEntry) -> None:
         """Add one line to the record.
 
         Raises:

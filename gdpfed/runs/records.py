@@ -1,4 +1,4 @@
-"""The files of a run that others read, the version of their format, and the record of one round."""
+"""The files of a run that others read, the version of their format, and the log entry of a round."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -82,8 +82,8 @@ def check_json_file(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class RoundRecord:
-    """The record of one round; ``round`` counts from 1.
+class RoundLogEntry:
+    """The log entry of one round; ``round`` counts from 1.
 
     Attributes:
         accuracy: of the model after the round, on the test split; None where labels are numbers.
@@ -154,7 +154,7 @@ class RoundRecord:
         return json.dumps(versioned(values), allow_nan=False)
 
 
-def read_rounds(directory: Path) -> list[RoundRecord]:
+def read_rounds(directory: Path) -> list[RoundLogEntry]:
     """The complete lines of a run's record so far; a last line still being written is left out.
 
     Raises:
@@ -170,7 +170,7 @@ def read_rounds(directory: Path) -> list[RoundRecord]:
         try:
             values = json.loads(line)
             check_version(path, values.pop(VERSION_KEY, None))
-            records.append(RoundRecord(**values))
+            records.append(RoundLogEntry(**values))
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} line {number} is no record of a round: {error}") from None
     return records

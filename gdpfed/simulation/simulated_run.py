@@ -10,7 +10,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.report.observers import default_observers
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.run import MakeObservers, PreparedRun
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def simulate(
     config: Config,
     *,
-    observe: Callable[[RoundRecord], None] | None = None,
+    observe: Callable[[RoundLogEntry], None] | None = None,
     make_observers: MakeObservers = default_observers,
 ) -> Path:
     """Train in this process what ``flwr run`` trains over messages, with the same files.
@@ -43,7 +43,7 @@ def simulate(
 def simulate_prepared(
     prepared: PreparedRun,
     *,
-    observe: Callable[[RoundRecord], None] | None = None,
+    observe: Callable[[RoundLogEntry], None] | None = None,
     announce: Announce = logger.info,
     make_observers: MakeObservers = default_observers,
 ) -> Path:

@@ -16,7 +16,7 @@ from deploy.placements import credentials_of
 from deploy.topology import SERVER_SUPEREXEC, SUPERLINK
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.launch.flower_run import FlowerRun, run_command, training_config
-from gdpfed.runs.records import RoundRecord, read_rounds
+from gdpfed.runs.records import RoundLogEntry, read_rounds
 from tests.deploy.faulty_app import make_faulty_app
 
 WAIT_SECONDS = 300.0
@@ -66,7 +66,7 @@ class FaultyFederation:
         assert audit.passed
         return audit.runs[run_index].sent
 
-    def rounds(self, name: str) -> list[RoundRecord]:
+    def rounds(self, name: str) -> list[RoundLogEntry]:
         """The record of a run so far."""
         return read_rounds(self.files(name))
 

@@ -14,7 +14,7 @@ from gdpfed.experiments.cells import Setting
 from gdpfed.experiments.definitions import Choice, Experiment, Published
 from gdpfed.experiments.reproduction import Reproduction, reproduce
 from gdpfed.experiments.training import Trainer
-from gdpfed.runs.records import RoundRecord, read_rounds
+from gdpfed.runs.records import RoundLogEntry, read_rounds
 from testing.written_runs import append_record, begin_run, finish_run
 
 EXPERIMENT = Experiment(
@@ -43,7 +43,7 @@ SWEEP = replace(
 )
 ROUNDS = 2
 
-Observe = Callable[[RoundRecord], None] | None
+Observe = Callable[[RoundLogEntry], None] | None
 
 
 def final_accuracy(config: Config) -> float:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from gdpfed.report.console import Fitted
 from gdpfed.report.progress import RunProgress
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 
 NAMES = [f"method_{letter}, clipping_norm {letter}.5" for letter in "abc"]
 
@@ -39,7 +39,7 @@ def test_no_figure_and_no_name_is_lost(width):
 def test_the_progress_of_six_groups_fits_on_80_columns():
     console = Console(file=StringIO(), width=80, record=True)
     budgets = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    record = RoundRecord(1, 0.5, 1.0, [], [], {}, [each / 8 for each in budgets], [])
+    record = RoundLogEntry(1, 0.5, 1.0, [], [], {}, [each / 8 for each in budgets], [])
     progress = RunProgress(Console(file=StringIO(), force_terminal=True), 30, budgets, waiting="...")
     progress.update([record])
     console.print(progress._progress.get_renderable())

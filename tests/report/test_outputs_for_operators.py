@@ -18,7 +18,7 @@ from gdpfed.report.event_files import EVENTS_FOLDER, EventFiles
 from gdpfed.report.mlflow_run import MlflowRun, TrackingError
 from gdpfed.report.status import metrics_of, status_line
 from gdpfed.rounds.observers import RoundEnded, RunOpened
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 from testing.small_runs import ACTIVE, run
 
 
@@ -34,7 +34,7 @@ def record(number=1, **changes):
         "epsilon_against_server": [1.5, None],
         "seconds": {"total": 2.0},
     }
-    return RoundRecord(**values | changes)
+    return RoundLogEntry(**values | changes)
 
 
 def ended(number, **changes):

@@ -5,9 +5,9 @@ from rich.console import Console
 
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import RunProgress
-from gdpfed.runs.records import RoundRecord, finite, read_rounds
+from gdpfed.runs.records import RoundLogEntry, finite, read_rounds
 
-RECORD = RoundRecord(
+RECORD = RoundLogEntry(
     round=1,
     accuracy=0.5,
     loss=1.25,

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from gdpfed.methods import METHODS
 from gdpfed.report.curves import draw_curves
-from gdpfed.report.shown import Shown, Spread, dataset_label
+from gdpfed.report.metric_display import MetricDisplay, Spread, dataset_label
 from gdpfed.report.style import method_styles
 
 # What the green-blind and the red-blind see of linear red, green, blue (Machado et al., 2009).
@@ -64,7 +64,7 @@ def test_a_method_looks_the_same_whoever_stands_beside_it():
     ],
 )
 def test_the_axis_is_where_the_figures_are(percents, expected):
-    assert Shown.of("accuracy").axis(percents) == expected
+    assert MetricDisplay.of("accuracy").axis(percents) == expected
 
 
 def test_several_curves_share_an_axis_that_says_its_range():

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
-from gdpfed.methods.records import configured_records
+from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
 from gdpfed.privacy.spending import Spending
 from gdpfed.systems.fedpcs.game.adaptive import play_under_caps

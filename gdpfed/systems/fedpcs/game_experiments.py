@@ -12,7 +12,7 @@ from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import make_method
-from gdpfed.report.shown import dataset_label
+from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.style import line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.table import Table
 from gdpfed.systems.fedpcs.fedpcs import FedPCS

@@ -22,7 +22,7 @@ from gdpfed.methods.base import (
     configured_groups,
 )
 from gdpfed.methods.rates import refuse_given_rates
-from gdpfed.methods.records import configured_records
+from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan

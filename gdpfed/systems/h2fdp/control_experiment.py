@@ -11,7 +11,7 @@ from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import METHODS
 from gdpfed.privacy.plan import Trust
-from gdpfed.report.shown import dataset_label
+from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.style import new_figure, new_panels, save, styled
 from gdpfed.report.table import Table
 from gdpfed.systems.h2fdp.control import Problem, solve

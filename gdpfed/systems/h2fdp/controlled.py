@@ -9,7 +9,7 @@ from typing import Any
 from conf.schema import Config, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.rates import configured_delta
-from gdpfed.methods.records import configured_records
+from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.plan import Trust
 from gdpfed.systems.h2fdp.control import Chosen, NoiseTerm, Problem, planned_noise, printed_noise, solve
 from gdpfed.systems.h2fdp.subnet_mechanisms import Mechanism, mechanism_of, reserved_delta, windows_of

@@ -24,7 +24,7 @@ from gdpfed.methods.base import (
 )
 from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
-from gdpfed.methods.records import configured_records
+from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
 from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Work

@@ -8,7 +8,7 @@ from typing import Literal, cast
 from conf.schema import Config, require
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.rates import configured_delta
-from gdpfed.methods.records import configured_records
+from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.plan import Work
 from gdpfed.privacy.planning.subnet_plan import Windows
 from gdpfed.record_steps import RecordSteps, record_move

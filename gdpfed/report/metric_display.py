@@ -9,7 +9,7 @@ from typing import Self
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.training.evaluation_metrics import METRICS
-from gdpfed.runs.records import RoundRecord
+from gdpfed.runs.records import RoundLogEntry
 
 STEP_PERCENT = 5
 ABSENT = "–"
@@ -50,7 +50,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Shown:
+class MetricDisplay:
     """How a metric is shown; a metric of a package that is not installed has its raw name.
 
     Attributes:
@@ -107,10 +107,10 @@ class Shown:
         return (low, high) if low < high else (max(0, low - STEP_PERCENT), min(100, high + STEP_PERCENT))
 
 
-def shown_in(record: RoundRecord) -> str:
+def shown_in(record: RoundLogEntry) -> str:
     """The metric of a round in words and figure, as in ``accuracy 86.9 %``."""
     name, value = record.shown
-    shown = Shown.of(name)
+    shown = MetricDisplay.of(name)
     return f"{shown.words} {shown.text(value)}"
 
 
