@@ -12,7 +12,7 @@ from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
 from gdpfed.privacy.spending import Spending
 from gdpfed.systems.fedpcs.game.adaptive import play_under_caps
-from gdpfed.systems.fedpcs.game.mean_field import Outcome, Play, play
+from gdpfed.systems.fedpcs.game.mean_field import Equilibrium, SolvedGame, play
 from gdpfed.systems.fedpcs.game.payoffs import Game, GameError
 from gdpfed.systems.fedpcs.game.server_cost import ServerCost, play_best_rewards
 from gdpfed.systems.fedpcs.released_draws import RULES
@@ -78,7 +78,7 @@ def configured_game(config: Config) -> Game:
     )
 
 
-def played(config: Config, declared: Declared) -> Play:
+def played(config: Config, declared: Declared) -> SolvedGame:
     """Play the configured game, before anything is trained.
 
     Raises:
@@ -107,7 +107,7 @@ def played(config: Config, declared: Declared) -> Play:
     return play_under_caps(game, rewards, caps, least=config.secagg.minimum_cohort)
 
 
-def spending_of(config: Config, found: Outcome, declared: Declared) -> Spending:
+def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Spending:
     """Return every client's budgets and the law of sampling, by client_sampling and spending.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where

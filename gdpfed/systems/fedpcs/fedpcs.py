@@ -35,7 +35,7 @@ from gdpfed.privacy.spending import Spending
 from gdpfed.record_steps import RecordSteps
 from gdpfed.systems.fedpcs.configured_game import Declared, played, refuse_lone_reward, spending_of
 from gdpfed.systems.fedpcs.fedpcs_options import BEST, FedPCSConfig
-from gdpfed.systems.fedpcs.game.mean_field import Outcome, Play
+from gdpfed.systems.fedpcs.game.mean_field import Equilibrium, SolvedGame
 from gdpfed.systems.fedpcs.game_tables import spending_tables
 from gdpfed.systems.fedpcs.local_works import (
     adjacency_of,
@@ -77,9 +77,9 @@ class FedPCS(ConfiguredMethod):
     compared: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
 
-    def __init__(self, plan: PrivacyPlan, config: Config, found: Outcome, declared: Declared) -> None:
+    def __init__(self, plan: PrivacyPlan, config: Config, found: Equilibrium, declared: Declared) -> None:
         super().__init__(plan, config)
-        self.play, self.declared = found, declared
+        self.equilibrium, self.declared = found, declared
         told = answered_announcement(config)
         self.announced = "" if told is None else told.digest
         self.draws = draws_of(self.spending, declared.shares, config.run.seed)
@@ -95,7 +95,7 @@ class FedPCS(ConfiguredMethod):
         return cls._planned(config)[0]
 
     @classmethod
-    def _planned(cls, config: Config) -> tuple[PrivacyPlan, Outcome, Declared]:
+    def _planned(cls, config: Config) -> tuple[PrivacyPlan, Equilibrium, Declared]:
         _refuse_other_budgets(config)
         refuse_unfit_rule(config)
         local, adjacency = local_work(config), adjacency_of(config)
@@ -168,11 +168,11 @@ class FedPCS(ConfiguredMethod):
         """The plan, and its game: rewards, the mean field, and every client's totals."""
         spending, delta = self.spending, self.plan.delta
         game = {
-            "rewards": self.play.rewards.tolist(),
-            "mean_budgets": self.play.mean_budgets.tolist(),
-            "announced": self.play.announced.tolist(),
-            "converged": self.play.converged,
-            "paths": self.play.budgets.tolist(),
+            "rewards": self.equilibrium.rewards.tolist(),
+            "mean_budgets": self.equilibrium.mean_budgets.tolist(),
+            "announced": self.equilibrium.announced.tolist(),
+            "converged": self.equilibrium.converged,
+            "paths": self.equilibrium.budgets.tolist(),
             **self._types(),
             "record_counts": self.declared.record_counts.tolist(),
         }
@@ -186,29 +186,22 @@ class FedPCS(ConfiguredMethod):
 
     def _types(self) -> dict[str, Any]:
         """The clients' types; nothing where nodes keep them."""
-        if not isinstance(self.play, Play):
+        if not isinstance(self.equilibrium, SolvedGame):
             return {}
         return {
-            "aversions": self.play.game.aversions.tolist(),
-            "corrections": self.play.responses.corrections.tolist(),
+            "aversions": self.equilibrium.game.aversions.tolist(),
+            "corrections": self.equilibrium.responses.corrections.tolist(),
         }
 
     @property
     def expected_payments(self) -> Floats:
         """sum_t pi_i^t R_t rho_i^t, the expected payment of each client, shape (n,)."""
-        return np.asarray(self.play.rewards @ (self.inclusions * self._played))
+        return np.asarray(self.equilibrium.rewards @ (self.inclusions * self.played_budgets))
 
     @property
-    def _played(self) -> Floats:
+    def played_budgets(self) -> Floats:
         """Budgets in the units of the game, in which rewards are paid."""
         return np.asarray(self.spending.budgets / self.config.method.budget_scale)
-
-    def rewards_of(self, taken: dict[int, Sequence[int]]) -> dict[int, float]:
-        """r_i = sum R_t rho_i^t over the rounds that each client really took part in; bookkeeping."""
-        return {
-            client: float(sum(self.play.rewards[t] * self._played[t, client] for t in rounds))
-            for client, rounds in taken.items()
-        }
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum of weighed gradients, which carry their noise; or each alone, if samples follow from it."""

@@ -17,7 +17,7 @@ from gdpfed.report.style import line_style, new_figure, new_panels, save, shared
 from gdpfed.report.table import Table
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
 from gdpfed.systems.fedpcs.game.adaptive import spent_in_round
-from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, Play
+from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, SolvedGame
 from gdpfed.systems.fedpcs.game.server_cost import ServerCost
 from gdpfed.systems.fedpcs.game.welfare import round_welfare
 
@@ -49,7 +49,7 @@ class Kind:
 
 
 def _mean_field(method: FedPCS) -> Found:
-    announced = method.play.announced
+    announced = method.equilibrium.announced
     changes = np.abs(np.diff(announced, axis=0)).max(axis=1)
     below = np.flatnonzero(changes < TOLERANCE)
     figures = {
@@ -64,13 +64,13 @@ def _mean_field(method: FedPCS) -> Found:
 
 
 def _spread(method: FedPCS, round_index: int) -> float:
-    drawn = method.play.draw_probabilities[round_index]
+    drawn = method.equilibrium.draw_probabilities[round_index]
     return float(drawn.std() / drawn.mean())
 
 
 def _welfare(method: FedPCS) -> Found:
-    played = method.play
-    if not isinstance(played, Play):
+    played = method.equilibrium
+    if not isinstance(played, SolvedGame):
         raise InputError(
             "welfare needs every client's aversion, which method.types=clients leaves with the nodes"
         )
@@ -90,7 +90,7 @@ def _welfare(method: FedPCS) -> Found:
 
 
 def _server_cost(method: FedPCS) -> Found:
-    declared, rewards = method.declared, method.play.rewards
+    declared, rewards = method.declared, method.equilibrium.rewards
     cost = ServerCost(
         weight=method.config.method.server_weight,
         scale=PAPER_SCALE,
@@ -110,7 +110,7 @@ def _server_cost(method: FedPCS) -> Found:
 
 
 def _caps(method: FedPCS) -> Found:
-    sizes, budgets = method.play.cohort_sizes, method.play.budgets
+    sizes, budgets = method.equilibrium.cohort_sizes, method.equilibrium.budgets
     first, last = method.config.method.caps or [np.nan, np.nan]
     caps = np.linspace(first, last, len(budgets))
     spent = np.array([spent_in_round(own, size) for own, size in zip(budgets, sizes.tolist(), strict=True)])

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from gdpfed.report.style import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
-from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, Play
+from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, SolvedGame
 from gdpfed.systems.fedpcs.game.welfare import round_welfare
 
 MOST_PATHS = 100
@@ -17,13 +17,13 @@ PATH_OPACITY = 0.35
 @styled
 def draw_game(method: FedPCS, path: Path) -> None:
     """Draw paths, convergence and welfare, as PNG; no welfare where nodes keep their aversions."""
-    known = isinstance(method.play, Play)
+    known = isinstance(method.equilibrium, SolvedGame)
     figure = new_figure(9.0 if known else 6.4, 2.9)
     panels = new_panels(figure, 2 + known, columns=3)
     _draw_paths(method, panels[0])
     _draw_convergence(method, panels[1])
-    if isinstance(method.play, Play):
-        _draw_welfare(method.play, panels[2])
+    if isinstance(method.equilibrium, SolvedGame):
+        _draw_welfare(method.equilibrium, panels[2])
     for axes in panels:
         axes.grid(alpha=0.3)
     shared_legend(figure, panels)
@@ -45,7 +45,7 @@ def _draw_paths(method: FedPCS, axes: Axes) -> None:
 
 
 def _draw_convergence(method: FedPCS, axes: Axes) -> None:
-    changes = np.abs(np.diff(method.play.announced, axis=0)).max(axis=1)
+    changes = np.abs(np.diff(method.equilibrium.announced, axis=0)).max(axis=1)
     style = line_style(1) | {"markevery": markers_every(len(changes))}
     # A mean that stays exactly has no place on a logarithmic axis.
     axes.plot(np.arange(1, len(changes) + 1), np.maximum(changes, 1e-12), label="change of the mean", **style)
@@ -55,7 +55,7 @@ def _draw_convergence(method: FedPCS, axes: Axes) -> None:
     axes.set_ylabel("largest change of a round's mean")
 
 
-def _draw_welfare(play: Play, axes: Axes) -> None:
+def _draw_welfare(play: SolvedGame, axes: Axes) -> None:
     found = [
         round_welfare(play.game, budgets, reward)
         for budgets, reward in zip(play.budgets, play.rewards.tolist(), strict=True)

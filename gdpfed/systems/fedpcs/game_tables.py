@@ -22,7 +22,7 @@ def spending_tables(method: "FedPCS") -> tuple[PlanTable, ...]:
 
 
 def _by_round(method: "FedPCS") -> PlanTable:
-    game, spending = method.play, method.spending
+    game, spending = method.equilibrium, method.spending
     rows = []
     last = spending.num_rounds - 1
     shown = sorted({round(last * part / (MOST_ROWS - 1)) for part in range(MOST_ROWS)} | {min(1, last)})
@@ -87,7 +87,7 @@ def _by_steps(method: "FedPCS", spending: StepSpending) -> PlanTable:
 
 
 def _notes(method: "FedPCS") -> tuple[str, ...]:
-    found, plan = method.play, method.plan
+    found, plan = method.equilibrium, method.plan
     ended = "converged" if found.converged else "did not converge"
     most = method.spending.most_rounds
     asked = "every round" if most >= plan.num_rounds else f"{most} rounds, the dearest"

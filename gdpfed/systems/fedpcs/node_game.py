@@ -6,7 +6,7 @@ import numpy.typing as npt
 from conf.schema import CLIENTS, Config
 from gdpfed.errors import ConfigError
 from gdpfed.systems.fedpcs.game.announcement import Announcement
-from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, Outcome
+from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, Equilibrium
 from gdpfed.systems.fedpcs.game.payoffs import GameError
 
 Floats = npt.NDArray[np.float64]
@@ -46,7 +46,7 @@ def answered_announcement(config: Config) -> Announcement | None:
     return announcement(config, answered(config).mean_budgets)
 
 
-def answered(config: Config) -> Outcome:
+def answered(config: Config) -> Equilibrium:
     """The game that the nodes of a run have played.
 
     Raises:
@@ -73,7 +73,7 @@ def answered(config: Config) -> Outcome:
             f"method.least_budget={method.least_budget:g} to method.highest_budget={method.highest_budget:g}"
         )
     last = announcement(config, means[-1])
-    return Outcome(
+    return Equilibrium(
         rewards=np.asarray(last.rewards),
         cohort_sizes=np.asarray(last.cohort_sizes, dtype=np.int64),
         budgets=budgets,

@@ -1,6 +1,7 @@
 """The file of the clients' earnings under a posted reward; no money moves."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gdpfed.files import save_whole
@@ -23,6 +24,15 @@ class RewardsFile(Observer):
         del ended
         ledger = json.loads((self._path / LEDGER_FILE).read_text(encoding="utf-8"))
         taken = {int(client): rounds for client, rounds in ledger[TAKEN].items()}
-        earned = {str(client): value for client, value in self._method.rewards_of(taken).items()}
-        values = versioned({"rewards": self._method.play.rewards.tolist(), "clients": earned})
+        earned = {str(client): value for client, value in rewards_of(self._method, taken).items()}
+        values = versioned({"rewards": self._method.equilibrium.rewards.tolist(), "clients": earned})
         save_whole(self._path / REWARDS_FILE, json.dumps(values, indent=2).encode())
+
+
+def rewards_of(method: FedPCS, taken: Mapping[int, Sequence[int]]) -> dict[int, float]:
+    """r_i = sum R_t rho_i^t over the rounds that each client really took part in; bookkeeping."""
+    rewards, budgets = method.equilibrium.rewards, method.played_budgets
+    return {
+        client: float(sum(rewards[t] * budgets[t, client] for t in rounds))
+        for client, rounds in taken.items()
+    }

@@ -53,7 +53,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ControlSolution:
     """The best choice.
 
     Attributes:
@@ -71,7 +71,7 @@ class Chosen:
     objective: float
 
 
-def solve(problem: Problem) -> Chosen:
+def solve(problem: Problem) -> ControlSolution:
     """Compare all choices; of equal ones the one with the fewest steps and devices.
 
     Raises:
@@ -84,7 +84,7 @@ def solve(problem: Problem) -> Chosen:
     devices = np.asarray(sum(problem.subnets[word] * sizes[word] for word in words))
     count = sum(problem.subnets.values())
     slots = count if problem.together else devices
-    best: Chosen | None = None
+    best: ControlSolution | None = None
     for tau in problem.local_steps:
         windows, rounds = problem.windows(tau), problem.total_steps / tau
         joules = rounds * (count * BACKHAUL.joules(bits) + windows * devices * link.joules(bits))
@@ -97,7 +97,7 @@ def solve(problem: Problem) -> Chosen:
             value = value + on_noise * noise / problem.noise_scale
         place = np.unravel_index(int(np.argmin(value)), value.shape)
         if math.isfinite(value[place]) and (best is None or value[place] < best.objective):
-            best = Chosen(
+            best = ControlSolution(
                 local_steps=tau,
                 sizes={word: round(float(sizes[word][place])) for word in words},
                 cost=Cost(float(joules[place]), float(seconds[place])),
@@ -168,7 +168,7 @@ FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
 
 
-def over_weights(problem: Problem) -> list[list[Chosen]]:
+def over_weights(problem: Problem) -> list[list[ControlSolution]]:
     """What is chosen where one weight is multiplied: a list a weight, by `FACTORS`."""
     return [
         [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gdpfed.methods.plan_tables import PlanTable
-from gdpfed.systems.h2fdp.control import FACTORS, WEIGHTS, Chosen, Problem, over_weights, solve
+from gdpfed.systems.h2fdp.control import FACTORS, WEIGHTS, ControlSolution, Problem, over_weights, solve
 from gdpfed.systems.h2fdp.radio import device_link
 
 BAR = 10
@@ -61,7 +61,7 @@ def _picture(problem: Problem) -> PlanTable:
     )
 
 
-def _values(chosen: Chosen) -> dict[str, int]:
+def _values(chosen: ControlSolution) -> dict[str, int]:
     values: dict[str, int] = {"tau": chosen.local_steps}
     return values | {str(word): size for word, size in chosen.sizes.items()}
 

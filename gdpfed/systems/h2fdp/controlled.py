@@ -11,7 +11,14 @@ from gdpfed.errors import ConfigError
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.plan import Trust
-from gdpfed.systems.h2fdp.control import Chosen, NoiseTerm, Problem, planned_noise, printed_noise, solve
+from gdpfed.systems.h2fdp.control import (
+    ControlSolution,
+    NoiseTerm,
+    Problem,
+    planned_noise,
+    printed_noise,
+    solve,
+)
 from gdpfed.systems.h2fdp.subnet_mechanisms import Mechanism, mechanism_of, reserved_delta, windows_of
 from gdpfed.systems.h2fdp.subnet_noise import mean_noise, noise_factor
 from gdpfed.systems.h2fdp.subnets import sizes_of_subnets, subnets_of, windows_of_round
@@ -92,7 +99,7 @@ def problem_of(config: Config) -> Problem:
     )
 
 
-def with_choice(config: Config, problem: Problem, chosen: Chosen) -> Config:
+def with_choice(config: Config, problem: Problem, chosen: ControlSolution) -> Config:
     """The settings of a choice.
 
     Raises:

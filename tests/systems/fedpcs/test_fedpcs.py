@@ -150,7 +150,7 @@ def test_caps_say_how_many_are_sampled():
 
 
 def test_the_best_reward_for_the_server_is_none():
-    assert method_of("method.reward=best", "run.num_rounds=3").play.rewards.tolist() == [0.0] * 3
+    assert method_of("method.reward=best", "run.num_rounds=3").equilibrium.rewards.tolist() == [0.0] * 3
 
 
 def test_the_plan_in_json_has_paths_chances_and_totals():

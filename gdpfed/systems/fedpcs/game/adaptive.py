@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gdpfed.systems.fedpcs.game.mean_field import Play, play
+from gdpfed.systems.fedpcs.game.mean_field import SolvedGame, play
 from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, GameError
 from gdpfed.systems.fedpcs.game.server_cost import Reaction, ServerCost
 
@@ -99,7 +99,7 @@ def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
     return size
 
 
-def play_under_caps(game: Game, rewards: Floats, caps: Floats, *, least: int) -> Play:
+def play_under_caps(game: Game, rewards: Floats, caps: Floats, *, least: int) -> SolvedGame:
     """Play with as many clients a round as its cap allows, until their numbers stay; at most twenty times.
 
     `caps` are B_t, one a round, public. Clients know how many are sampled, so budgets and numbers depend on

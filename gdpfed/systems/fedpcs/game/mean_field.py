@@ -18,8 +18,8 @@ DAMPING = 0.5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Outcome:
-    """The result of a game, before anything is trained.
+class Equilibrium:
+    """Budgets that are best responses to their own mean, found before anything is trained.
 
     Attributes:
         rewards: R_t, shape (num_rounds,).
@@ -52,8 +52,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Play(Outcome):
-    """A game that has been played in one place, where every client's type is known.
+class SolvedGame(Equilibrium):
+    """An equilibrium that was found in one place, where every client's type is known.
 
     Attributes:
         game: who has played.
@@ -109,7 +109,7 @@ def find_mean_field(
     return MeanField(answers=answers, announced=np.stack(announced), converged=converged)
 
 
-def play(game: Game, rewards: Floats, *, guess: Floats | None = None) -> Play:
+def play(game: Game, rewards: Floats, *, guess: Floats | None = None) -> SolvedGame:
     """Find the mean field of clients whose types are known.
 
     `guess` is the first phi(t); by default the mean of the first budgets in every round.
@@ -117,7 +117,7 @@ def play(game: Game, rewards: Floats, *, guess: Floats | None = None) -> Play:
     checked_rewards(game, rewards)
     first = np.full(game.num_rounds, game.first_budgets.mean()) if guess is None else guess
     found = find_mean_field(partial(best_responses, game, rewards=rewards), first)
-    return Play(
+    return SolvedGame(
         game=game,
         rewards=rewards,
         cohort_sizes=game.cohort_sizes,

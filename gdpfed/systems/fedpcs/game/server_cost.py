@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdpfed.systems.fedpcs.game.closed_form import marginals
-from gdpfed.systems.fedpcs.game.mean_field import Play, play
+from gdpfed.systems.fedpcs.game.mean_field import SolvedGame, play
 from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, GameError, participation
 
 MOST_REWARD = 1e6
@@ -103,7 +103,7 @@ def best_reward(cost: ServerCost, round_index: int, chances: Floats, reaction: R
     return (low + high) / 2
 
 
-def reactions(played: Play) -> list[Reaction]:
+def reactions(played: SolvedGame) -> list[Reaction]:
     """Return how the budgets of every round follow its reward, near the last play.
 
     A correction is a = I R + J by Theorem 1, with I = (rho - phi) Q / (2 (1 - c) P) of the round before held
@@ -131,7 +131,7 @@ def reactions(played: Play) -> list[Reaction]:
     return found
 
 
-def play_best_rewards(game: Game, cost: ServerCost, chances: Floats, start: Floats) -> Play:
+def play_best_rewards(game: Game, cost: ServerCost, chances: Floats, start: Floats) -> SolvedGame:
     """Play, take the best reward of every round for the reactions found, and again until the rewards stay.
 
     `chances` are pi_i, shape (num_rounds, n), and `start` the first rewards. The reward of the first round
