@@ -103,7 +103,7 @@ def steps_of(method: FedPCS) -> list[Step]:
     spending, counts = method.spending, method.declared.record_counts
     found = []
     for t, chances in enumerate(method.inclusions):
-        variances = (spending.noise_multipliers(t, method.plan.distance) / counts) ** 2
+        variances = (spending.noise_multipliers(t, method.plan.mechanism.distance) / counts) ** 2
         by = shared_out if method.config.method.weights == "budget" else weighed
         found.append(by(chances, method.client_weights(t), variances))
     return found

@@ -5,8 +5,13 @@ A client that noises its whole update by itself is told the same of that, as of 
 
 from dataclasses import dataclass
 from math import inf
+from typing import Literal
 
 from gdpfed.errors import PrivacyError
+
+Work = Literal["update", "noised_update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps"]
+"""What a client computes for a sum: its model's change, the same with noise of its own or by steps of DP-SGD,
+a sum of records' clipped gradients, or the end of a window of steps on records without noise."""
 
 STEP_WORKS = ("dp_sgd", "gradient_sum")
 """What clients compute from steps of DP-SGD: a noised update, or the clipped gradients of one batch."""

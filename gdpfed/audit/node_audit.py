@@ -127,9 +127,9 @@ def _of_client(entries: list[dict[str, Any]]) -> NodeRunAudit:
     return NodeRunAudit(
         name=last["terms"]["run"],
         unit="client",
-        budget=last["epsilon"],
+        budget=last["epsilons"][0],
         delta=last["delta"],
-        epsilon=composed_epsilon(runs, last["delta"], at_most=last["epsilon"]),
+        epsilon=composed_epsilon(runs, last["delta"], at_most=last["epsilons"][0]),
         num_updates=_most_updates(last["terms"]),
         sent=len(last["rounds"]),
         against_server=math.inf if _shown(entries) else epsilon_against_server(sent, last["delta"]),
@@ -174,7 +174,7 @@ def _shown(entries: list[dict[str, Any]]) -> bool:
 
 
 def _trusted(entry: dict[str, Any]) -> bool:
-    return entry.get("edge_trusted", False) is True
+    return entry["edge_trusted"] is True
 
 
 def _records(terms: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _records(terms: dict[str, Any]) -> dict[str, Any]:
 
 def _has_path(terms: dict[str, Any]) -> bool:
     """Whether the client pays for each round that it takes part in by a budget of the round's own."""
-    return "most_rounds" in _records(terms)
+    return bool(terms["mechanism"] == "own_spending")
 
 
 def _path(entry: dict[str, Any]) -> Charges:
@@ -212,7 +212,7 @@ def _of_runs(runs: list[Charges], delta: float, at_most: float) -> float:
 def _most_steps(terms: dict[str, Any]) -> int:
     """The steps that the records may pay for in the rounds that are left when the client comes."""
     if _has_path(terms):
-        return min(int(_records(terms)["most_rounds"]), len(_rounds(terms)))
+        return min(int(terms["most_rounds"]), len(_rounds(terms)))
     left = first_rounds(_saved_charges(terms), len(_rounds(terms)))
     return sum(count * sums.window_steps for sums, count in left)
 
@@ -230,27 +230,24 @@ def _steps(entry: dict[str, Any], terms: dict[str, Any], group: int, steps: int)
 
 
 def _saved_charges(terms: dict[str, Any]) -> list[dict[str, Any]]:
-    """The charges of all rounds; terms of ledgers of version 1 have one mechanism for all of them."""
-    if "charges" in terms:
-        charges: list[dict[str, Any]] = json.loads(terms["charges"])
-        return charges
-    event = {"kind": "sampled_gaussian", **terms}
-    return [{"event": event, "count": terms["num_rounds"], "unit": "client"}]
+    """The charges of all rounds."""
+    charges: list[dict[str, Any]] = json.loads(terms["charges"])
+    return charges
 
 
 def _rounds(terms: dict[str, Any]) -> range:
-    """The rounds that a client may be sampled in; all of a run where it does not say when it came."""
+    """The rounds that a client may be sampled in."""
     if "records" in terms:
         return range(terms["first_round"], _records(terms)["num_rounds"])
     num_rounds = sum(charge["count"] for charge in _saved_charges(terms))
-    return range(terms.get("first_round", 0), num_rounds)
+    return range(terms["first_round"], num_rounds)
 
 
 def _charges(terms: dict[str, Any]) -> list[tuple[SampledSums, int]]:
     """The cost of the rounds in which a client may be sampled."""
     kept, position = [], 0
     for charge in _saved_charges(terms):
-        start = max(position, terms.get("first_round", 0))
+        start = max(position, terms["first_round"])
         position += charge["count"]
         if start < position:
             kept.append({**charge, "count": position - start})
@@ -277,7 +274,7 @@ def _sent(entry: dict[str, Any]) -> list[tuple[SampledSums, int]]:
 def _updates_in(terms: dict[str, Any], round_index: int) -> int:
     """In how many sums of a round a client may be."""
     if "records" in terms:
-        return int(_records(terms).get("sums_per_round", 1))
+        return int(_records(terms)["sums_per_round"])
     return int(_event(terms, round_index).get("num_sums", 1))
 
 

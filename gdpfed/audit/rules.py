@@ -1,7 +1,7 @@
-"""What an audit does otherwise with the runs of a system, found by an entry of their plans' groups.
+"""What an audit does by the mechanism of a run, which its plan names.
 
-A rule lies in its system's package and imports nothing else of it, so that it shares no code with what it
-audits.
+The rule of a system lies in its package and imports nothing else of it, so that it shares no code with what
+it audits.
 """
 
 import math
@@ -66,14 +66,16 @@ class GroupAudit:
 
 
 class AuditRule:
-    """The usual audit, by charges of the groups; a system overrides the parts that differ.
+    """The audit of sums over sampled clients, by charges of the groups; others override what differs.
 
     Attributes:
+        entries: what the groups of a plan of this mechanism have besides.
         own_budgets: whether clients have budgets and noise of their own, in place of the plan's charges,
             rates and noise of sums: `group` and `check` compute their figures.
         own_bounds: whether `check` holds norms and steps of records to what they follow from.
     """
 
+    entries: ClassVar[frozenset[str]] = frozenset()
     own_budgets: ClassVar[bool] = False
     own_bounds: ClassVar[bool] = False
 
@@ -102,26 +104,40 @@ class AuditRule:
         return 1.0
 
 
+class OfRecords(AuditRule):
+    """The audit of steps on records: `gdpfed.audit.record_checks` has what is checked of them."""
+
+    entries = frozenset({"records"})
+
+
 AUDIT_RULES: Registry[type[AuditRule]] = Registry(
     "audit rule",
     "gdpfed.audit_rules",
     built_in={
-        "spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
-        "trust": "gdpfed.systems.h2fdp.audit.subnet_checks:Subnets",
+        "sampled_sums": "gdpfed.audit.rules:AuditRule",
+        "record_sums": "gdpfed.audit.rules:OfRecords",
+        "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
+        "subnet_sums": "gdpfed.systems.h2fdp.audit.subnet_checks:Subnets",
+        "subnet_steps": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfRecords",
     },
     error=AuditError,
 )
-"""Rules by the entry of a plan's groups that they are about."""
+"""Rules by the mechanism that they are about."""
 
 
 def rule_of(files: RunFiles) -> AuditRule:
     """The rule by which a run is audited.
 
     Raises:
-        AuditError: a plan with the entries of two systems.
+        AuditError: a mechanism that there is not, or groups that are not of the one that the plan names.
     """
-    groups = files.plan["groups"]
-    names = [name for name in AUDIT_RULES.names() if any(name in group for group in groups)]
-    if len(names) > 1:
-        raise AuditError(f"plan.json has groups with {' and '.join(names)}, which belong to two systems")
-    return AUDIT_RULES.get(names[0])() if names else AuditRule()
+    name = files.plan["mechanism"]
+    rule, known = AUDIT_RULES.get(name)(), {"records", "trust", "spending"}
+    for index, group in enumerate(files.plan["groups"]):
+        if known & set(group) != rule.entries:
+            raise AuditError(
+                f"plan.json names the mechanism {name}, whose groups have "
+                f"{', '.join(sorted(rule.entries)) or 'nothing'} besides, and group {index} has "
+                f"{', '.join(sorted(known & set(group))) or 'nothing'}"
+            )
+    return rule

@@ -73,7 +73,7 @@ class PlanPart(NamedTuple):
 
 def parts_of(plan: PrivacyPlan) -> list[PlanPart]:
     """All parts of a plan, group by group."""
-    sizes = [1 if group.records is None else len(group.records.groups) for group in plan.groups]
+    sizes = [max(1, len(plan.mechanism.record_groups(m))) for m in range(len(plan.groups))]
     return [PlanPart(group, each) for group, size in enumerate(sizes) for each in range(size)]
 
 

@@ -28,6 +28,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import Theta
+from gdpfed.privacy.mechanisms.subnets import TrustedSubnets
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.engine import Cohort, Engine
@@ -164,12 +165,12 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
             f"method={prepared.method.name} promises no privacy, so there is no epsilon to measure: choose a "
             "private method"
         )
-    if any(group.trust is not None for group in plan.groups):
+    if isinstance(plan.mechanism, TrustedSubnets):
         raise ConfigError(
             f"method={prepared.method.name} releases windows of subnets, for which there are no canaries: "
             "choose a method without subnets"
         )
-    if plan.groups[0].spending is not None:
+    if plan.mechanism.adds_own_noise:
         raise ConfigError(
             f"method={prepared.method.name} has no canaries: its clients add noise of their own, each "
             "as it chose, for which none are made"
@@ -183,8 +184,8 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
 
 
 def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
-    planned = plan.groups[group]
-    return planned.epsilon if planned.records is None else planned.records.groups[record_group].epsilon
+    records = plan.mechanism.record_groups(group)
+    return records[record_group].epsilon if records else plan.groups[group].epsilon
 
 
 def _one_run(

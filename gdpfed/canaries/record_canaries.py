@@ -17,6 +17,7 @@ from gdpfed.clients.update import contribution_steps
 from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
+from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.simulation.batched_encoding import contributions_steps
 from gdpfed.simulation.batched_records import BatchedRecords
@@ -70,14 +71,12 @@ def choose_records(
     num_groups = max(part.record_group for part in parts_of(plan)) + 1
     sizes = np.zeros((plan.num_clients, num_groups), dtype=np.int64)
     found, norms, first = [], [], 0
-    for group in plan.groups:
-        if group.records is None:
-            raise TypeError("canaries among records need a plan for records")
+    for group, records in zip(plan.groups, records_of(plan), strict=True):
         for client_id in group.clients:
             own, record_group = _records(task, client_id, num_groups)
             sizes[client_id] = np.bincount(record_group, minlength=num_groups)
             found.append(np.stack([np.full(len(own), client_id), first + record_group, own]))
-        norms += [group.records.clipping_norm] * len(group.records.groups)
+        norms += [records.clipping_norm] * len(records.groups)
         first = len(norms)
     clients, parts, places = np.concatenate(found, axis=1).astype(np.int64)
     count = min(dimension, len(places))

@@ -13,7 +13,8 @@ from scipy.stats import binom
 from gdpfed.canaries.bounds import Scores
 from gdpfed.canaries.canary import parts_of
 from gdpfed.canaries.transcript import RevealedSum, Transcript
-from gdpfed.privacy.plan import Stretch
+from gdpfed.privacy.group_plan import Stretch
+from gdpfed.privacy.mechanisms.record_sums import records_of
 
 # Differences of sums are compared on so many canaries, to find the two that are most alike.
 MOST_COMPARED = 64
@@ -58,15 +59,15 @@ def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
     total = np.zeros(len(canaries.clients))
     for revealed in _up_to(transcript, rounds):
         for number, part in enumerate(parts_of(transcript.plan)):
-            group = transcript.plan.groups[part.group]
+            group, records = transcript.plan.groups[part.group], records_of(transcript.plan)[part.group]
             tau = group.stretch(revealed.round_index).record_steps
             ours = revealed.asked & (canaries.groups == number)
-            if group.records is None or not tau or not ours.any():
+            if not tau or not ours.any():
                 continue
-            x = (revealed.projections[ours] / group.records.clipping_norm)[:, None]
-            noise = np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / group.records.clipping_norm
+            x = (revealed.projections[ours] / records.clipping_norm)[:, None]
+            noise = np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / records.clipping_norm
             times = np.arange(tau + 1)
-            drawn = binom.logpmf(times, tau, group.records.batch_rates[part.record_group])
+            drawn = binom.logpmf(times, tau, records.batch_rates[part.record_group])
             ratios = (2 * times * x - times**2) / (2 * noise[:, None] ** 2)
             total[ours] += logsumexp(drawn + ratios, axis=1)
     return total

@@ -117,6 +117,11 @@ class TrainingOrder:
         return replace(self, clipping_norm=part.clipping_norm, weight=part.weight, records=part.records)
 
     @property
+    def record_groups(self) -> tuple[tuple[float, ...], int]:
+        """The shares by which records are dealt out to groups, and the seed that deals them."""
+        return self.task.record_shares, self.task.seed
+
+    @property
     def private_by_itself(self) -> bool:
         """Whether what the client sends is noised before it is weighed: nothing else has to hide it."""
         noised = self.records is not None and self.records.noise_multiplier > 0

@@ -14,7 +14,9 @@ from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.privacy.accountants.accountant import make_accountant
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.privacy.events import SampledGaussian
+from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.dots import Dots, draw_dots, height_inches
 from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
 from gdpfed.report.style import new_figure, new_panels, save, shared_legend, styled
@@ -175,7 +177,9 @@ def as_published(method: Method) -> Method:
 
 def _group_as_printed(plan: PrivacyPlan, index: int) -> GroupPlan:
     accountant = make_accountant(plan.accountant, plan.renyi_orders)
-    event, group = plan.event(index, 0), plan.groups[index]
+    group, event = plan.groups[index], plan.charges(index)[0].event
+    if not isinstance(event, SampledGaussian):
+        raise TypeError(f"a plan of {event.kind} is not searched for as Opacus does")
     budget = group.epsilon
 
     def epsilon(sigma: float) -> float:

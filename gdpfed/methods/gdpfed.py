@@ -12,8 +12,8 @@ from gdpfed.methods.base import CurveStyle, Method, configured_groups
 from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.top_k import keep_largest
 from gdpfed.methods.weighting import Weighting
-from gdpfed.privacy.ledgers.charged import Vector
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.release import Vector
 
 
 @dataclass

@@ -18,8 +18,8 @@ from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta, configured
 from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.subspace import project_on_principal_subspace
 from gdpfed.methods.weighting import Weighting
-from gdpfed.privacy.ledgers.charged import Vector
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.release import Vector
 
 HISTORY_KEY = "public_sums"
 

@@ -23,11 +23,12 @@ from gdpfed.methods.base import (
 )
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.events import Sampling, Unit
-from gdpfed.privacy.ledgers.charged import NoiseAt
-from gdpfed.privacy.plan import PrivacyPlan, Work
+from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.record_plan import Heterogeneous, RecordTraining, most_rounds, record_plan
-from gdpfed.record_steps import RecordSteps
+from gdpfed.privacy.release import NoiseAt
+from gdpfed.record_steps import RecordSteps, Work
 
 HETEROGENEOUS = get_args(Heterogeneous)
 
@@ -112,21 +113,18 @@ class RecordMethod(ConfiguredMethod):
     def expected_batches(self) -> npt.NDArray[np.float64]:
         """B_i = sum_k q_k share_k D_i of every client, shape (num_clients,)."""
         batches = self.record_counts.copy()
-        for group in self.plan.groups:
-            if group.records is not None:
-                batches[list(group.clients)] *= group.records.mean_rate
+        for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
+            batches[list(group.clients)] *= records.mean_rate
         return batches
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
         """What a client of a group does in a round, with noise of its own."""
-        group = self.plan.groups[group_index]
-        if group.records is None:
-            raise TypeError(f"group {group_index} of the plan has no plan for records")
+        records = records_of(self.plan)[group_index]
         return RecordSteps(
-            num_steps=group.stretch(round_index).record_steps,
-            batch_rates=group.records.batch_rates,
-            clipping_norm=group.records.clipping_norm,
-            noise_multiplier=group.records.noise_multiplier,
+            num_steps=self.plan.groups[group_index].stretch(round_index).record_steps,
+            batch_rates=records.batch_rates,
+            clipping_norm=records.clipping_norm,
+            noise_multiplier=records.noise_multiplier,
         )
 
     @property

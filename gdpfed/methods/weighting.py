@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.validation import require_choice, require_length, require_number
 
 Reweighting = Literal["uniform", "squared_participation"]

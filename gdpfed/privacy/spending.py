@@ -30,8 +30,6 @@ special = late_import("scipy.special")
 
 Floats = npt.NDArray[np.float64]
 Rule = Literal["fed_cbs", "delta"]
-COUNTS_DISTANCE = math.sqrt(2)
-"""How far class counts move when one record is replaced: one class has one less, another one more."""
 TOTALS_A_ROUND = 50
 MOST_SECRET_EPSILON = 1e4
 

@@ -69,12 +69,11 @@ def guesses_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
     """Group, group of records (0 where there are none), and how both are called."""
-    for index, group in enumerate(plan.groups):
-        if group.records is None:
-            yield index, 0, str(index)
-            continue
-        for number, records in enumerate(group.records.groups):
+    for index in range(len(plan.groups)):
+        for number, records in enumerate(plan.mechanism.record_groups(index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
+        if not plan.mechanism.record_groups(index):
+            yield index, 0, str(index)
 
 
 def _cells(guess: BestGuess) -> str:

@@ -118,7 +118,7 @@ def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
     data, plan = run.task.load(), run.method.plan
     if not plan.private:
         return {}
-    own = [group.records.groups for group in plan.groups if group.records is not None]
+    own = [each for m in range(len(plan.groups)) if (each := plan.mechanism.record_groups(m))]
     groups = data.test.groups if isinstance(data.test, Split) else None
     if len(own) == 1 and len(own[0]) > 1 and groups is not None:
         return {

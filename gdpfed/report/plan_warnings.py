@@ -41,7 +41,7 @@ def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 def _too_noisy_lines(plan: PrivacyPlan) -> Iterator[str]:
     """One line where in every sum the noise of one coordinate is above all that its clients can bring."""
-    if plan.unit != "client" or any(group.spending is not None for group in plan.groups):
+    if plan.unit != "client" or plan.mechanism.adds_own_noise:
         return
     shares = [
         group.noise_stddev / (max(group.expected_cohort_size, 1.0) * group.clipping_norm)

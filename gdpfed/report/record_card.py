@@ -33,9 +33,7 @@ def record_promise(plan: PrivacyPlan, spent: Sequence[float]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for index, (group, first) in enumerate(zip(plan.groups, spent, strict=True)):
-        if group.records is None:
-            continue
-        for number, each in enumerate(group.records.groups):
+        for number, each in enumerate(plan.mechanism.record_groups(index)):
             done = f"{first:.2f}" if number == 0 else "as group 0"
             lines.append(
                 f"| {index} | {len(group.clients)} | {100 * each.share:g} % | {each.epsilon:g} | {done} "

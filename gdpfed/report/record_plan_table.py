@@ -9,7 +9,9 @@ from rich.table import Table
 from gdpfed.methods.base import Method
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import Fitted
 from gdpfed.report.guess_lines import guess_line
 
@@ -31,21 +33,19 @@ def record_table(plan: PrivacyPlan, name: str) -> Table:
     )
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
-    for index, group in enumerate(plan.groups):
-        if group.records is None:
-            continue
+    for index, (group, records) in enumerate(zip(plan.groups, records_of(plan), strict=True)):
         steps = _steps(plan.charges(index))
-        for number, each in enumerate(group.records.groups):
+        for number, each in enumerate(records.groups):
             table.add_row(
-                str(index) if len(group.records.groups) == 1 else f"{index}.{number}",
+                str(index) if len(records.groups) == 1 else f"{index}.{number}",
                 f"{each.epsilon:g}",
                 str(len(group.clients)),
                 f"{100 * each.share:g} %",
                 f"{100 * each.batch_rate:.3g} %",
-                f"{group.records.clipping_norm:.4g}",
-                f"{group.records.noise_multiplier:.4f}",
+                f"{records.clipping_norm:.4g}",
+                f"{records.noise_multiplier:.4f}",
                 str(steps),
-                str(group.records.steps_allowed),
+                str(records.steps_allowed),
             )
     return table
 
@@ -72,8 +72,7 @@ def _comparison_row(method: Method) -> Sequence[str]:
     plan = method.plan
     budgets = [
         (records, each, _steps(plan.charges(index)))
-        for index, group in enumerate(plan.groups)
-        if (records := group.records) is not None
+        for index, records in enumerate(records_of(plan))
         for each in records.groups
     ]
     return (
@@ -98,8 +97,8 @@ def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
     for index in range(plan.num_rounds):
         active = [
             (group, records, steps)
-            for group in plan.groups
-            if (records := group.records) is not None and (steps := group.stretch(index).record_steps)
+            for group, records in zip(plan.groups, records_of(plan), strict=True)
+            if (steps := group.stretch(index).record_steps)
         ]
         if not active:
             continue

@@ -4,8 +4,8 @@ from gdpfed.clients.configured import require_classes
 from gdpfed.errors import RunError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method
-from gdpfed.privacy.ledgers.charged import CountsRequest
 from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.release import CountsRequest
 from gdpfed.rounds.fleet import NO_COUNTS, Fleet
 from gdpfed.runs.directory import RunDirectory
 
@@ -16,7 +16,7 @@ def refuse_without_counts(fleet: Fleet, method: Method, task: Task) -> None:
     Raises:
         ConfigError, RunError: before anything is written or charged.
     """
-    if not method.plan.counts_rho:
+    if not method.plan.mechanism.counts_rho:
         return
     if not fleet.releases_counts:
         raise RunError(NO_COUNTS)
@@ -35,10 +35,10 @@ def with_released_counts(
         RunError: they are charged, and their file is missing or damaged.
     """
     plan = method.plan
-    if not plan.counts_rho:
+    if not plan.mechanism.counts_rho:
         return
     if not ledger.counts_charged:
-        charged = ledger.charge_counts(CountsRequest(noise_stddev=plan.counts_noise))
+        charged = ledger.charge_counts(CountsRequest(noise_stddev=plan.mechanism.counts_noise))
         files.save_ledger(ledger)
         files.save_counts(fleet.release_counts(task, charged))
     method.take_counts(files.load_counts(plan.num_clients))

@@ -14,7 +14,8 @@ from gdpfed.errors import PrivacyError, RunError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.methods.sum_parameters import sum_parameters
-from gdpfed.privacy.ledgers.charged import ChargedCounts, ChargedSum, ExpectedSum, NoiseAt
+from gdpfed.privacy.ledgers.charged import ChargedCounts, ChargedSum, ExpectedSum
+from gdpfed.privacy.release import NoiseAt
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
 from secagg import Roster, SumParameters

@@ -177,10 +177,10 @@ class RoundLoop:
         """
         ledger = self.state.ledger
         plan = ledger.plan
-        by_key = plan.rule is None
+        by_key = plan.mechanism.rule is None
         drawn = draw_cohorts(plan, index, self.state.sampling_key) if by_key else self.method.sample(index)
         cohorts = ledger.with_steps_left(drawn, index)
-        if present is not None and not (plan.unit == "client" and plan.law.absent_clients_count):
+        if present is not None and not (plan.mechanism.absent_clients_count):
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
         for cohort in cohorts:
             cohort.flags.writeable = False

@@ -10,7 +10,7 @@ import numpy as np
 
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import SumRequest, Theta
-from gdpfed.privacy.ledgers.charged import ROUNDING, NoiseAt, Vector
+from gdpfed.privacy.release import ROUNDING, NoiseAt, Vector
 from secagg import SumParameters
 
 

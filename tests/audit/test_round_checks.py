@@ -27,6 +27,7 @@ def files_of(
             "num_rounds": ROUNDS,
             "groups": [{"clients": CLIENTS, "charges": charges}],
             "unit": "client",
+            "mechanism": "sampled_sums",
             "sampling": "poisson",
             "sums_per_round": 1,
             "private": False,
@@ -122,4 +123,5 @@ def test_who_hides_nothing_may_be_asked_in_every_round(plan):
     files = files_of(favouring(ROUNDS), unit=plan.get("unit", "client"))
     if "spending" in plan:
         files.plan["groups"][0]["spending"] = {}
+        files.plan["mechanism"] = "own_spending"
     assert list(check_rounds(files)) == []

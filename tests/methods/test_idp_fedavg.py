@@ -6,7 +6,7 @@ import pytest
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import ClientSum, SumRequest, make_method
-from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.state import new_ledger
 

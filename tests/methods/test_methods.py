@@ -12,7 +12,7 @@ from gdpfed.methods import METHODS, ClientSum, make_method, resolve
 from gdpfed.methods.gdpfed import GDPFed
 from gdpfed.methods.server_step import step_of_noise
 from gdpfed.methods.top_k import keep_largest
-from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.release import NoiseAt
 
 FMNIST = ["dataset=fmnist", "privacy.accountant=rdp"]
 

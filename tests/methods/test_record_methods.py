@@ -13,6 +13,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.methods import ClientSum, make_method
 from gdpfed.methods.dp_sgd import DPSGD
 from gdpfed.methods.dp_sum import DPSum
+from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.simulation import simulate
 
@@ -46,7 +47,7 @@ def test_dp_sgd_weighs_by_records_batches_or_equally():
     assert equal.client_weights.tolist() == [1.0] * 6
     batches = make_method(configured("dp_sgd", "method.client_weights=batches"))
     assert isinstance(batches, DPSGD)
-    rates = [group.records.batch_rates[0] for group in batches.plan.groups if group.records is not None]
+    rates = [records.batch_rates[0] for records in records_of(batches.plan)]
     expected = counts * np.repeat(rates, 2)
     assert batches.client_weights == pytest.approx(expected / expected.mean())
 
@@ -55,7 +56,7 @@ def test_dp_sum_asks_one_step_under_the_noise_of_one_client():
     method = make_method(configured("dp_sum", "method.heterogeneous=scale", "run.num_rounds=4"))
     assert isinstance(method, DPSum)
     (request,) = method.requests(np.zeros(650, np.float32), 0, drawn(method))
-    records = [group.records for group in method.plan.groups]
+    records = records_of(method.plan)
     for asked, own in zip(request.records or [], np.repeat(np.asarray(records), 2), strict=True):
         assert (asked.num_steps, asked.noise_multiplier) == (1, 0.0)
         assert asked.clipping_norm == own.clipping_norm

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum, NoiseAt, Release
+from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum
 from gdpfed.privacy.ledgers.plain_copy import PlainCopies
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan, plain_plan
+from gdpfed.privacy.release import NoiseAt, Release
 
 GROUPS = groups_from_shares(20, (1.0, 3.0))
 SETTINGS: dict[str, Any] = {"groups": GROUPS, "num_rounds": 2, "sampling_rate": 0.5}

@@ -11,13 +11,14 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.ledgers.charged import NoiseAt, Release
+from gdpfed.privacy.group_plan import BUDGET_TOLERANCE
 from gdpfed.privacy.ledgers.server import Ledger
-from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
 from gdpfed.privacy.planning.spending_plan import spending_plan
+from gdpfed.privacy.release import NoiseAt, Release
 from gdpfed.privacy.spending import Spending
 from gdpfed.record_steps import RecordSteps
 
@@ -62,26 +63,26 @@ OF_PATHS = spending_plan(
 def request(plan: PrivacyPlan, index: int, name: str, clients: list[int], noise: float) -> Release:
     """A sum over these clients at the plan's noise, times a factor."""
     told: dict[str, Any] = {"clipping_norm": 1.0, "noise_multiplier": 0.0, "noise_at": NoiseAt.NOWHERE}
-    groups = [next(group for group in plan.groups if client in group.clients) for client in clients]
-    spending = plan.groups[0].spending
+    groups = [next(m for m, group in enumerate(plan.groups) if client in group.clients) for client in clients]
+    mechanism: Any = plan.mechanism
     if plan.unit == "client":
-        told["noise_multiplier"] = noise * max(group.stretches[0].noise_multiplier for group in groups)
+        told["noise_multiplier"] = noise * max(plan.groups[m].noise_multiplier for m in groups)
         told["noise_at"] = NoiseAt.CLIENT
     else:
         own = (
-            spending.noise_multipliers(index, plan.distance)[clients]
-            if spending is not None
-            else [group.records.noise_multiplier for group in groups if group.records is not None]
+            mechanism.spending.noise_multipliers(index, mechanism.distance)[clients]
+            if mechanism.adds_own_noise
+            else [mechanism.records[m].noise_multiplier for m in groups]
         )
         told |= {"unit": "record", "work": "dp_sgd"}
         told["records"] = [
             RecordSteps(
                 num_steps=1,
-                batch_rates=(1.0,) if group.records is None else group.records.batch_rates,
+                batch_rates=(1.0,) if mechanism.adds_own_noise else mechanism.records[m].batch_rates,
                 clipping_norm=1.0,
                 noise_multiplier=noise * float(each),
             )
-            for group, each in zip(groups, own, strict=True)
+            for m, each in zip(groups, own, strict=True)
         ]
     return Release(name=name, clients=np.asarray(clients, dtype=np.int64), **told)
 
@@ -105,12 +106,12 @@ class Run(RuleBasedStateMachine):
         """Whether a round is the next one, and everybody has rounds left."""
         if index != len(self.cohorts) or index >= ROUNDS:
             return False
-        for group in self.plan.groups:
-            members = cohort & set(group.clients)
-            if group.most_rounds is not None:
-                resting = group.records is not None and not group.stretch(index).record_steps
+        for m, group in enumerate(self.plan.groups):
+            members, most = cohort & set(group.clients), self.plan.mechanism.most_rounds(m)
+            if most is not None:
+                resting = self.plan is OF_RECORDS and not group.stretch(index).record_steps
                 taken = Counter(client for each in self.cohorts for client in each)
-                if members and (resting or max(taken[i] for i in members) >= group.most_rounds):
+                if members and (resting or max(taken[i] for i in members) >= most):
                     return False
         return True
 
@@ -177,7 +178,7 @@ class Run(RuleBasedStateMachine):
         spent = self.ledger.spent()
         for now, before, group in zip(spent, self.highest, self.plan.groups, strict=True):
             assert before <= now <= group.epsilon * (1 + BUDGET_TOLERANCE)
-        if self.plan.groups[0].spending is not None:
+        if self.plan.mechanism.adds_own_noise:
             assert self.ledger.against_server() <= spent
         self.highest = spent
 

@@ -1,6 +1,7 @@
 """What members of a sum learn of a client: the attacks that the figure against members is there for."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def plan() -> PrivacyPlan:
 
 def one_round_known(plan: PrivacyPlan, group: int) -> float:
     """Epsilon where one of the rounds is known to have the client in its sum, by the plan's accountant."""
-    event = plan.event(group, 0)
+    event: Any = plan.charges(group)[0].event
     known = Charge(
         event=Gaussian(noise_stddev=event.noise_stddev, clipping_norm=event.clipping_norm), count=1
     )

@@ -19,8 +19,8 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
-from gdpfed.privacy.ledgers.charged import NoiseAt, Release
 from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
 from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
 from gdpfed.privacy.planning.record_steps import (
@@ -31,6 +31,7 @@ from gdpfed.privacy.planning.record_steps import (
     steps_allowed,
     steps_epsilon,
 )
+from gdpfed.privacy.release import NoiseAt, Release
 from gdpfed.record_steps import RecordSteps
 
 PLD = make_accountant("pld")
@@ -120,11 +121,6 @@ def test_steps_are_spread_evenly_and_all_of_them():
     assert sum(evenly_spread(7919, 30)) == 7919
 
 
-def records_of(group):
-    assert group.records is not None
-    return group.records
-
-
 def planned(groups=SIX, num_rounds=10, **training):
     settings = {"batch_rate": 0.05, "clipping_norm": 1.0, "schedule": (4,) * num_rounds} | training
     return record_plan(groups=groups, num_rounds=num_rounds, training=RecordTraining(**settings))
@@ -132,21 +128,21 @@ def planned(groups=SIX, num_rounds=10, **training):
 
 def test_own_rates_share_one_noise_and_spend_every_budget():
     plan = planned()
-    assert {records_of(group).noise_multiplier for group in plan.groups} == {
-        records_of(plan.groups[0]).noise_multiplier
+    assert {records.noise_multiplier for records in records_of(plan)} == {
+        records_of(plan)[0].noise_multiplier
     }
-    rates = [records_of(group).batch_rates[0] for group in plan.groups]
+    rates = [records.batch_rates[0] for records in records_of(plan)]
     assert rates == sorted(rates)
     assert np.mean(rates) == pytest.approx(0.05, rel=1e-6)
-    for group, rate in zip(plan.groups, rates, strict=True):
-        spent = independent_epsilon(rate, records_of(group).noise_multiplier, 40)
+    for group, records in zip(plan.groups, records_of(plan), strict=True):
+        spent = independent_epsilon(records.batch_rates[0], records.noise_multiplier, 40)
         assert group.epsilon * 0.985 < spent <= group.epsilon * 1.001
     assert plan.unit == "record"
     assert plan.charges(0) == (
         Charge(
             event=DPSGDSteps(
                 batch_rate=rates[0],
-                noise_multiplier=records_of(plan.groups[0]).noise_multiplier,
+                noise_multiplier=records_of(plan)[0].noise_multiplier,
                 num_steps=4,
             ),
             count=10,
@@ -157,13 +153,11 @@ def test_own_rates_share_one_noise_and_spend_every_budget():
 
 def test_own_norms_share_one_standard_deviation():
     plan = planned(heterogeneous="scale")
-    deviations = [
-        records_of(group).noise_multiplier * records_of(group).clipping_norm for group in plan.groups
-    ]
+    deviations = [records.noise_multiplier * records.clipping_norm for records in records_of(plan)]
     assert deviations == pytest.approx([deviations[0]] * 3)
-    assert np.mean([records_of(group).clipping_norm for group in plan.groups]) == pytest.approx(1.0)
-    for group in plan.groups:
-        assert independent_epsilon(0.05, records_of(group).noise_multiplier, 40) <= group.epsilon * 1.001
+    assert np.mean([records.clipping_norm for records in records_of(plan)]) == pytest.approx(1.0)
+    for group, records in zip(plan.groups, records_of(plan), strict=True):
+        assert independent_epsilon(0.05, records.noise_multiplier, 40) <= group.epsilon * 1.001
 
 
 def test_own_steps_end_when_the_budget_is_spent():
@@ -174,7 +168,7 @@ def test_own_steps_end_when_the_budget_is_spent():
         )
         steps = [group.stretch(index).record_steps for index in range(10)]
         assert sum(steps) == min(allowed, 40)
-        assert records_of(group).steps_allowed == allowed
+        assert records_of(plan)[index].steps_allowed == allowed
         assert plan.epsilon_after(index, 10) <= group.epsilon
         beyond = steps_epsilon(PLD, batch_rate=0.05, noise_multiplier=1.2, num_steps=allowed + 1, delta=DELTA)
         assert beyond > group.epsilon
@@ -187,11 +181,11 @@ def test_records_of_one_client_have_budgets_of_their_own():
         training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(4,) * 10),
         record_budgets=[(0.5, 0.7), (1.0, 0.2), (5.0, 0.1)],
     )
-    (group,) = plan.groups
-    assert [each.share for each in records_of(group).groups] == [0.7, 0.2, 0.1]
-    assert records_of(group).mean_rate == pytest.approx(0.05, rel=1e-6)
-    for each in records_of(group).groups:
-        spent = independent_epsilon(each.batch_rate, records_of(group).noise_multiplier, 40)
+    (records,) = records_of(plan)
+    assert [each.share for each in records.groups] == [0.7, 0.2, 0.1]
+    assert records.mean_rate == pytest.approx(0.05, rel=1e-6)
+    for each in records.groups:
+        spent = independent_epsilon(each.batch_rate, records.noise_multiplier, 40)
         assert each.epsilon * 0.985 < spent <= each.epsilon * 1.001
     json.dumps(plan.to_dict(), allow_nan=False)
 
@@ -239,7 +233,7 @@ def test_a_batch_that_a_sum_has_no_room_for_is_drawn_once_in_a_thousand_million(
         training=RecordTraining(batch_rate=rate, clipping_norm=2.0, schedule=(1,), work="gradient_sum"),
         most_records=most_records,
     )
-    room = plan.groups[0].clipping_norm / records_of(plan.groups[0]).clipping_norm
+    room = plan.groups[0].clipping_norm / records_of(plan)[0].clipping_norm
     if most_records == 10:
         assert room == most_records
     else:
@@ -247,7 +241,7 @@ def test_a_batch_that_a_sum_has_no_room_for_is_drawn_once_in_a_thousand_million(
 
 
 def steps_of(plan, **changes):
-    records = records_of(plan.groups[0])
+    records = records_of(plan)[0]
     own = RecordSteps(
         num_steps=plan.groups[0].stretch(0).record_steps,
         batch_rates=records.batch_rates,
@@ -325,7 +319,7 @@ def test_a_client_stops_when_its_rounds_are_spent():
         training=RecordTraining(batch_rate=0.05, clipping_norm=1.0, schedule=(4,) * 7, whole_rounds=True),
         sampling_rate=0.25,
     )
-    assert records_of(plan.groups[0]).most_rounds == 7
+    assert records_of(plan)[0].most_rounds == 7
     ledger = Ledger(plan)
     everybody = np.arange(40)
     for index in range(7):

@@ -100,7 +100,8 @@ def test_one_sum_has_one_noise_that_keeps_every_budget(accountant, noise):
     for index, group in enumerate(plan.groups):
         assert group.noise_stddev == pytest.approx(stddev, rel=1e-12)
         assert group.epsilon * (1 - 1e-3) < group.epsilon_accounted <= group.epsilon
-        assert plan.event(index, 0).noise_multiplier == pytest.approx(stddev / norms[index], rel=1e-12)
+        event: Any = plan.charges(index)[0].event
+        assert event.noise_multiplier == pytest.approx(stddev / norms[index], rel=1e-12)
         assert plan.epsilon_after(index, 20) == group.epsilon_accounted
     assert Weighting.of(plan).noise_magnitude(plan) == pytest.approx(stddev**2, rel=1e-12)
     written = plan.to_dict()

@@ -9,7 +9,7 @@ from math import inf, nan
 import numpy as np
 
 from gdpfed.methods.dp_fedavg import DPFedAvg
-from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.release import NoiseAt
 
 
 class Rogue(DPFedAvg):
@@ -217,7 +217,11 @@ class OtherPlan(Rogue):
         (group,) = self.plan.groups
         (stretch,) = group.stretches
         weaker = replace(stretch, noise_multiplier=stretch.noise_multiplier / 2)
-        self.plan = replace(self.plan, groups=(replace(group, stretches=(weaker,)),), sums_per_round=9)
+        self.plan = replace(
+            self.plan,
+            groups=(replace(group, stretches=(weaker,)),),
+            mechanism=replace(self.plan.mechanism, sums_per_round=9),
+        )
         return DPFedAvg.requests(self, honest.start, 1, [honest.clients])
 
 

@@ -227,7 +227,8 @@ class Unpaid(DPFedAvg):
 
     @classmethod
     def make_plan(cls, config):
-        return replace(super().make_plan(config), sums_per_round=2)
+        plan = super().make_plan(config)
+        return replace(plan, mechanism=replace(plan.mechanism, sums_per_round=2))
 
 
 def test_a_plan_with_too_little_noise_ends_at_its_budget(tmp_path, workplace):

@@ -1,7 +1,6 @@
 """A node with a budget of its own refuses what its terms do not charge, whatever the server lets pass."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -9,7 +8,8 @@ from gdpfed.errors import RunError
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.ledgers.server import Ledger
-from gdpfed.privacy.ledgers.terms import RecordTerms, terms_of
+from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.record_sums import RecordTerms, StepTerms
 from testing.local_grid import refusals
 from testing.small_runs import grid_of_owners, ledger_of, run
 from tests.rounds import rogue_methods as rogue
@@ -70,7 +70,9 @@ def test_terms_about_records_are_refused(tmp_path, monkeypatch, owners):
         records = RecordTerms(
             num_rounds=rounds, work="dp_sgd", clipping_norm=1.0, batch_rates=(0.05,), shares=(1.0,)
         )
-        return replace(terms, charges=(Charge(event=event, count=rounds, unit="record"),), records=records)
+        common = {name: value for name, value in vars(terms).items() if name != "charges"}
+        charges = (Charge(event=event, count=rounds, unit="record"),)
+        return StepTerms(**common, charges=charges, records=records)
 
     monkeypatch.setattr("gdpfed.federation.server.budgets.terms_of", about_records)
     with pytest.raises(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gdpfed.methods.base import SumRequest
-from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.release import NoiseAt
 from gdpfed.rounds.fleet import disjoint_waves
 
 

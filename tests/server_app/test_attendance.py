@@ -156,7 +156,7 @@ def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon
     assert [each.terms.first_round for each in late.runs] == [1] * runs
     for each in late.runs:
         whole = replace(each.terms, first_round=0)
-        assert 0 < late.epsilon(1e-3) < compose_runs([whole.own_charges], 1e-3).epsilon <= epsilon
+        assert 0 < late.epsilon(1e-3) < compose_runs([whole.planned_charges()], 1e-3).epsilon <= epsilon
     assert ("does not fit this client's own budget; the run goes on without it" in caplog.text) == (runs == 0)
     assert ("(the plan's delta is 0.001)" in caplog.text) == (runs == 0)
 

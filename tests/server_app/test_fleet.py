@@ -12,7 +12,7 @@ from gdpfed.errors import RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.local_update import clip, local_update
 from gdpfed.methods.base import SumRequest
-from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.release import NoiseAt
 from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet

@@ -3,6 +3,7 @@
 import json
 import re
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import ORDER_RECORD, TERMS_RECORD
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.privacy.mechanisms.own_spending import PathTerms
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.simulation import simulate
 from gdpfed.systems.fedpcs.game.mean_field import play
@@ -89,6 +91,7 @@ def test_nodes_play_to_the_same_mean_field_and_keep_their_aversions(tmp_path):
     assert audit_run(tmp_path / "run").passed
     for client in range(NODES):
         (entry,) = ledger_of(tmp_path / "nodes", client).runs
+        assert isinstance(entry.terms, PathTerms)
         path = SCALE * np.array(plan["game"]["paths"])[:, client]
         assert entry.terms.path == pytest.approx(path)
         assert (entry.rounds, entry.steps) == ([0, 1, 2, 3], [1, 1, 1, 1])
@@ -255,7 +258,8 @@ def test_nodes_without_an_aversion_check_a_path_that_is_given_them(tmp_path):
     quiet = {client: {"aversion": None, "first-budget": None} for client in range(NODES)}
     grid = players(tmp_path / "nodes", quiet)
     run(tmp_path / "run", [*given, "run.stop_after_round=1"], grid=grid)
-    assert ledger_of(tmp_path / "nodes", 0).runs[0].terms.path[0] == pytest.approx(SCALE * 8.0)
+    terms: Any = ledger_of(tmp_path / "nodes", 0).runs[0].terms
+    assert terms.path[0] == pytest.approx(SCALE * 8.0)
     # With an aversion it takes no path that is not its own answer.
     grid = players(tmp_path / "nodes")
     with pytest.raises(RunError, match="without what was announced no path is agreed to"):

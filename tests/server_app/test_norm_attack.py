@@ -12,7 +12,7 @@ from gdpfed.clients.messages import ORDER_RECORD
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import SumRequest
-from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.release import NoiseAt
 from server_app import fleet as fleet_module
 from server_app.exchange import Exchanger
 from server_app.fleet import GridFleet

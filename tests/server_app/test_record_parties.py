@@ -71,7 +71,7 @@ def test_budgets_ledgers_and_audits_agree_after_a_dropout_and_a_restart(tmp_path
     for client in range(PARTIES):
         (entry,) = ledger_of(tmp_path / "nodes", client).runs
         assert entry.steps == [1] * len(entry.rounds)
-        assert entry.terms.num_steps == 4
+        assert entry.terms.steps_left(0) == 4
         node = audit_node_ledger(tmp_path / "nodes" / f"{client}.json")
         assert node.passed
         (row,) = node.runs

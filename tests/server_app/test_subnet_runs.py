@@ -50,7 +50,7 @@ def test_nodes_charge_every_window_and_no_more(tmp_path, mechanism):
         (entry,) = ledger_of(tmp_path / "nodes", client).runs
         assert sum(entry.steps) == 8
         assert entry.rounds == sorted([0, 1] * windows)
-        assert entry.steps_left == 0
+        assert entry.terms.steps_left(sum(entry.steps)) == 0
     audit = audit_node_ledger(tmp_path / "nodes" / "0.json")
     assert audit.passed
     assert (audit.runs[0].steps, audit.runs[0].num_steps) == (8, 8)

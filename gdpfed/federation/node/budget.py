@@ -7,9 +7,8 @@ its round is written down. So a crash anywhere leaves more charged than was sent
 A budget is for a client or for each of its records, and a run counts against the one of its own unit.
 """
 
-from collections.abc import Sequence
 from logging import ERROR
-from math import ceil, fsum, isinf
+from math import ceil, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +20,11 @@ from gdpfed.federation.node.node_config import EDGE_TRUSTED_KEY, MOST_ROUNDS_KEY
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
-from gdpfed.privacy.ledgers.terms import RecordTerms, Terms
-from gdpfed.record_steps import record_move
+from gdpfed.privacy.ledgers.terms import Terms
 from secagg import SumParameters
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
-    from gdpfed.record_steps import RecordSteps
 
 VISIBLE_UPDATES = (
     "the server would see single updates (secagg=off), against which no budget holds: use secagg=pairwise, "
@@ -109,7 +106,7 @@ def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
     if "record" not in budgets:
         raise BudgetRefusedError(VISIBLE_UPDATES)
     with locked_ledger(_ledger_of(budgets)) as file:
-        if not _is_private_by_itself(file.ledger.terms(round_of_run.run)):
+        if not file.ledger.terms(round_of_run.run).private_by_itself:
             raise BudgetRefusedError(VISIBLE_UPDATES)
 
 
@@ -135,11 +132,7 @@ def charge(
             raise BudgetRefusedError(
                 f"another announcement was ordered by than the terms of run {terms.run} answer"
             )
-        if terms.records is None:
-            broken = _broken_update(terms, round_of_run.index, parameters, order)
-        else:
-            broken = _broken_steps(terms, terms.records, round_of_run.index, order, steps)
-        if broken:
+        if broken := terms.broken_by(round_of_run.index, order, parameters.clipping_norm):
             raise BudgetRefusedError(broken)
         file.ledger.charge(round_of_run.run, round_of_run.index, num_steps)
         file.save()
@@ -150,81 +143,8 @@ def _ledger_of(budgets: Budgets) -> Path:
     return next(iter(budgets.values())).ledger
 
 
-def _broken_update(terms: Terms, round_index: int, parameters: SumParameters, order: "TrainingOrder") -> str:
-    """Say how an order breaks terms about a client; an empty string if it keeps them."""
-    event = terms.event(round_index)
-    norm = min(order.clipping_norm, parameters.clipping_norm)
-    if norm > event.clipping_norm * (1 + ROUNDING):
-        return f"clipping norm {norm:.6g} is above the {event.clipping_norm:.6g} of the terms"
-    if order.noise != event.noise:
-        return f"{order.noise} noise was ordered where the terms say {event.noise}"
-    if order.work != "update":
-        return f"{order.work} was ordered, which the terms do not charge"
-    return ""
-
-
-def _broken_steps(
-    terms: Terms,
-    records: RecordTerms,
-    round_index: int,
-    order: "TrainingOrder",
-    steps: "RecordSteps | None",
-) -> str:
-    """Say how an order breaks terms about records; an empty string if it keeps them.
-
-    How many steps there are, the ledger compares with what is left. In a sum of gradients one record moves
-    what this client contributes by its weight times C.
-    """
-    if order.work != records.work or steps is None:
-        return f"{order.work} was ordered where the terms say {records.work}"
-    rates = steps.batch_rates
-    if len(rates) != len(records.batch_rates) or any(
-        rate > most * (1 + ROUNDING) for rate, most in zip(rates, records.batch_rates, strict=True)
-    ):
-        return f"batch rates {_listed(rates)} are not within the {_listed(records.batch_rates)} of the terms"
-    if len(rates) > 1 and (order.task.record_shares, order.task.seed) != (records.shares, records.seed):
-        return "the records are dealt out to other groups than under the terms"
-    if records.work == "dp_sgd":
-        return _broken_own_noise(terms, round_index, steps)
-    if terms.window_steps not in (None, steps.num_steps):
-        return f"a window of {steps.num_steps} steps was ordered where the terms say {terms.window_steps}"
-    if records.work == "gradient_sum" and steps.num_steps != 1:
-        return f"a sum of gradients over {steps.num_steps} steps was ordered, and its noise is for one"
-    if order.noise != "gaussian":
-        return f"{order.noise} noise was ordered where the terms say gaussian"
-    moved = order.weight * record_move(records.work, steps)
-    # Not the other way round: a NaN is within no bound.
-    if not 0 < moved <= records.clipping_norm * (1 + ROUNDING):
-        return (
-            f"a record could move the sum by {moved:.6g}, above the clipping norm "
-            f"{records.clipping_norm:.6g} of the terms"
-        )
-    return ""
-
-
-def _broken_own_noise(terms: Terms, round_index: int, steps: "RecordSteps") -> str:
-    """Say how steps break terms whose noise the client adds itself; an empty string if they keep them."""
-    least = terms.noise_of_step(round_index)
-    if steps.noise_multiplier < least * (1 - ROUNDING):
-        return (
-            f"noise multiplier {steps.noise_multiplier:.6g} of a step is below the {least:.6g} of the terms"
-        )
-    if terms.has_path and steps.num_steps != 1:
-        return f"{steps.num_steps} steps were ordered where the terms' path has one a round"
-    return ""
-
-
-def _listed(numbers: Sequence[float]) -> str:
-    return ", ".join(f"{number:.6g}" for number in numbers)
-
-
-def _is_private_by_itself(terms: Terms) -> bool:
-    """Whether an update is private before it leaves: then it may be seen by anybody."""
-    return terms.records is not None and terms.records.work == "dp_sgd"
-
-
 def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
-    if not (terms.sums_hidden or budget.edge_trusted or _is_private_by_itself(terms)):
+    if not (terms.sums_hidden or budget.edge_trusted or terms.private_by_itself):
         raise BudgetRefusedError(VISIBLE_UPDATES)
     raised = _raised(budget, ledger, terms)
     if raised:
@@ -267,11 +187,12 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
                 at_most=budget.max_participations,
             )
         except PrivacyError as error:
-            return f"{_in_words(terms, budget)} cannot be added to this ledger: {error}"
+            return f"{terms.in_words(budget.max_participations)} cannot be added to this ledger: {error}"
         if not epsilon <= limit:
             subject = "this client" if terms.unit == "client" else f"group {group} of this client's records"
+            offered = terms.in_words(budget.max_participations)
             return (
-                f"{_in_words(terms, budget)} would take {subject} from epsilon {alone:.4g} to "
+                f"{offered} would take {subject} from epsilon {alone:.4g} to "
                 f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {limit:g} "
                 f"(the plan's delta is {terms.delta:.3g})"
             )
@@ -284,7 +205,7 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
     Raises:
         BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
     """
-    groups = 1 if terms.records is None else len(terms.records.batch_rates)
+    groups = terms.num_budgets
     if groups == len(budget.epsilons):
         return budget.epsilons
     if groups > 1 and len(budget.epsilons) > 1:
@@ -293,24 +214,6 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
             f"has {len(budget.epsilons)} budgets: give one each, or one number for all"
         )
     return (budget.epsilon,) * groups
-
-
-def _in_words(terms: Terms, budget: Budget) -> str:
-    """Describe in words what the terms charge."""
-    if terms.has_path:
-        dearest = terms.dearest_rounds(at_most=budget.max_participations)
-        worst = fsum(terms.path[index] for index in dearest)
-        return f"a path of {worst:.4g} zCDP in {len(dearest)} rounds"
-    if terms.records is not None:
-        return (
-            f"{terms.num_steps} steps at batch rate {_listed(terms.records.batch_rates)} with noise "
-            f"multiplier {terms.step_noise:.4g}"
-        )
-    event = terms.event(terms.first_round)
-    return (
-        f"{terms.num_rounds - terms.first_round} rounds at rate {event.sampling_rate:.4g} with noise "
-        f"multiplier {event.noise_multiplier:.4g}"
-    )
 
 
 def _check_sum(
@@ -327,9 +230,9 @@ def _check_sum(
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
     _check_participations(budget, ledger, round_of_run)
-    if terms.unit == "client":
+    if terms.draws():
         _check_chance(ledger, round_of_run)
-    if terms.has_path:
+    if terms.pays_by_turn:
         _check_spent(budget, ledger, round_of_run)
     if isinf(budget.max_epsilon_against_server):
         return terms
@@ -393,10 +296,10 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
 
     A sum of updates that are private by themselves owes no noise.
     """
-    if _is_private_by_itself(terms):
+    if terms.private_by_itself:
         return ""
     stddev = parameters.noise_multiplier * parameters.clipping_norm
-    least = _noise_of_sum(terms, round_index)
+    least = terms.owed_noise(round_index)
     dropouts = ceil(terms.dropout_tolerance * parameters.num_clients)
     corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
     if stddev < least * (1 - ROUNDING):
@@ -406,10 +309,3 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
     if parameters.corrupt_tolerance < corrupt:
         return f"a tolerance of {parameters.corrupt_tolerance} corrupt members is below {corrupt}"
     return ""
-
-
-def _noise_of_sum(terms: Terms, round_index: int) -> float:
-    """The standard deviation of the noise that a sum owes: sigma C."""
-    if terms.records is not None:
-        return terms.step_noise * terms.records.clipping_norm
-    return terms.event(round_index).noise_stddev

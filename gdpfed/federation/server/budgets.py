@@ -129,7 +129,7 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
             announced=run.order.announced,
         )
         members = joined.budgets.keys() & set(group.clients)
-        if group.spending is not None:
+        if plan.mechanism.keeps_turns:
             terms |= {client: Offer(of_group(client=client), told) for client in members}
         elif members:
             terms |= dict.fromkeys(members, Offer(of_group(), told))
@@ -163,8 +163,8 @@ def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
     to a loose one while the run goes on, and cost more than its own budget. Where data says the group of
     every record, and where all records have one budget, a new number changes weights and no epsilon.
     """
-    records = run.method.plan.groups[0].records
-    if not joined.records or records is None or len(records.groups) == 1 or run.task.load().record_groups:
+    several = len(run.method.plan.mechanism.record_groups(0)) > 1
+    if not joined.records or not several or run.task.load().record_groups:
         return {}
     counts = record_counts(run.config)
     return {

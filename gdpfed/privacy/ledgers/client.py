@@ -12,7 +12,6 @@ What sampling hides is only so if a client is drawn at the rates of its terms, w
 sees is how often it was asked, and `ClientLedger.chance_of_round` compares that with the rates.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -22,27 +21,22 @@ from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
 from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.events import Gaussian, SampledGaussian, Unit
-from gdpfed.privacy.ledgers.terms import RecordTerms, Terms, upgraded_scalars
+from gdpfed.privacy.events import Gaussian, Unit
+from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
 special = late_import("scipy.special")
 
-FORMAT_VERSION = 5
-"""Of a ledger with a run at a trusted edge; without one it is written as version 4 if it has a path, as
-version 3 if it has a run about records, else as version 2, which it then is."""
-VERSION_OF_PATHS = 4
-VERSION_OF_RECORDS = 3
-VERSION_OF_CLIENTS = 2
+FORMAT_VERSION = 1
 
 
 @dataclass
 class ChargedRun:
-    """One run: its terms, the client's budget when it began, and the rounds with an update, in order.
+    """One run: its terms, the client's budgets when it began, and the rounds with an update, in order.
 
     Attributes:
         epsilons: one budget, or one for each group of the client's records.
-        steps: of every round in `rounds`, where records are protected; empty otherwise.
+        steps: of every round in `rounds`; 0 where they cost nothing.
         edge_trusted: whether the server was an edge that saw single updates, by the client's own word.
     """
 
@@ -53,32 +47,16 @@ class ChargedRun:
     steps: list[int] = field(default_factory=list)
     edge_trusted: bool = False
 
-    @property
-    def steps_left(self) -> int:
-        """How many steps its records may still pay for."""
-        return self.terms.num_steps - sum(self.steps)
-
-    def sent(self, more_in: int | None = None) -> list[Charge]:
-        """The sums that the server knows this client to be part of, and one more in a round."""
-        rounds = [*self.rounds, *([] if more_in is None else [more_in])]
-        return [
-            Charge(event=replace(self.terms.event(index), num_sums=1), count=count, unit=self.terms.unit)
-            for index, count in Counter(rounds).items()
-        ]
-
-    def path_charges(self, more_in: int | None = None) -> tuple[Charge, ...]:
-        """What the rounds taken cost a client that has a path, and one more round."""
-        return self.terms.path_charges([*self.rounds, *([] if more_in is None else [more_in])])
-
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of an entry."""
-        entry: dict[str, Any] = {"terms": self.terms.to_scalars(), "delta": self.delta, "rounds": self.rounds}
-        if self.edge_trusted:
-            entry["edge_trusted"] = True
-        if self.terms.unit == "client":
-            (epsilon,) = self.epsilons
-            return {**entry, "epsilon": epsilon}
-        return {**entry, "epsilons": list(self.epsilons), "steps": self.steps}
+        return {
+            "terms": self.terms.to_scalars(),
+            "epsilons": list(self.epsilons),
+            "delta": self.delta,
+            "rounds": self.rounds,
+            "steps": self.steps,
+            "edge_trusted": self.edge_trusted,
+        }
 
 
 class ClientLedger:
@@ -127,23 +105,28 @@ class ClientLedger:
             raise PrivacyError(
                 f"a {also.unit}'s charges cannot be added to a {unit}'s; account each by itself"
             )
-        charged = self._of(unit)
-        has_begun = also is not None and self._has_begun(also)
-        if also is not None and (also.has_path or not has_begun):
+        charged = [
+            run.terms.spent_charges(run.rounds, also, record_group)
+            for run in self._of(unit)
+            if also is None or run.terms.run != also.run or not also.pays_by_turn
+        ]
+        if also is not None and (not self._has_begun(also) or also.pays_by_turn):
             begun = self._runs.get(also.run)
-            taken = [] if begun is None else begun.rounds
-            charged = [run for run in charged if run is not begun]
-            worst = list(also.dearest_rounds(taken, at_most)) if also.has_path else []
-            charged.append(ChargedRun(also, (), delta, worst))
-        groups = None if also is None or record_group is None else also.records
-        runs = [_charges_in(each, groups, record_group) for each in charged]
-        return _epsilon_of(runs, delta)
+            charged.append(self._worst(also, [] if begun is None else begun.rounds, record_group, at_most))
+        return _epsilon_of(charged, delta)
+
+    def _worst(
+        self, also: Terms, turns: Sequence[int], record_group: int | None, at_most: float
+    ) -> tuple[Charge, ...]:
+        if also.pays_by_turn:
+            return also.planned_charges(turns, at_most)
+        return also.spent_charges(turns, also, record_group)
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
-        """Epsilon at delta for records of all runs, with one more round of a run in which there is a path."""
+        """Epsilon at delta of all runs of the unit of a run, with one more round of it."""
         runs = [
-            each.path_charges(round_index) if each.terms.run == run else _charges_in(each, None, None)
-            for each in self._of("record")
+            each.terms.spent_charges([*each.rounds, *([round_index] if each.terms.run == run else [])])
+            for each in self._of(self.terms(run).unit)
         ]
         return _epsilon_of(runs, delta)
 
@@ -161,20 +144,12 @@ class ClientLedger:
         is what the steps cost that were taken, and `more_steps` in the run of that name.
         """
         more_run, more_round = one_more_in or (None, None)
-        if unit == "record":
-            runs = [
-                run.path_charges(more_round if run.terms.run == more_run else None)
-                if run.terms.has_path
-                else run.terms.step_charges(sum(run.steps) + (more_steps if run.terms.run == more_run else 0))
-                for run in self._of("record")
-            ]
-            return _epsilon_of(runs, delta)
-        sent = [
-            charge
-            for run in self._of(unit)
-            for charge in run.sent(more_in=more_round if run.terms.run == more_run else None)
-        ]
-        return compose_against_server(sent, delta)
+        runs = []
+        for each in self._of(unit):
+            more = each.terms.run == more_run
+            turns = [*each.rounds, *([more_round] if more and more_round is not None else [])]
+            runs.append(each.terms.seen_charges(turns, sum(each.steps) + (more_steps if more else 0)))
+        return _epsilon_of(runs, delta)
 
     def chance_of_round(self, run: str, round_index: int) -> float:
         """How likely draws at the rates of all terms are to ask a client so often, with one more round.
@@ -186,22 +161,20 @@ class ClientLedger:
         (Hoeffding, "On the Distribution of the Number of Successes in Independent Trials", 1956, Theorem 4).
         """
         drawn: dict[float, tuple[int, float, int]] = {}
-        for each in self._of("client"):
+        noise_now = 0.0
+        for each in self._of(self.terms(run).unit):
             asked, end = set(each.rounds), each.terms.num_rounds
             if each.terms.run == run:
                 asked.add(round_index)
                 end = max(asked) + 1
-            first = 0
-            for charge in each.terms.charges:
-                event, last = charge.event, first + charge.count
-                span, first = range(max(first, each.terms.first_round), min(last, end)), last
-                if isinstance(event, SampledGaussian):
-                    times = sum(index in span for index in asked)
-                    rounds, expected, so_far = drawn.get(event.noise_multiplier, (0, 0.0, 0))
-                    expected += len(span) * event.sampling_rate
-                    drawn[event.noise_multiplier] = rounds + len(span), expected, so_far + times
+            for planned, rate, noise in each.terms.draws():
+                if each.terms.run == run and round_index in planned:
+                    noise_now = noise
+                span = range(max(planned.start, each.terms.first_round), min(planned.stop, end))
+                rounds, expected, so_far = drawn.get(noise, (0, 0.0, 0))
+                times = sum(index in span for index in asked)
+                drawn[noise] = rounds + len(span), expected + len(span) * rate, so_far + times
         chance, rounds, expected, so_far = 1.0, 0, 0.0, 0
-        noise_now = self.terms(run).event(round_index).noise_multiplier
         for noise in sorted(drawn):
             more, expected_more, times = drawn[noise]
             rounds, expected, so_far = rounds + more, expected + expected_more, so_far + times
@@ -238,13 +211,11 @@ class ClientLedger:
                 f"round {round_index} of run {run} lies before round {begun.terms.first_round}, from which "
                 "on this client was charged"
             )
-        records = begun.terms.records
-        updates = begun.terms.event(round_index).num_sums if records is None else records.sums_per_round
-        if begun.rounds.count(round_index) >= updates:
+        if begun.rounds.count(round_index) >= begun.terms.updates_in(round_index):
             raise PrivacyError(f"round {round_index} of run {run} has had its update already")
-        if begun.terms.unit == "record" and not begun.steps_left:
+        if not begun.terms.steps_left(sum(begun.steps)):
             raise PrivacyError(
-                f"the records of this client have paid for all {begun.terms.num_steps} steps of run {run}"
+                f"the records of this client have paid for all {sum(begun.steps)} steps of run {run}"
             )
         return begun.terms
 
@@ -254,71 +225,46 @@ class ClientLedger:
         Refused as in `check_round`, and where there are more steps than are left, or none.
         """
         terms, begun = self.check_round(run, round_index), self.run(run)
-        if terms.unit == "record":
-            require_count(f"the steps of round {round_index} of run {run}", num_steps)
-            if terms.has_path and num_steps > 1:
-                raise PrivacyError(
-                    f"round {round_index} of run {run} would take {num_steps} steps; a path has one a round"
-                )
-            if num_steps > begun.steps_left:
-                raise PrivacyError(
-                    f"round {round_index} of run {run} would take {num_steps} steps, and {begun.steps_left} "
-                    f"of the {terms.num_steps} of its terms are left"
-                )
-            begun.steps.append(num_steps)
+        terms.check_steps(round_index, sum(begun.steps), num_steps)
+        begun.steps.append(num_steps)
         begun.rounds.append(round_index)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads."""
-        version = VERSION_OF_RECORDS if self._of("record") else VERSION_OF_CLIENTS
-        if any(run.terms.has_path for run in self.runs):
-            version = VERSION_OF_PATHS
-        if any(run.edge_trusted for run in self.runs):
-            version = FORMAT_VERSION
-        return {"version": version, "runs": [run.to_dict() for run in self._runs.values()]}
+        return {"version": FORMAT_VERSION, "runs": [run.to_dict() for run in self._runs.values()]}
 
     @classmethod
     def from_dict(cls, data: object) -> "ClientLedger":
         """Return the ledger that `to_dict` saved; PrivacyError for data that is incomplete or wrong."""
         if not isinstance(data, Mapping) or set(data) != {"version", "runs"}:
             raise PrivacyError("it is no mapping of version and runs")
-        if data["version"] not in range(1, FORMAT_VERSION + 1):
-            raise PrivacyError(
-                f"it has version {data['version']!r}; this program reads 1 to {FORMAT_VERSION}"
-            )
+        if data["version"] != FORMAT_VERSION:
+            raise PrivacyError(f"it has version {data['version']!r}; this program reads {FORMAT_VERSION}")
         if not isinstance(data["runs"], list):
             raise PrivacyError("its runs are no list")
         ledger = cls()
         for number, entry in enumerate(data["runs"]):
-            ledger._restore(number, entry, data["version"])
+            ledger._restore(number, entry)
         return ledger
 
-    def _restore(self, number: int, entry: object, version: int) -> None:
-        if not isinstance(entry, Mapping) or not set(entry) >= _ENTRY:
-            raise PrivacyError(f"its run {number} is no mapping of terms, budget and rounds")
-        if not isinstance(entry["terms"], Mapping) or not isinstance(entry["rounds"], list):
-            raise PrivacyError(f"its run {number} has no terms or no list of rounds")
-        # What was spent under an earlier version stays spent.
-        terms = Terms.from_scalars(upgraded_scalars(entry["terms"]) if version == 1 else entry["terms"])
-        more = {"epsilons", "steps"} if terms.unit == "record" else {"epsilon"}
-        trusted = entry.get("edge_trusted", False)
+    def _restore(self, number: int, entry: object) -> None:
+        if not isinstance(entry, Mapping) or set(entry) != _ENTRY:
+            raise PrivacyError(f"its run {number} is no mapping of {', '.join(sorted(_ENTRY))}")
+        lists = [entry[name] for name in ("epsilons", "rounds", "steps")]
+        if not isinstance(entry["terms"], Mapping) or not all(isinstance(each, list) for each in lists):
+            raise PrivacyError(f"its run {number} has no terms, or no lists of budgets, rounds and steps")
+        if len(entry["steps"]) != len(entry["rounds"]):
+            raise PrivacyError(f"its run {number} has not the steps of every round")
+        trusted = entry["edge_trusted"]
         if type(trusted) is not bool:
             raise PrivacyError(
                 f"its run {number} has edge_trusted {trusted!r}, which is neither true nor false"
             )
-        if set(entry) - {"edge_trusted"} != _ENTRY | more:
-            raise PrivacyError(f"its run {number} lacks or has odd entries beside {', '.join(sorted(more))}")
+        terms = Terms.from_scalars(entry["terms"])
         if terms.run in self._runs:
             raise PrivacyError(f"it holds run {terms.run} twice")
-        steps: list[int] = [0] * len(entry["rounds"])
-        epsilons: list[Any] = [entry.get("epsilon")]
-        if terms.unit == "record":
-            steps, epsilons = entry["steps"], entry["epsilons"]
-            lists = isinstance(steps, list) and isinstance(epsilons, list)
-            if not lists or len(steps) != len(entry["rounds"]):
-                raise PrivacyError(f"its run {number} has no budgets or not the steps of every round")
-        self.begin(terms, epsilons=epsilons, delta=entry["delta"], edge_trusted=trusted)
-        for round_index, num_steps in zip(entry["rounds"], steps, strict=True):
+        self.begin(terms, epsilons=entry["epsilons"], delta=entry["delta"], edge_trusted=trusted)
+        for round_index, num_steps in zip(entry["rounds"], entry["steps"], strict=True):
             self.charge(terms.run, round_index, num_steps)
 
     def _of(self, unit: Unit) -> list[ChargedRun]:
@@ -332,21 +278,7 @@ class ClientLedger:
         return begun is not None
 
 
-_ENTRY = {"terms", "delta", "rounds"}
-
-
-def _charges_in(run: ChargedRun, groups: RecordTerms | None, record_group: int | None) -> tuple[Charge, ...]:
-    """What a run costs; of records one that is in a group of others' terms.
-
-    A run that makes other groups may have the record in any, and so counts at its largest batch rate.
-    """
-    terms = run.terms
-    if terms.has_path:
-        return run.path_charges()
-    if terms.records is None:
-        return terms.own_charges
-    alike = groups is not None and terms.records.groups_as(groups)
-    return terms.step_charges(terms.num_steps, record_group if alike else None)
+_ENTRY = {"terms", "epsilons", "delta", "rounds", "steps", "edge_trusted"}
 
 
 def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:

@@ -4,7 +4,6 @@ Opening a round charges its event to every client of every group and counts thos
 it, `Ledger.charge` makes of requests what a fleet may sum, as long as they are what the plan charged for.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,29 +12,17 @@ from typing import Any
 import numpy as np
 
 from gdpfed.errors import BudgetExhausted, PrivacyError
-from gdpfed.privacy.ledgers.charged import (
-    ROUNDING,
-    SEAL,
-    ChargedCounts,
-    ChargedSum,
-    CountsRequest,
-    ExpectedSum,
-    NoiseAt,
-    R,
-    Release,
-    planned_norm_exceeded,
-)
+from gdpfed.privacy.group_plan import BUDGET_TOLERANCE
+from gdpfed.privacy.ledgers.charged import SEAL, ChargedCounts, ChargedSum, ExpectedSum, R
+from gdpfed.privacy.ledgers.participations import TURNS, Participations
 from gdpfed.privacy.ledgers.plain_copy import PlainCopies
-from gdpfed.privacy.ledgers.taken import RoundsTaken
-from gdpfed.privacy.plan import BUDGET_TOLERANCE, PrivacyPlan
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.release import ROUNDING, CountsRequest, Release, broken_number
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_count
-from gdpfed.record_steps import RecordSteps, record_move
+from gdpfed.record_steps import RecordSteps
 
 FORMAT_VERSION = 1
-TAKEN = "taken"
-"""Of a ledger's file, where clients spend what each has chosen: in which rounds each took part."""
 COUNTS = "counts_rho"
 """Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
 own, which is 0 before it has released them."""
@@ -71,9 +58,7 @@ class Ledger:
         self._subject = subject
         self._charged_rounds = 0
         self._open: _Round | None = None
-        self._participations: tuple[Counter[int], ...] = tuple(Counter() for _ in plan.groups)
-        self._members = tuple(_members(group.clients) for group in plan.groups)
-        self._taken = RoundsTaken()
+        self._participations = Participations(plan)
         self._counts_charged = False
 
     @property
@@ -97,11 +82,11 @@ class Ledger:
         Raises PrivacyError where the plan charges no class counts, where they are charged already, and for
         less noise than the plan's. Nothing is charged where it raises.
         """
-        if not self._plan.counts_rho:
+        if not self._plan.mechanism.counts_rho:
             raise PrivacyError(f"{self._subject}: class counts are asked for, and the plan charges none")
         if self._counts_charged:
             raise PrivacyError(f"{self._subject}: class counts are charged already, once for all")
-        planned = self._plan.counts_noise
+        planned = self._plan.mechanism.counts_noise
         if not request.noise_stddev >= planned * (1 - ROUNDING):
             raise PrivacyError(
                 f"{self._subject}: noise of standard deviation {request.noise_stddev:.6g} in class counts is "
@@ -125,7 +110,7 @@ class Ledger:
             raise PrivacyError(
                 f"round {round_index} is {state}; the next to charge is {self._charged_rounds}"
             )
-        if self._plan.counts_rho and not self._counts_charged:
+        if self._plan.mechanism.counts_rho and not self._counts_charged:
             raise PrivacyError(
                 f"{self._subject}, round {round_index}: samples follow from class counts, which are not "
                 "charged yet"
@@ -134,9 +119,7 @@ class Ledger:
         opened, drawn = self._round_of(round_index, cohorts)
         self._charged_rounds += 1
         self._open = opened
-        for counts, clients in zip(self._participations, drawn, strict=True):
-            counts.update(clients)
-            self._taken.add(round_index, clients)
+        self._participations.add(round_index, drawn)
 
     def close_round(self) -> None:
         """End the open round: nothing more is asked for in it."""
@@ -164,20 +147,19 @@ class Ledger:
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
         """Return the cohorts of a round without clients that rest in it or have no round left.
 
-        Only plans that say how often a client takes part have such clients. That they stop tells nothing of
-        any data: it follows from the plan and from how often each was drawn.
+        Only mechanisms that say how often a client takes part have such clients. That they stop tells nothing
+        of any data: it follows from the plan and from how often each was drawn.
         """
-        return tuple(
-            cohort if group.most_rounds is None else self._with_steps_left(m, cohort, round_index)
-            for m, (group, cohort) in enumerate(zip(self._plan.groups, cohorts, strict=True))
-        )
+        return tuple(self._with_steps_left(m, cohort, round_index) for m, cohort in enumerate(cohorts))
 
-    def _with_steps_left(self, group_index: int, cohort: ClientIds, round_index: int) -> ClientIds:
-        group = self._plan.groups[group_index]
-        if group.records is not None and group.stretch(round_index).record_steps == 0:
+    def _with_steps_left(self, m: int, cohort: ClientIds, round_index: int) -> ClientIds:
+        mechanism, most = self._plan.mechanism, self._plan.mechanism.most_rounds(m)
+        if most is None:
+            return cohort
+        if mechanism.rests(self._plan.groups[m], round_index):
             return cohort[:0]
-        counts, most = self._participations[group_index], group.most_rounds or 0
-        left = [client for client in cohort.tolist() if counts[client] < most]
+        counts = self._participations.of_group(m)
+        left = [client for client in cohort.tolist() if counts.get(client, 0) < most]
         return np.asarray(left, dtype=np.int64)
 
     def groups_of(self, request: Release) -> tuple[int, ...]:
@@ -216,36 +198,31 @@ class Ledger:
         )
 
     def against_server(self) -> tuple[float, ...]:
-        """Return, per group, epsilon against the server of the client that took part most.
+        """Return, per group, epsilon against the server of the client that it is largest for.
 
         inf without privacy or where the server sees single updates, as soon as anybody took part.
         """
-        if any(group.spending for group in self._plan.groups):
+        if self._plan.mechanism.adds_own_noise:
             return self.against_members()
         return tuple(
             self._plan.epsilon_against_server(m, most) for m, most in enumerate(self.most_participations())
         )
 
     def against_members(self) -> tuple[float, ...]:
-        """Return, per group, epsilon against members of the same sums of the client that took part most."""
-        return tuple(
-            self._plan.epsilon_against_members(m, most)
-            if (spending := self._plan.groups[m].spending) is None
-            else self._taken.largest_epsilon(spending, self._plan.delta)
-            for m, most in enumerate(self.most_participations())
-        )
+        """Return, per group, epsilon against members of the same sums of the client with the largest."""
+        return tuple(map(self._participations.epsilon_against_members, range(len(self._plan.groups))))
 
     def most_participations(self) -> list[int]:
         """Return, per group, how often the client took part that did so most."""
-        return [max(counts.values(), default=0) for counts in self._participations]
+        return self._participations.most()
 
     def total_participations(self) -> tuple[int, ...]:
         """Return, per group, the sizes of the charged rounds' cohorts, added up."""
-        return tuple(counts.total() for counts in self._participations)
+        return self._participations.total()
 
     def participations(self, client_id: int) -> int:
         """Return the number of charged rounds that a client was drawn in."""
-        return sum(counts[client_id] for counts in self._participations if client_id in counts)
+        return self._participations.of(client_id)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads: charges and participations by group."""
@@ -257,14 +234,10 @@ class Ledger:
                 [charge.to_dict() for charge in self._plan.charges(m, self._charged_rounds)]
                 for m in range(len(self._plan.groups))
             ],
-            "participations": [
-                {str(client): counts[client] for client in sorted(counts)} for counts in self._participations
-            ],
+            **self._participations.to_dict(),
         }
-        if _spends(self._plan):
-            values[TAKEN] = self._taken.to_dict()
-        if self._plan.counts_rho:
-            values[COUNTS] = self._plan.counts_rho if self._counts_charged else 0.0
+        if self._plan.mechanism.counts_rho:
+            values[COUNTS] = self._plan.mechanism.counts_rho if self._counts_charged else 0.0
         return values
 
     @classmethod
@@ -280,7 +253,8 @@ class Ledger:
         Raises PrivacyError for another plan's ledger and for data that is incomplete or wrong.
         """
         ledger = cls(plan, subject, kinds)
-        more = ({TAKEN} if _spends(plan) else set()) | ({COUNTS} if plan.counts_rho else set())
+        more = {TURNS} if plan.mechanism.keeps_turns else set()
+        more |= {COUNTS} if plan.mechanism.counts_rho else set()
         fields = _checked_fields(data, more)
         if fields["plan"] != plan.fingerprint():
             raise PrivacyError(
@@ -303,12 +277,8 @@ class Ledger:
                 f"the ledger's charges are not those of {ledger._charged_rounds} rounds of the plan; "
                 "the file is damaged, resume from an intact one"
             )
-        for m, group_counts in enumerate(saved):
-            ledger._participations[m].update(ledger._checked_counts(m, group_counts))
-        if _spends(plan):
-            (counts,) = ledger._participations
-            ledger._taken = RoundsTaken.from_dict(fields[TAKEN], counts, ledger._charged_rounds)
-        if plan.counts_rho:
+        ledger._participations.restore(fields, ledger._charged_rounds)
+        if plan.mechanism.counts_rho:
             ledger._counts_charged = _counts_were_charged(plan, fields[COUNTS], ledger._charged_rounds)
         return ledger
 
@@ -349,18 +319,18 @@ class Ledger:
                 f"the cohort of group {group_index} repeats a client; its update may count once"
             )
         for client in clients:
-            if client not in self._members[group_index]:
+            if not self._participations.is_member(group_index, client):
                 raise PrivacyError(
                     f"client {client} is not in group {group_index}; draw cohorts from this plan"
                 )
-        group = self._plan.groups[group_index]
-        if group.most_rounds is not None:
+        if self._plan.mechanism.most_rounds(group_index) is not None:
             ids = np.asarray(clients, dtype=np.int64)
             left = self._with_steps_left(group_index, ids, round_index).tolist()
             if left != clients:
                 spent = next(client for client in clients if client not in left)
                 raise PrivacyError(f"client {spent} has no step left; its budget is spent")
             return clients
+        group = self._plan.groups[group_index]
         rate = group.stretch(min(round_index, self._plan.num_rounds - 1)).sampling_rate
         try:
             self._plan.law.check(len(clients), rate, len(group.clients))
@@ -395,157 +365,37 @@ class Ledger:
         self, opened: _Round, request: Release, names: set[str], sums_of: Mapping[int, int]
     ) -> str:
         """How a request breaks what the round was charged for, in words; nothing where it does not."""
-        plan, clients = self._plan, request.clients.tolist()
+        plan = self._plan
         if request.name in names:
             return "the round has a sum of this name already"
+        if broken := self._broken_asking(opened, request, sums_of):
+            return broken
+        if request.work not in plan.works:
+            return f"the plan charges {', '.join(plan.works)}, not {request.work}"
+        if request.unit != plan.unit:
+            return f"the plan protects a {plan.unit}, not a {request.unit}"
+        if request.alone and plan.private and (plan.sums_hidden or not plan.mechanism.adds_own_noise):
+            return "it is one client's update, to be read in clear, and the plan promises privacy"
+        if broken := broken_number(request):
+            return broken
+        if not plan.private:
+            return ""
+        return plan.mechanism.broken_rule(plan.groups, opened.group_of, opened.index, request)
+
+    def _broken_asking(self, opened: _Round, request: Release, sums_of: Mapping[int, int]) -> str:
+        """Say which client of a request cannot be asked; "" where all can."""
+        clients, most = request.clients.tolist(), self._plan.sums_per_round
         if len(set(clients)) != len(clients):
             return "a client is asked twice in one sum"
         for client in clients:
             if client not in opened.group_of:
                 return f"client {client} was not drawn in this round"
-            if sums_of[client] >= plan.sums_per_round:
+            if sums_of[client] >= most:
                 return (
                     f"client {client} is in {sums_of[client]} sums of this round already, and the plan "
-                    f"charges {plan.sums_per_round} a round"
-                )
-        if request.work not in plan.works:
-            return f"the plan charges {', '.join(plan.works)}, not {request.work}"
-        if request.unit != plan.unit:
-            return f"the plan protects a {plan.unit}, not a {request.unit}"
-        if request.alone and plan.private and (plan.sums_hidden or not _spends(plan)):
-            return "it is one client's update, to be read in clear, and the plan promises privacy"
-        return _broken_number(request) or (self._broken_noise(opened, request) if plan.private else "")
-
-    def _broken_noise(self, opened: _Round, request: Release) -> str:
-        """How the noise of a private plan's request is not the plan's."""
-        spending, clients = self._plan.groups[0].spending, request.clients.tolist()
-        if spending is not None:
-            return self._broken_spending(opened, request, spending)
-        if self._plan.unit == "record":
-            return self._broken_steps(opened, request, clients)
-        return self._broken_bound(opened, request, clients)
-
-    def _broken_steps(self, opened: _Round, request: Release, clients: Sequence[int]) -> str:
-        """How steps on records break the plan's."""
-        if request.records is None:
-            return "it does not say what steps its clients take, and the plan charges steps on records"
-        summed = request.work != "dp_sgd"
-        if summed and (broken := self._broken_place(opened, request, clients)):
-            return broken
-        for client, asked, weight in zip(clients, request.records, request.weights.tolist(), strict=True):
-            group = self._plan.groups[opened.group_of[client]]
-            planned = group.records
-            most = group.stretch(opened.index).record_steps // self._plan.sums_per_round
-            if planned is None:
-                return f"client {client} is in a group without a plan for its records"
-            if asked.num_steps > most:
-                return f"client {client} is asked for {asked.num_steps} steps, above the plan's {most}"
-            if planned.window_steps not in (None, asked.num_steps):
-                return (
-                    f"client {client} is asked for a window of {asked.num_steps} steps, and the plan charges "
-                    f"those of {planned.window_steps}"
-                )
-            rates = asked.batch_rates, planned.batch_rates
-            if len(rates[0]) != len(rates[1]) or any(
-                own > allowed * (1 + ROUNDING) for own, allowed in zip(*rates, strict=True)
-            ):
-                return f"client {client} is asked for batch rates {rates[0]}, and the plan's are {rates[1]}"
-            moved = weight * record_move(request.work, asked)
-            shared = moved * group.noise_factor(len(clients))
-            carried = request.noise_stddev / shared if summed else asked.noise_multiplier
-            if not carried >= planned.noise_multiplier * (1 - ROUNDING):
-                return (
-                    f"noise multiplier {carried:.6g} on the records of client {client} is below the plan's "
-                    f"{planned.noise_multiplier:.6g}"
+                    f"charges {most} a round"
                 )
         return ""
-
-    def _broken_spending(self, opened: _Round, request: Release, spending: Spending) -> str:
-        """How a client's own noise is below what its budget of the round needs."""
-        if request.records is None:
-            return "it does not say what noise its clients add, and the plan charges each its own"
-        planned = spending.noise_multipliers(opened.index, self._plan.distance)
-        for client, asked in zip(request.clients.tolist(), request.records, strict=True):
-            if asked.num_steps != spending.local_steps:
-                return (
-                    f"client {client} is asked for {asked.num_steps} steps, and the plan charges "
-                    f"{spending.local_steps}"
-                )
-            if max(asked.batch_rates) > spending.batch_rate * (1 + ROUNDING):
-                return (
-                    f"client {client} is asked for batch rates {asked.batch_rates}, and the plan's is "
-                    f"{spending.batch_rate:g}"
-                )
-            if not asked.noise_multiplier >= planned[client] * (1 - ROUNDING):
-                return (
-                    f"noise multiplier {asked.noise_multiplier:.6g} of client {client} is below the plan's "
-                    f"{planned[client]:.6g}"
-                )
-        return ""
-
-    def _broken_bound(self, opened: _Round, request: Release, clients: Iterable[int]) -> str:
-        """How norms or noise break the plan's."""
-        if broken := self._broken_place(opened, request, clients):
-            return broken
-        if request.noise != self._plan.noise:
-            return f"{request.noise} noise is asked for, and the plan's is {self._plan.noise}"
-        for client, norm in zip(clients, request.contribution_norms.tolist(), strict=True):
-            group = self._plan.groups[opened.group_of[client]]
-            planned = group.stretch(opened.index)
-            if planned_norm_exceeded(norm, planned.clipping_norm):
-                return (
-                    f"client {client} may contribute a norm of {norm:.6g}, above the plan's "
-                    f"{planned.clipping_norm:.6g}"
-                )
-            owed = planned.noise_stddev * group.noise_factor(len(request.clients))
-            if not request.noise_stddev >= owed * (1 - ROUNDING):
-                return (
-                    f"noise of standard deviation {request.noise_stddev:.6g} is below the plan's {owed:.6g}"
-                )
-        return ""
-
-    def _broken_place(self, opened: _Round, request: Release, clients: Iterable[int]) -> str:
-        """How the place where noise is added breaks the plan's: an edge may add it where it is trusted."""
-        edges = all(self._plan.groups[opened.group_of[client]].trust == "trusted" for client in clients)
-        if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
-            return ""
-        return f"noise is added {request.noise_at.value}, and the plan's is added by every client"
-
-    def _checked_counts(self, group_index: int, counts: object) -> dict[int, int]:
-        if not isinstance(counts, Mapping):
-            raise PrivacyError(
-                f"the ledger's participations of group {group_index} are {type(counts).__name__}, "
-                "not a mapping; the file is damaged, resume from an intact one"
-            )
-        checked = {}
-        for client, count in counts.items():
-            name = f"the ledger's count of client {client}"
-            if not (isinstance(client, str) and client.isascii() and client.isdecimal()):
-                raise PrivacyError(f"{name} has no client id; resume from an intact ledger")
-            if int(client) not in self._members[group_index]:
-                raise PrivacyError(f"{name} is in group {group_index}, which it is not a member of")
-            if require_count(name, count) > self._charged_rounds:
-                raise PrivacyError(
-                    f"{name} is {count}, above the {self._charged_rounds} charged rounds; "
-                    "resume from an intact ledger"
-                )
-            checked[int(client)] = count
-        return checked
-
-
-def _broken_number(request: Release) -> str:
-    """Which number of a request is none under any plan, in words; nothing where all are."""
-    norm, sigma = request.clipping_norm, request.noise_multiplier
-    if not norm > 0:
-        return f"clipping_norm is {norm}; it must be above 0"
-    if not 0 <= sigma < math.inf:
-        return f"noise_multiplier is {sigma}; it must be finite and not negative"
-    if math.isinf(norm) and sigma > 0:
-        return f"noise_multiplier is {sigma:.6g} without a clipping_norm; noise needs a finite one"
-    largest = float(request.contribution_norms.max(initial=0.0))
-    if planned_norm_exceeded(largest, norm):
-        return f"a client may contribute a norm of {largest:.6g}, above the sum's clipping_norm of {norm:.6g}"
-    return ""
 
 
 def _counts(charges: object) -> list[Any]:
@@ -555,21 +405,13 @@ def _counts(charges: object) -> list[Any]:
     return [each.get("count") if isinstance(each, Mapping) else None for each in charges]
 
 
-def _members(clients: Sequence[int]) -> range | frozenset[int]:
-    return clients if isinstance(clients, range) else frozenset(clients)
-
-
-def _spends(plan: PrivacyPlan) -> bool:
-    """Whether what a round costs is each client's own."""
-    return plan.groups[0].spending is not None
-
-
 def _counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
     """Whether a saved ledger has charged the class counts, which comes before any round."""
-    if saved not in (0.0, plan.counts_rho) or (charged_rounds and not saved):
+    planned = plan.mechanism.counts_rho
+    if saved not in (0.0, planned) or (charged_rounds and not saved):
         raise PrivacyError(
-            f"the ledger has class counts at {saved} zCDP, and the plan charges {plan.counts_rho:g} before "
-            "the first round; resume from an intact ledger"
+            f"the ledger has class counts at {saved} zCDP, and the plan charges {planned:g} before the first "
+            "round; resume from an intact ledger"
         )
     return bool(saved)
 

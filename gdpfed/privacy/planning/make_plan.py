@@ -12,7 +12,9 @@ from gdpfed.privacy.accountants.discrete import refuse_unaccountable
 from gdpfed.privacy.accountants.server_view import participations_quantile, server_epsilon
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Stretch
+from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.validation import (
@@ -150,16 +152,18 @@ def make_plan(
         groups=tuple(map(lambda *each: _private_group(common, *each), groups, rates, norms, sigmas)),
         num_rounds=num_rounds,
         delta=delta,
+        mechanism=SampledSums(
+            sampling=sampling,
+            adjacency=adjacency,
+            noise=noise,
+            sums_per_round=sums_per_round,
+            one_sum=one_sum,
+        ),
         accountant=common.accountant.name,
-        sampling=sampling,
-        adjacency=adjacency,
         clipping_norm=clipping_norm,
         sampling_rate=float(sampling_rate),
         renyi_orders=common.accountant.renyi_orders,
-        noise=noise,
-        sums_per_round=sums_per_round,
         sums_hidden=sums_hidden,
-        one_sum=one_sum,
     )
 
 
@@ -194,12 +198,12 @@ def plain_plan(
         groups=tuple(planned),
         num_rounds=num_rounds,
         delta=delta,
+        mechanism=SampledSums(
+            sampling=sampling, sums_per_round=require_count("sums_per_round", sums_per_round)
+        ),
         accountant="none",
-        sampling=sampling,
-        adjacency="zero_out",
         clipping_norm=math.inf,
         sampling_rate=float(sampling_rate),
-        sums_per_round=require_count("sums_per_round", sums_per_round),
         private=False,
     )
 

@@ -14,7 +14,10 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, make_accountant
 from gdpfed.privacy.accountants.server_view import participations_quantile
 from gdpfed.privacy.events import Sampling
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, RecordGroup, RecordPlan, Stretch, Work
+from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.mechanism import RecordGroup
+from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import SHARES_TOLERANCE, Group, check_disjoint
 from gdpfed.privacy.planning.record_steps import (
     largest_batch_rate,
@@ -31,7 +34,7 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
-from gdpfed.record_steps import STEP_WORKS
+from gdpfed.record_steps import STEP_WORKS, Work
 
 Heterogeneous = Literal["rate", "scale", "steps"]
 """What differs where budgets do: the batch rate at one noise, the norm of a record at one noise, or how many
@@ -163,19 +166,20 @@ def record_plan(
         for each, group in zip(shared, groups, strict=True)
     ]
     return PrivacyPlan(
-        groups=tuple(planned),
+        groups=tuple(group for group, _ in planned),
         num_rounds=num_rounds,
         delta=delta,
+        mechanism=RecordSums(
+            sampling=sampling,
+            works=(training.work,),
+            one_sum=True,
+            records=tuple(records for _, records in planned),
+        ),
         accountant=bound.name,
-        sampling=sampling,
-        adjacency="zero_out",
         clipping_norm=training.clipping_norm,
         sampling_rate=float(sampling_rate),
         renyi_orders=bound.renyi_orders,
-        unit="record",
-        works=(training.work,),
         sums_hidden=sums_hidden,
-        one_sum=True,
     )
 
 
@@ -353,8 +357,8 @@ def _group_plan(
     training: RecordTraining,
     norm: float,
     sums_hidden: bool,
-) -> GroupPlan:
-    """The plan of clients whose records have these budgets, by share."""
+) -> tuple[GroupPlan, RecordPlan]:
+    """The plan of clients whose records have these budgets, by share, and that of their records."""
     first, (num_rounds, sampling_rate) = shared[0][0], rounds
     if any(
         (each.noise_multiplier, each.schedule) != (first.noise_multiplier, first.schedule)
@@ -392,7 +396,7 @@ def _group_plan(
     noised = training.work == "gradient_sum"
     noise_stddev = first.noise_multiplier * first.clipping_norm if noised else 0.0
     accounted = record_groups[0].epsilon_accounted
-    return GroupPlan(
+    group = GroupPlan(
         epsilon=record_groups[0].epsilon,
         epsilon_accounted=accounted,
         epsilon_against_server=accounted if sums_hidden or not noised else math.inf,
@@ -404,14 +408,15 @@ def _group_plan(
             norm,
             noise_stddev / norm,
         ),
-        records=RecordPlan(
-            groups=record_groups,
-            clipping_norm=first.clipping_norm,
-            noise_multiplier=first.noise_multiplier,
-            steps_allowed=allowed,
-            most_rounds=rounds_in,
-        ),
     )
+    records = RecordPlan(
+        groups=record_groups,
+        clipping_norm=first.clipping_norm,
+        noise_multiplier=first.noise_multiplier,
+        steps_allowed=allowed,
+        most_rounds=rounds_in,
+    )
+    return group, records
 
 
 def _stretches(

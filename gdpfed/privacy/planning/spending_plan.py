@@ -4,9 +4,12 @@ import math
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import Adjacency, Unit
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Stretch, Work
+from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.mechanisms.own_spending import OwnSpending
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_delta, require_positive
+from gdpfed.record_steps import Work
 
 
 def spending_plan(
@@ -53,19 +56,22 @@ def spending_plan(
             )
             for rate in rates
         ),
-        spending=spending,
     )
     return PrivacyPlan(
         groups=(group,),
         num_rounds=num_rounds,
         delta=delta,
+        mechanism=OwnSpending(
+            sampling="poisson" if spending.draws == "poisson" else "fixed_size",
+            adjacency=adjacency,
+            unit=unit,
+            works=(work,),
+            one_sum=True,
+            spending=spending,
+            clipping_norm=clipping_norm,
+        ),
         accountant="pld",
-        sampling="poisson" if spending.draws == "poisson" else "fixed_size",
-        adjacency=adjacency,
         clipping_norm=clipping_norm,
         sampling_rate=math.fsum(rates) / num_rounds,
-        unit=unit,
-        works=(work,),
         sums_hidden=sums_hidden,
-        one_sum=True,
     )

@@ -7,6 +7,7 @@ proofs: docs/h2fdp.md.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
@@ -14,15 +15,11 @@ from gdpfed.privacy.accountants.calibration import calibrate_windows
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import GaussianMixture, LocalWindows, Sampling, WindowBound
-from gdpfed.privacy.plan import (
-    GroupPlan,
-    PrivacyPlan,
-    RecordGroup,
-    RecordPlan,
-    Stretch,
-    Trust,
-    Work,
-)
+from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.mechanism import RecordGroup
+from gdpfed.privacy.mechanisms.record_sums import RecordPlan
+from gdpfed.privacy.mechanisms.subnets import SubnetSteps, Trust, WindowPlan
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
 from gdpfed.privacy.planning.record_plan import BATCH_TAIL
 from gdpfed.privacy.planning.record_steps import step_noise
@@ -34,6 +31,7 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
+from gdpfed.record_steps import Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,17 +153,18 @@ def subnet_record_plan(
     norm = windows.contribution_norm
     summed = windows.work != "dp_sgd"
     steps = windows.windows_per_round * windows.num_steps
-    records = RecordPlan(
-        groups=(
+    common: dict[str, Any] = {
+        "groups": (
             RecordGroup(epsilon=epsilon, epsilon_accounted=0.0, share=1.0, batch_rate=windows.batch_rate),
         ),
-        clipping_norm=windows.move,
-        noise_multiplier=sigma,
-        steps_allowed=num_rounds * steps,
-        most_rounds=num_rounds,
-        bound=windows.bound,
-        window_steps=None if windows.bound is None else windows.num_steps,
-    )
+        "clipping_norm": windows.move,
+        "noise_multiplier": sigma,
+        "steps_allowed": num_rounds * steps,
+        "most_rounds": num_rounds,
+    }
+    records = RecordPlan(**common)
+    if windows.bound is not None:
+        records = WindowPlan(**common, bound=windows.bound, window_steps=windows.num_steps)
     charge = Charge(event=records.event(0, steps), count=num_rounds, unit="record")
     accounted = make_accountant(accountant).epsilon(charge.event, charge.count, delta)
     records = replace(records, groups=(replace(records.groups[0], epsilon_accounted=accounted),))
@@ -185,22 +184,22 @@ def subnet_record_plan(
                     record_steps=steps,
                 ),
             ),
-            records=records,
-            trust=each,
         )
-        for subnet, each, rate in zip(subnets, trust, rates, strict=True)
+        for subnet, rate in zip(subnets, rates, strict=True)
     )
     return PrivacyPlan(
         groups=groups,
         num_rounds=num_rounds,
         delta=delta,
+        mechanism=SubnetSteps(
+            sampling=sampling,
+            works=(windows.work,),
+            sums_per_round=windows.windows_per_round,
+            trusts=tuple(trust),
+            records=(records,) * len(groups),
+        ),
         accountant=make_accountant(accountant).name,
-        sampling=sampling,
-        adjacency="zero_out",
         clipping_norm=clipping_norm,
         sampling_rate=float(sampling_rate),
-        unit="record",
-        works=(windows.work,),
-        sums_per_round=windows.windows_per_round,
         sums_hidden=sums_hidden,
     )

@@ -9,7 +9,7 @@ import hmac
 import numpy as np
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
 
@@ -31,23 +31,9 @@ def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[Clien
         length = len(key) if isinstance(key, bytes) else type(key).__name__
         raise PrivacyError(f"the sampling key is {length} long; give {KEY_BYTES} secret bytes")
     return tuple(
-        _draw(plan, group, round_index, _generator(key, round_index, m))
+        plan.mechanism.draw(m, group, round_index, _generator(key, round_index, m))
         for m, group in enumerate(plan.groups)
     )
-
-
-def _draw(plan: PrivacyPlan, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
-    """One group's cohort: by one rate, or by chances of the clients' own."""
-    spending = group.spending
-    if spending is None:
-        return plan.law.draw(group.clients, group.stretch(round_index).sampling_rate, generator)
-    if spending.rule is not None:
-        raise PrivacyError(
-            f"samples of {spending.rule} follow from what clients have released; the method draws them"
-        )
-    size = int(spending.cohort_sizes[round_index])
-    drawn = spending.law.draw(spending.draw_probabilities[round_index], size, generator)
-    return np.asarray(group.clients, dtype=np.int64)[drawn]
 
 
 def _generator(key: bytes, round_index: int, group_index: int) -> np.random.Generator:

@@ -48,7 +48,7 @@ def budgets_card(plan: PrivacyPlan, spending: Spending, against_server: float) -
 
 def _not_covered(plan: PrivacyPlan) -> str:
     whole = _RECORDS_NOT_COVERED if plan.unit == "record" else ""
-    return whole + (_CHOSEN_BY_RELEASES if plan.rule else "") + _NOT_COVERED
+    return whole + (_CHOSEN_BY_RELEASES if plan.mechanism.rule else "") + _NOT_COVERED
 
 
 def _promise(plan: PrivacyPlan, spending: Spending, against_server: float) -> list[str]:
@@ -76,15 +76,17 @@ def _promise(plan: PrivacyPlan, spending: Spending, against_server: float) -> li
 
 def _released(plan: PrivacyPlan) -> list[str]:
     """The released values from which samples follow."""
-    if plan.rule is None:
+    mechanism = plan.mechanism
+    if mechanism.rule is None:
         return []
-    if plan.rule == "delta":
+    if mechanism.rule == "delta":
         what = "the noised gradients that clients released when they were last asked, each read alone"
     else:
         what = (
             "how many records of each class clients have, which every client released once, before the "
-            f"first round, at {plan.counts_rho:g} zCDP: under noise of standard deviation "
-            f"{plan.counts_noise:.4g} in every count. That is in every total, also of who was never asked"
+            f"first round, at {mechanism.counts_rho:g} zCDP: under noise of standard deviation "
+            f"{mechanism.counts_noise:.4g} in every count. That is in every total, also of who was never "
+            "asked"
         )
     return [f"Who was asked follows from {what}.", ""]
 

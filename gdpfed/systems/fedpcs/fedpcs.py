@@ -27,9 +27,10 @@ from gdpfed.methods.base import (
 from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.events import Adjacency, Unit
-from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.mechanisms.own_spending import planned_spending
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.spending_plan import spending_plan
+from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.spending import Spending
 from gdpfed.record_steps import RecordSteps
@@ -116,10 +117,7 @@ class FedPCS(ConfiguredMethod):
     @property
     def spending(self) -> Spending:
         """Each client's budgets, and the law of sampling."""
-        spending = self.plan.groups[0].spending
-        if spending is None:
-            raise TypeError("the plan of fedpcs does not say what clients spend")
-        return spending
+        return planned_spending(self.plan)
 
     @cached_property
     def inclusions(self) -> Floats:
@@ -140,8 +138,8 @@ class FedPCS(ConfiguredMethod):
         if by == "paper":
             size = self.spending.cohort_sizes[round_index]
             return np.asarray(shares / (size * self.spending.draw_probabilities[round_index]))
-        noise = self.spending.noise_multipliers(round_index, self.plan.distance)
-        return np.asarray((self.plan.distance * self.declared.record_counts / noise) ** 2 / 2)
+        noise = self.spending.noise_multipliers(round_index, self.plan.mechanism.distance)
+        return np.asarray((self.plan.mechanism.distance * self.declared.record_counts / noise) ** 2 / 2)
 
     def plan_tables(self) -> Sequence[PlanTable]:
         """The results of the game, by round and by client."""
@@ -223,7 +221,7 @@ class FedPCS(ConfiguredMethod):
     def _request(
         self, name: str, theta: Theta, round_index: int, cohort: ClientIds, weights: Floats | None
     ) -> SumRequest:
-        noise = self.spending.noise_multipliers(round_index, self.plan.distance)
+        noise = self.spending.noise_multipliers(round_index, self.plan.mechanism.distance)
         return SumRequest(
             name=name,
             clients=cohort,
@@ -272,7 +270,10 @@ class FedPCS(ConfiguredMethod):
         # Only now: the weights of this round are from its chances, which the distances move.
         training = self.config.training
         rate = training.learning_rate * training.learning_rate_decay**round_index
-        noise = self.spending.noise_multipliers(round_index, self.plan.distance) * self.plan.clipping_norm
+        noise = (
+            self.spending.noise_multipliers(round_index, self.plan.mechanism.distance)
+            * self.plan.clipping_norm
+        )
         stddevs = (noise / self.declared.record_counts)[clients]
         self.draws.take_gradients(round_index, clients, -updates / rate, stddevs)
         return change

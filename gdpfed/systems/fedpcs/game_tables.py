@@ -87,29 +87,31 @@ def _by_steps(method: "FedPCS", spending: StepSpending) -> PlanTable:
 
 
 def _notes(method: "FedPCS") -> tuple[str, ...]:
-    found, plan = method.equilibrium, method.plan
+    found, plan, rule = method.equilibrium, method.plan, method.plan.mechanism.rule
     ended = "converged" if found.converged else "did not converge"
     most = method.spending.most_rounds
     asked = "every round" if most >= plan.num_rounds else f"{most} rounds, the dearest"
     return (
         f"delta {plan.delta:.3g}, {plan.adjacency} adjacency of one {plan.unit}, C {plan.clipping_norm:g}, "
-        f"{plan.rule or method.spending.draws} draws, weights {method.config.method.weights}. The mean field "
+        f"{rule or method.spending.draws} draws, weights {method.config.method.weights}. The mean field "
         f"{ended} in {found.num_iterations} iterations; expected payments "
         f"{method.expected_payments.sum():.5g}.",
         f"At most: a client that is asked in {asked}. Its noise is its own, so the figures hold against "
         f"everybody, with secure aggregation or without. {_public(method)}",
-        *([] if plan.rule is None else [_ruled(plan)]),
+        *([] if rule is None else [_ruled(plan)]),
     )
 
 
 def _ruled(plan: PrivacyPlan) -> str:
     """Where samples follow from what clients have released: what they read, and what that costs."""
     known = "Chances are not known before: what is expected here is as if each were K / n."
-    if plan.rule == "delta":
+    mechanism = plan.mechanism
+    if mechanism.rule == "delta":
         return f"Samples follow from noised gradients that clients have released, each read alone. {known}"
     return (
-        f"Samples follow from class counts that every client releases once, at {plan.counts_rho:g} zCDP: "
-        f"noise of standard deviation {plan.counts_noise:.4g} in each. All totals have it in. {known}"
+        "Samples follow from class counts that every client releases once, at "
+        f"{mechanism.counts_rho:g} zCDP: noise of standard deviation {mechanism.counts_noise:.4g} in each. "
+        f"All totals have it in. {known}"
     )
 
 

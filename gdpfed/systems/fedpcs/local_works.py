@@ -10,10 +10,9 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.events import Adjacency, Unit
-from gdpfed.privacy.plan import Work
 from gdpfed.privacy.planning.step_spending import StepSpending
 from gdpfed.privacy.spending import Spending, epsilon_of_secret_samples, epsilon_of_total
-from gdpfed.record_steps import NOISED_UPDATE
+from gdpfed.record_steps import NOISED_UPDATE, Work
 from gdpfed.systems.fedpcs.node_game import plays_with_nodes
 
 

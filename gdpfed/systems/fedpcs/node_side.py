@@ -19,6 +19,7 @@ from gdpfed.federation.node.node_sides import NodeSide, Values
 from gdpfed.federation.node.own_budget import Budget, Budgets, Player
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.mechanisms.own_spending import PathTerms
 from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.systems.fedpcs.game.announcement import Announcement
 from gdpfed.systems.fedpcs.game.payoffs import Floats, GameError
@@ -60,7 +61,7 @@ class GameNode(NodeSide):
             BudgetRefusedError: it is another one, or nothing says what it answers.
             NodeConfigError: the node begins out of range.
         """
-        if player is None or not terms.has_path:
+        if player is None or not isinstance(terms, PathTerms):
             return
         announced = _announcement(told)
         if announced.digest != terms.announced:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gdpfed.files import save_whole
-from gdpfed.privacy.ledgers.server import TAKEN
+from gdpfed.privacy.ledgers.participations import TURNS
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.runs.records import LEDGER_FILE, REWARDS_FILE, versioned
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
@@ -23,7 +23,7 @@ class RewardsFile(Observer):
     def round_ended(self, ended: RoundEnded) -> None:
         del ended
         ledger = json.loads((self._path / LEDGER_FILE).read_text(encoding="utf-8"))
-        taken = {int(client): rounds for client, rounds in ledger[TAKEN].items()}
+        taken = {int(client): rounds for client, rounds in ledger[TURNS].items()}
         earned = {str(client): value for client, value in rewards_of(self._method, taken).items()}
         values = versioned({"rewards": self._method.equilibrium.rewards.tolist(), "clients": earned})
         save_whole(self._path / REWARDS_FILE, json.dumps(values, indent=2).encode())

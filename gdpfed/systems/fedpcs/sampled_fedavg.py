@@ -24,10 +24,10 @@ from gdpfed.methods.base import (
 from gdpfed.methods.rates import refuse_given_rates
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Sampling, Unit
-from gdpfed.privacy.ledgers.charged import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import merge_groups
 from gdpfed.privacy.planning.make_plan import plain_plan
+from gdpfed.privacy.release import NoiseAt
 from gdpfed.systems.fedpcs.client_choice import (
     BalancedSamples,
     aocs_chances,

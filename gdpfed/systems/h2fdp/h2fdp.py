@@ -26,11 +26,13 @@ from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
-from gdpfed.privacy.ledgers.charged import NoiseAt
-from gdpfed.privacy.plan import GroupPlan, PrivacyPlan, Work
+from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.subnets import SubnetSums, Trust, TrustedSubnets
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.subnet_plan import subnet_record_plan
-from gdpfed.record_steps import RecordSteps
+from gdpfed.privacy.release import NoiseAt
+from gdpfed.record_steps import RecordSteps, Work
 from gdpfed.systems.h2fdp import subnet_mechanisms
 from gdpfed.systems.h2fdp.control import Problem
 from gdpfed.systems.h2fdp.control_options import ControlConfig
@@ -109,28 +111,26 @@ class SubnetMethod(ConfiguredMethod):
         )
         return [
             replace(
-                self.subnet_request(group, round_index, cohort, start),
+                self.subnet_request(number, round_index, cohort, start),
                 name=f"subnet {number}, window {window + 1}",
                 training=training,
                 window=window,
             )
-            for number, (group, cohort, start) in enumerate(
-                zip(self.plan.groups, cohorts, models, strict=True)
-            )
+            for number, (cohort, start) in enumerate(zip(cohorts, models, strict=True))
             if len(cohort)
         ]
 
     def subnet_request(
-        self, group: GroupPlan, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
+        self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
         """The request to a subnet in any window."""
-        stretch = group.stretch(round_index)
+        stretch, mechanism = self.plan.groups[number].stretch(round_index), self.plan.mechanism
         return SumRequest(
             name="subnet",
             clients=cohort,
             clipping_norm=stretch.clipping_norm,
-            noise_multiplier=stretch.noise_multiplier * group.noise_factor(len(cohort)),
-            noise_at=self.noise_at if group.trust != "trusted" else NoiseAt.EDGE,
+            noise_multiplier=stretch.noise_multiplier * mechanism.noise_factor(number, len(cohort)),
+            noise_at=NoiseAt.EDGE if mechanism.edge_adds_noise(number) else self.noise_at,
             noise=self.plan.noise,
             work=self.work,
             unit=self.plan.unit,
@@ -149,7 +149,7 @@ class SubnetMethod(ConfiguredMethod):
             answers = sum_updates(requests)
             for number, answer in zip(asked, answers, strict=True):
                 if answer.total is not None:
-                    change = self.change(self.plan.groups[number], answer, round_index)
+                    change = self.change(number, answer, round_index)
                     models[number] = (models[number] + change).astype(np.float32)
                     summed.add(number)
             sums += answers
@@ -158,10 +158,10 @@ class SubnetMethod(ConfiguredMethod):
             theta = (theta + self.server_learning_rate * (mean - theta)).astype(np.float32)
         return theta, sums
 
-    def change(self, group: GroupPlan, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+    def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         """The change of a subnet's model by a released sum: by default the mean over the planned devices."""
         del round_index
-        return np.asarray(released.total) / group.expected_cohort_size
+        return np.asarray(released.total) / self.plan.groups[number].expected_cohort_size
 
 
 class H2FDP(SubnetMethod):
@@ -208,8 +208,7 @@ class H2FDP(SubnetMethod):
                 sums_hidden=sums_hidden,
                 sums_per_round=windows_of_round(config),
             )
-            groups = tuple(replace(group, trust=word) for group, word in zip(plan.groups, trust, strict=True))
-            return replace(plan, groups=groups)
+            return replace(plan, mechanism=SubnetSums(**vars(plan.mechanism), trusts=trust))
         return subnet_record_plan(
             subnets=subnets,
             trust=trust,
@@ -246,17 +245,18 @@ class H2FDP(SubnetMethod):
         return configured_records(self.config)
 
     def subnet_request(
-        self, group: GroupPlan, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
+        self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
-        request = super().subnet_request(group, round_index, cohort, start)
-        if group.records is None:
+        request = super().subnet_request(number, round_index, cohort, start)
+        if self.plan.unit == "client":
             return request
+        records = records_of(self.plan)[number]
         noised = self.work == "dp_sgd"
         one = RecordSteps(
             num_steps=self.window_steps,
-            batch_rates=group.records.batch_rates,
+            batch_rates=records.batch_rates,
             clipping_norm=self.record_norm,
-            noise_multiplier=group.records.noise_multiplier if noised else 0.0,
+            noise_multiplier=records.noise_multiplier if noised else 0.0,
         )
         request = replace(request, records=[one] * len(cohort))
         if not noised:
@@ -271,10 +271,10 @@ class H2FDP(SubnetMethod):
         """The clipping bound of a record's gradient, or of a step."""
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
-    def change(self, group: GroupPlan, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+    def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         """The mean over the devices in the sum, weighed by their records unless steps are clipped whole."""
-        if group.records is None:
-            return super().change(group, released, round_index)
+        if self.plan.unit == "client":
+            return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
         counts = self.record_counts[members]
         if self.work == "dp_sgd":
@@ -282,42 +282,49 @@ class H2FDP(SubnetMethod):
         rate = self.learning_rate(round_index)
         if self.work == "window_steps":
             return np.asarray(rate * total / len(members))
-        return np.asarray(rate * total / (group.records.mean_rate * counts.sum()))
+        return np.asarray(rate * total / (records_of(self.plan)[number].mean_rate * counts.sum()))
 
     def mean_noise(self, group_index: int) -> float:
         """The standard deviation of a coordinate of a subnet's mean after one window of the first round.
 
         With all devices of the round in it; noise for dropouts and colluders is part of it, as it is added.
         """
-        group = self.plan.groups[group_index]
-        size = max(1, round(group.expected_cohort_size))
-        return self._mean_noise(group, size) * self._factor(group, size)
+        size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
+        return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
         """The same in what the edge sees of each device: nothing, its own noise, or of the sum alone."""
-        group = self.plan.groups[group_index]
-        if group.trust == "trusted":
+        trust = self.trusts[group_index]
+        if trust == "trusted":
             return 0.0
         noise = self.mean_noise(group_index)
-        size = max(1, round(group.expected_cohort_size))
-        return noise if group.trust == "secagg" else noise / float(np.sqrt(size))
+        size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
+        return noise if trust == "secagg" else noise / float(np.sqrt(size))
 
-    def _factor(self, group: GroupPlan, size: int) -> float:
+    @property
+    def trusts(self) -> tuple[Trust, ...]:
+        """Who adds the noise, subnet by subnet."""
+        if not isinstance(self.plan.mechanism, TrustedSubnets):
+            raise TypeError(f"the plan of {self.name} does not say who adds the noise of a subnet")
+        return self.plan.mechanism.trusts
+
+    def _factor(self, number: int, size: int) -> float:
         if self.work == "dp_sgd":
             return float(np.sqrt(size))
-        return noise_factor(self.config.secagg, group.trust, size)
+        return noise_factor(self.config.secagg, self.trusts[number], size)
 
-    def _mean_noise(self, group: GroupPlan, size: int) -> float:
+    def _mean_noise(self, number: int, size: int) -> float:
         """The same, of the noise as it is planned."""
-        records = group.records
-        counts = self.record_counts[list(group.clients)] if records is not None else np.ones(1)
+        group, stddev, batch = self.plan.groups[number], self.plan.groups[number].noise_stddev, 1.0
+        if self.plan.unit == "record":
+            records = records_of(self.plan)[number]
+            stddev = records.noise_multiplier * records.clipping_norm
+            batch = float(records.mean_rate * self.record_counts[list(group.clients)].mean())
         return mean_noise(
             work=self.work,
-            stddev=group.noise_stddev
-            if records is None
-            else records.noise_multiplier * records.clipping_norm,
+            stddev=stddev,
             learning_rate=self.learning_rate(0),
             size=size,
-            expected_batch=1.0 if records is None else float(records.mean_rate * counts.mean()),
+            expected_batch=batch,
             steps=self.window_steps,
         )

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from gdpfed.privacy.plan import PrivacyPlan, Trust
+from gdpfed.privacy.mechanisms.subnets import Trust, TrustedSubnets
+from gdpfed.privacy.plan import PrivacyPlan
 
 AT_AN_EDGE = (
     "the edge saw single contributions without noise and added it to their sum, so nothing at all is "
@@ -24,11 +25,12 @@ def trust_lines(plan: PrivacyPlan, *, at_an_edge: bool) -> Iterator[str]:
         at_an_edge: whether the run was that of a real edge.
     """
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if at_an_edge else {})
-    words = list(dict.fromkeys(group.trust for group in plan.groups))
-    for word in words:
-        if word is not None:
-            numbers = [index for index, group in enumerate(plan.groups) if group.trust == word]
-            yield f"* subnets {_ranges(numbers)} ({word}): {in_words[word]}"
+    if not isinstance(plan.mechanism, TrustedSubnets):
+        return
+    trusts = plan.mechanism.trusts
+    for word in dict.fromkeys(trusts):
+        numbers = [index for index, each in enumerate(trusts) if each == word]
+        yield f"* subnets {_ranges(numbers)} ({word}): {in_words[word]}"
 
 
 def _ranges(numbers: list[int]) -> str:

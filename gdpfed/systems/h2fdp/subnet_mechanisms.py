@@ -9,9 +9,9 @@ from conf.schema import Config, require
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_records
-from gdpfed.privacy.plan import Work
+from gdpfed.record_steps import Work
 from gdpfed.privacy.planning.subnet_plan import Windows
-from gdpfed.record_steps import RecordSteps, record_move
+from gdpfed.record_steps import RecordSteps, Work, record_move
 from gdpfed.systems.h2fdp.subnets import windows_of_round
 
 Mechanism = Literal["update", "step_sum", "convex", "step_local", "window"]

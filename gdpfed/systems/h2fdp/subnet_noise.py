@@ -4,7 +4,8 @@ import math
 
 from conf.schema import SecAggConfig
 from gdpfed.methods.sum_parameters import sum_parameters
-from gdpfed.privacy.plan import Trust, Work
+from gdpfed.privacy.mechanisms.subnets import Trust
+from gdpfed.record_steps import Work
 
 
 def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.planning.record_steps import step_noise
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
     members = plan.epsilon_against_members(group_index, group.participations_p99)
     server = plan.epsilon_against_server(group_index, group.participations_p99)
     cloud = members if _at_an_edge(method) else server
-    edge = math.inf if group.trust == "trusted" else server
+    edge = math.inf if plan.mechanism.edge_adds_noise(group_index) else server
     return Observers(members, cloud, edge, method.mean_noise(group_index), method.noise_at_edge(group_index))
 
 
@@ -74,9 +75,11 @@ def subnet_table(method: "H2FDP") -> PlanTable:
 
 def _row(method: "H2FDP", index: int) -> tuple[str, ...]:
     group, seen = method.plan.groups[index], observers(method, index)
-    sigma = group.noise_multiplier if group.records is None else group.records.noise_multiplier
-    simulated = group.trust == "trusted" and not _at_an_edge(method)
-    trust = "simulated trust" if simulated else str(group.trust)
+    sigma = group.noise_multiplier
+    if method.plan.unit == "record":
+        sigma = records_of(method.plan)[index].noise_multiplier
+    simulated = method.trusts[index] == "trusted" and not _at_an_edge(method)
+    trust = "simulated trust" if simulated else method.trusts[index]
     drawn, all_of_it = max(1, round(group.expected_cohort_size)), len(group.clients)
     return (
         trust,
@@ -103,7 +106,7 @@ def _notes(method: "H2FDP") -> list[str]:
         "below it the noise that they see, the standard deviation of a coordinate of a subnet's model after "
         "one sum of the first round, or, at an edge without trust or masks, of what one device adds to it.",
     ]
-    trusted = any(group.trust == "trusted" for group in plan.groups)
+    trusted = "trusted" in method.trusts
     if trusted and _at_an_edge(method):
         lines.append(
             "trusted: the edge sees single contributions without noise, and nothing is promised against it. "
@@ -126,9 +129,7 @@ def _notes(method: "H2FDP") -> list[str]:
 def _step_local_instead(method: "H2FDP") -> str:
     """The noise for the same budget with noise in every step on every device, whoever is trusted."""
     plan, group = method.plan, method.plan.groups[0]
-    if group.records is None:
-        return ""
-    steps, rate = method.window_steps, group.records.mean_rate
+    steps, rate = method.window_steps, records_of(plan)[0].mean_rate
     sigma = step_noise(
         make_accountant(plan.accountant),
         epsilon=group.epsilon,

@@ -17,7 +17,7 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.client import ClientLedger
-from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.mechanisms.sampled_sums import SumTerms
 from secagg import SumParameters
 from testing.local_grid import make_context
 
@@ -32,7 +32,7 @@ def stretch(rate, count, *, noise=2.0, sampling="poisson"):
 
 
 def terms_with(*charges, run="run", first_round=0):
-    return Terms(
+    return SumTerms(
         run=run,
         group=0,
         epsilon=1.0,

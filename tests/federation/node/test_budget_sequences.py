@@ -78,10 +78,10 @@ NODES = {
 }
 
 
-def asked(terms: Terms, index: int, noise: float, steps: int) -> tuple[SumParameters, Any]:
+def asked(terms: Any, index: int, noise: float, steps: int) -> tuple[SumParameters, Any]:
     """The sum and the order that keep the terms, or have less noise."""
     norm, multiplier, records = inf, 0.0, None
-    if terms.records is None:
+    if terms.unit == "client":
         event = terms.event(index)
         norm, multiplier = event.clipping_norm, noise * event.noise_multiplier
     else:

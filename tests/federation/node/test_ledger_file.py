@@ -11,9 +11,9 @@ from gdpfed.federation.node import node_file
 from gdpfed.federation.node.ledger_file import LedgerError, locked_ledger
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
-from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.mechanisms.sampled_sums import SumTerms
 
-TERMS = Terms(
+TERMS = SumTerms(
     run="one",
     group=0,
     epsilon=3.0,

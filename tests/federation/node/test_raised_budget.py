@@ -6,7 +6,7 @@ from client_app.carried import settings_of
 from gdpfed.federation.node import budget
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
-from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.mechanisms.sampled_sums import SumTerms
 from testing.local_grid import make_context
 
 
@@ -14,7 +14,7 @@ def terms(run, noise=20.0):
     event = SampledGaussian(
         sampling="poisson", sampling_rate=1.0, group_size=10, noise_stddev=noise, clipping_norm=1.0
     )
-    return Terms(
+    return SumTerms(
         run=run,
         group=0,
         epsilon=0.2,

@@ -38,7 +38,7 @@ IN_CLEAR = terms_of(
 DP_SUM = terms_of(
     record_plan(groups=ONE, num_rounds=3, training=ONE_NOISE, most_records=100), 0, "run", **OFFERED
 )
-GROUPED = terms_of(
+GROUPED: Any = terms_of(
     record_plan(
         groups=ONE,
         num_rounds=3,
@@ -203,12 +203,11 @@ def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
     """Else a server could move a record with a small budget to the group that is drawn most often."""
     budgets = own(epsilon_record="0.5,1,2")
     budget.begin(budgets, GROUPED)
-    assert GROUPED.records is not None
     asked = order(batch_rates=GROUPED.records.batch_rates, noise_multiplier=GROUPED.step_noise)
-    asked.task = SimpleNamespace(record_shares=shares, seed=seed, digest=TASK)
+    asked.record_groups = shares, seed
     with pytest.raises(PrivacyError, match="dealt out to other groups than under the terms"):
         budget.charge(budgets, FIRST, parameters(), asked)
-    asked.task = SimpleNamespace(record_shares=(0.7, 0.2, 0.1), seed=0, digest=TASK)
+    asked.record_groups = (0.7, 0.2, 0.1), 0
     budget.charge(budgets, FIRST, parameters(), asked)
 
 

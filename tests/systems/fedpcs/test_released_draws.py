@@ -14,9 +14,9 @@ from gdpfed.clients.configured import task_of
 from gdpfed.clients.released_counts import noised_counts
 from gdpfed.errors import InputError, PrivacyError, RunError
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.privacy.ledgers.charged import CountsRequest
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.release import CountsRequest
 from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import NO_COUNTS, NO_SINGLE_UPDATES
@@ -163,7 +163,7 @@ def test_every_client_pays_for_its_counts_whether_it_is_asked_or_not():
     assert plan.groups[0].epsilon == pytest.approx(epsilon_of_total(float(totals.max()), 1e-5))
     assert plan.epsilon_after(0, 0) == pytest.approx(epsilon_of_total(0.05, 1e-5))
     # 2 / (2 s^2) = rho.
-    assert plan.counts_noise == pytest.approx(np.sqrt(1 / 0.05))
+    assert plan.mechanism.counts_noise == pytest.approx(np.sqrt(1 / 0.05))
     for rule in RULES.values():
         assert method_of(*rule).spending.expected_totals() == pytest.approx(
             method_of().spending.expected_totals()
@@ -174,7 +174,7 @@ def test_every_client_pays_for_its_counts_whether_it_is_asked_or_not():
 
 def test_a_ledger_charges_counts_once_with_their_noise_and_before_any_round():
     plan = method_of(*FED_CBS).plan
-    ledger, asked = Ledger(plan), CountsRequest(noise_stddev=plan.counts_noise)
+    ledger, asked = Ledger(plan), CountsRequest(noise_stddev=plan.mechanism.counts_noise)
     with pytest.raises(
         PrivacyError, match="round 0: samples follow from class counts, which are not charged"
     ):

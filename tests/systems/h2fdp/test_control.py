@@ -17,7 +17,8 @@ from gdpfed.methods import make_method, resolve
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.events import LocalWindows
-from gdpfed.privacy.plan import Trust
+from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.subnets import Trust
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.plain import sum_noise_steps
 from gdpfed.runs.records import read_rounds
@@ -264,7 +265,7 @@ def test_the_noise_that_is_shown_is_that_of_the_sum(mode):
     batches = 0.2 * method.record_counts[:5].sum()
     expected = noise.std() * method.learning_rate(0) / batches
     assert method.mean_noise(0) == pytest.approx(expected, rel=0.03)
-    assert group.records is not None
+    records = records_of(method.plan)[0]
     excess = 1 if mode == "off" else math.sqrt(5 / 3)
-    exact = group.records.noise_multiplier * group.records.clipping_norm * excess
+    exact = records.noise_multiplier * records.clipping_norm * excess
     assert method.mean_noise(0) == pytest.approx(exact * method.learning_rate(0) / batches)

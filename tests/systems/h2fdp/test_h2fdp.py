@@ -14,7 +14,8 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import choose_device
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
-from gdpfed.privacy.ledgers.charged import NoiseAt
+from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.release import NoiseAt
 from gdpfed.record_steps import record_move
 from gdpfed.rounds.state import new_ledger
 from gdpfed.simulation.batched import BatchedEngine
@@ -50,7 +51,7 @@ def test_clients_are_cut_into_subnets_of_one_budget():
     plan = made("method=h2fdp", "dataset.num_clients=13", "method.num_subnets=3").plan
     assert [group.clients for group in plan.groups] == [range(5), range(5, 9), range(9, 13)]
     assert {group.epsilon for group in plan.groups} == {4.0}
-    assert {group.trust for group in plan.groups} == {"secagg"}
+    assert set(plan.mechanism.trusts) == {"secagg"}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_clients_are_cut_into_subnets_of_one_budget():
     ],
 )
 def test_trust_is_a_word_for_each_subnet_or_a_share(overrides, trust):
-    assert [group.trust for group in made(*CONVEX, *overrides).plan.groups] == trust
+    assert [*made(*CONVEX, *overrides).plan.mechanism.trusts] == trust
 
 
 @pytest.mark.parametrize(
@@ -277,7 +278,7 @@ def test_a_fleet_without_edges_says_so_before_anything_is_charged():
 
 def test_the_unit_of_noise_is_what_a_record_moves():
     plan = made("method=h2fdp", "method.mechanism=window", "method.local_aggregations=2").plan
-    records = plan.groups[0].records
+    records = records_of(plan)[0]
     assert records.clipping_norm == 2 * 2 * 1.0
     assert plan.groups[0].noise_stddev == pytest.approx(records.noise_multiplier * 4.0)
     method = made(*CONVEX)
@@ -292,7 +293,8 @@ def test_baselines(name, subnets, windows):
     own = [each for each in RECORDS if name != "pedpfl" or "num_subnets" not in each]
     plan = make_method(load([*own, f"method={name}"])).plan
     assert (len(plan.groups), plan.sums_per_round) == (subnets, windows)
-    assert {group.trust for group in plan.groups} == ({None} if name == "hier_fedavg" else {"untrusted"})
+    trusts = {getattr(plan.mechanism, "trusts", None)}
+    assert trusts == ({None} if name == "hier_fedavg" else {("untrusted",) * subnets})
     assert plan.private == (name != "hier_fedavg")
 
 

@@ -33,6 +33,7 @@ SAME_FIGURE = 1e-9
 class OwnBudgets(AuditRule):
     """Audit clients with chosen budgets by the client that may spend or has spent most."""
 
+    entries = frozenset({"spending"})
     own_budgets = True
 
     def free_settings(self, files: RunFiles) -> Collection[str]:

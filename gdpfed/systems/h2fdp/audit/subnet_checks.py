@@ -18,6 +18,7 @@ MOST_RESERVED = 0.01
 class Subnets(AuditRule):
     """Subnets of devices: their noise and their windows follow from trust and training."""
 
+    entries = frozenset({"trust"})
     own_bounds = True
 
     def noise_factor(self, group: Mapping[str, Any], size: int) -> float:
@@ -43,6 +44,12 @@ class Subnets(AuditRule):
             records = group.get("records", {})
             if "bound" in records:
                 yield from _check_window(files, index, records)
+
+
+class SubnetsOfRecords(Subnets):
+    """Subnets of devices whose records are protected."""
+
+    entries = frozenset({"records", "trust"})
 
 
 def _trust(files: RunFiles) -> list[str]:

@@ -1,0 +1,109 @@
+"""What holds for the clients of one group, whatever the mechanism."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.validation import require_count, require_rate
+
+BUDGET_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Rounds in a row that are alike for one group.
+
+    `sampling_rate` is q_m as it is drawn, `clipping_norm` C_m the L2 bound on a contribution,
+    `noise_multiplier` sigma_m: the noise of the sum that it is in has standard deviation sigma_m C_m.
+    `record_steps` is tau, the steps of DP-SGD that every record pays for in each of these rounds; 0 in the
+    plan of a client's privacy, and for clients that rest.
+    """
+
+    num_rounds: int
+    sampling_rate: float
+    clipping_norm: float
+    noise_multiplier: float
+    record_steps: int = 0
+
+    def __post_init__(self) -> None:
+        require_count("a stretch's num_rounds", self.num_rounds)
+        require_rate("a stretch's sampling_rate", self.sampling_rate)
+        require_count("a stretch's record_steps", self.record_steps, at_least=0)
+
+    @property
+    def noise_stddev(self) -> float:
+        """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update; 0 without noise."""
+        return self.noise_multiplier * self.clipping_norm if self.noise_multiplier else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPlan:
+    """What holds for the clients of one group.
+
+    `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
+    who knows neither who nor how many were sampled, `epsilon_against_server` what it costs against the server
+    a client that takes part in `participations_p99` rounds (inf: no bound). `stretches` are the rounds in
+    order; the properties without a round are those of the first one, and of all where there is one stretch.
+    What a mechanism needs besides is in the mechanism, group by group.
+    """
+
+    epsilon: float
+    epsilon_accounted: float
+    epsilon_against_server: float
+    participations_p99: int
+    clients: Sequence[int]
+    stretches: tuple[Stretch, ...]
+
+    def __post_init__(self) -> None:
+        check_accounted(self.epsilon, self.epsilon_accounted)
+
+    def stretch(self, round_index: int) -> Stretch:
+        """Return what holds in a round, from 0.
+
+        Raises PrivacyError for a round beyond the plan.
+        """
+        position = 0
+        for stretch in self.stretches:
+            position += stretch.num_rounds
+            if round_index < position:
+                return stretch
+        raise PrivacyError(f"round {round_index} lies beyond the plan's {position} rounds")
+
+    @property
+    def sampling_rate(self) -> float:
+        """q_m as it is drawn."""
+        return self.stretches[0].sampling_rate
+
+    @property
+    def expected_cohort_size(self) -> float:
+        """r_m = q_m |G_m|."""
+        return self.sampling_rate * len(self.clients)
+
+    @property
+    def clipping_norm(self) -> float:
+        """C_m, the L2 bound on a contribution."""
+        return self.stretches[0].clipping_norm
+
+    @property
+    def noise_multiplier(self) -> float:
+        """sigma_m, in units of C_m."""
+        return self.stretches[0].noise_multiplier
+
+    @property
+    def noise_variance_multiplier(self) -> float:
+        """sigma_m^2: the sum's noise has variance sigma_m^2 C_m^2 per coordinate."""
+        return self.noise_multiplier**2
+
+    @property
+    def noise_stddev(self) -> float:
+        """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update."""
+        return self.stretches[0].noise_stddev
+
+
+def check_accounted(epsilon: float, accounted: float) -> None:
+    """Refuse an accounted epsilon above its budget, with PrivacyError."""
+    if accounted > epsilon * (1 + BUDGET_TOLERANCE):
+        raise PrivacyError(
+            f"a group's accounted epsilon {accounted:.6g} is above its budget {epsilon:.6g}; calibrate its "
+            "noise for this plan"
+        )

@@ -1,0 +1,127 @@
+"""Who took part, and how often; in which rounds, where the mechanism's cost depends on them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.validation import require_count
+
+TURNS = "taken"
+"""Of a ledger's file: in which rounds each client took part."""
+
+
+class Participations:
+    """The charged participations of all clients. They are sparse: who never took part costs nothing."""
+
+    def __init__(self, plan: PrivacyPlan) -> None:
+        self._plan = plan
+        self._counts: tuple[Counter[int], ...] = tuple(Counter() for _ in plan.groups)
+        self._members = tuple(_members(group.clients) for group in plan.groups)
+        self._turns: dict[int, list[int]] = {}
+
+    def add(self, round_index: int, cohorts: Sequence[Sequence[int]]) -> None:
+        """Note a round's cohorts, one a group."""
+        for counts, clients in zip(self._counts, cohorts, strict=True):
+            counts.update(clients)
+            if self._plan.mechanism.keeps_turns:
+                for client in clients:
+                    self._turns.setdefault(client, []).append(round_index)
+
+    def is_member(self, m: int, client: int) -> bool:
+        """Whether a client is in a group."""
+        return client in self._members[m]
+
+    def of_group(self, m: int) -> Mapping[int, int]:
+        """How often each client of a group took part; 0 where it is not named."""
+        return self._counts[m]
+
+    def of(self, client: int) -> int:
+        """How often a client took part."""
+        return sum(counts[client] for counts in self._counts if client in counts)
+
+    def most(self) -> list[int]:
+        """Return, per group, how often the client took part that did so most."""
+        return [max(counts.values(), default=0) for counts in self._counts]
+
+    def total(self) -> tuple[int, ...]:
+        """Return, per group, how often its clients took part, added up."""
+        return tuple(counts.total() for counts in self._counts)
+
+    def epsilon_against_members(self, m: int) -> float:
+        """Return epsilon against those who know the cohorts, of a group's client that it is largest for."""
+        plan = self._plan
+        if plan.private and plan.mechanism.keeps_turns:
+            return plan.mechanism.epsilon_of_most(m, plan.groups[m], self._turns, delta=plan.delta)
+        return plan.epsilon_against_members(m, self.most()[m])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form: counts by group and, where the mechanism keeps them, turns."""
+        values: dict[str, Any] = {
+            "participations": [
+                {str(each): counts[each] for each in sorted(counts)} for counts in self._counts
+            ]
+        }
+        if self._plan.mechanism.keeps_turns:
+            values[TURNS] = {str(client): self._turns[client] for client in sorted(self._turns)}
+        return values
+
+    def restore(self, saved: Mapping[str, Any], charged_rounds: int) -> None:
+        """Read what `to_dict` wrote, of so many rounds.
+
+        Raises PrivacyError for counts and rounds that those cannot have had.
+        """
+        for m, counts in enumerate(saved["participations"]):
+            self._counts[m].update(self._checked_counts(m, counts, charged_rounds))
+        if self._plan.mechanism.keeps_turns:
+            self._turns = self._checked_turns(saved[TURNS], charged_rounds)
+
+    def _checked_counts(self, m: int, counts: object, charged_rounds: int) -> dict[int, int]:
+        if not isinstance(counts, Mapping):
+            raise PrivacyError(
+                f"the ledger's participations of group {m} are {type(counts).__name__}, "
+                "not a mapping; the file is damaged, resume from an intact one"
+            )
+        checked = {}
+        for client, count in counts.items():
+            name = f"the ledger's count of client {client}"
+            if not (isinstance(client, str) and client.isascii() and client.isdecimal()):
+                raise PrivacyError(f"{name} has no client id; resume from an intact ledger")
+            if not self.is_member(m, int(client)):
+                raise PrivacyError(f"{name} is in group {m}, which it is not a member of")
+            if require_count(name, count) > charged_rounds:
+                raise PrivacyError(
+                    f"{name} is {count}, above the {charged_rounds} charged rounds; "
+                    "resume from an intact ledger"
+                )
+            checked[int(client)] = count
+        return checked
+
+    def _checked_turns(self, saved: object, charged_rounds: int) -> dict[int, list[int]]:
+        counted = {client: count for counts in self._counts for client, count in counts.items()}
+        if not isinstance(saved, Mapping) or set(saved) != {str(client) for client in counted}:
+            raise PrivacyError(
+                "the ledger's rounds taken are not those of the clients that it counts; resume from an "
+                "intact ledger"
+            )
+        turns = {}
+        for client, count in counted.items():
+            rounds = saved[str(client)]
+            if not isinstance(rounds, list) or len(rounds) != count or sorted(set(rounds)) != rounds:
+                raise PrivacyError(
+                    f"the ledger's rounds of client {client} are not {count} in order; resume from an intact "
+                    "ledger"
+                )
+            for index in rounds:
+                if require_count("a round of the ledger", index, at_least=0) >= charged_rounds:
+                    raise PrivacyError(
+                        f"the ledger has client {client} in round {index}, of {charged_rounds} that are "
+                        "charged; resume from an intact ledger"
+                    )
+            turns[client] = rounds
+        return turns
+
+
+def _members(clients: Sequence[int]) -> range | frozenset[int]:
+    return clients if isinstance(clients, range) else frozenset(clients)

@@ -1,0 +1,229 @@
+"""A mechanism: how the sums of a run are drawn, bounded and noised, and what that costs whom.
+
+A plan is its groups and one mechanism. Plan, ledger, terms and reports ask the mechanism and never which one
+it is. What it costs is a function of a history: how many rounds were released, and in which of them a client
+took part. So steps that differ, releases that depend on earlier ones and noise that is correlated over rounds
+have a place here.
+
+The mechanisms of this project are in `gdpfed.privacy.mechanisms`, one file each, with the terms that a node
+agrees to.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.accountants.composition import compose
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
+from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.release import NoiseAt, Release
+from gdpfed.privacy.sampling.laws import ClientIds, SamplingLaw, sampling_law
+from gdpfed.record_steps import Work
+
+if TYPE_CHECKING:
+    from gdpfed.privacy.ledgers.terms import PromisedRun, Terms
+
+
+COUNTS_DISTANCE = math.sqrt(2)
+"""How far class counts move when one record is replaced: one class has one less, another one more."""
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened of a run.
+
+    Attributes:
+        rounds: how many rounds were released, from the first on.
+        turns: in which of them a client took part, from 0; None where that is not known.
+    """
+
+    rounds: int
+    turns: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordGroup:
+    """Records with one budget: `share` of every client's, each in a batch with chance `batch_rate`."""
+
+    epsilon: float
+    epsilon_accounted: float
+    share: float
+    batch_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism(ABC):
+    """How sums are made. Methods take a group by its number in the plan, m, and its plan.
+
+    Attributes:
+        kind: its name in a plan's file.
+        sampling: the law by which cohorts are drawn.
+        adjacency: what neighbouring runs differ in.
+        noise: the law of the noise.
+        unit: whose presence is protected.
+        works: what clients may be asked to compute.
+        sums_per_round: in how many sums of a round a client may be.
+        one_sum: whether a round releases one sum of all groups' cohorts, in place of one sum a group.
+    """
+
+    kind: ClassVar[str]
+    keeps_turns: ClassVar[bool] = False
+    """Whether the cost depends on the rounds that a client took part in, and not on their number alone."""
+    adds_own_noise: ClassVar[bool] = False
+    """Whether a client noises its own contribution fully, so that nobody else needs to hide it."""
+
+    sampling: Sampling
+    adjacency: Adjacency = "zero_out"
+    noise: NoiseLaw = "gaussian"
+    unit: Unit = "client"
+    works: tuple[Work, ...] = ("update",)
+    sums_per_round: int = 1
+    one_sum: bool = False
+
+    @property
+    def law(self) -> SamplingLaw:
+        """How cohorts are drawn."""
+        return sampling_law(self.sampling)
+
+    @property
+    def distance(self) -> float:
+        """How far neighbouring contributions are apart, in bounds of one."""
+        return 1.0 if self.adjacency == "zero_out" else 2.0
+
+    @property
+    def absent_clients_count(self) -> bool:
+        """Whether a client that cannot be reached stays in the cohort, as the accounting wants full ones."""
+        return self.law.absent_clients_count
+
+    @property
+    def rule(self) -> str | None:
+        """By which samples follow from what clients have released; None where a secret key draws them."""
+        return None
+
+    @property
+    def counts_rho(self) -> float:
+        """The zCDP at which every client releases its class counts before the first round; 0 for none."""
+        return 0.0
+
+    @property
+    def counts_noise(self) -> float:
+        """The standard deviation of the noise in each of them: Delta / sqrt(2 rho)."""
+        return COUNTS_DISTANCE / math.sqrt(2 * self.counts_rho)
+
+    def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
+        """Return the ids (int64, ascending) of a group's cohort of a round."""
+        del m
+        return self.law.draw(group.clients, group.stretch(round_index).sampling_rate, generator)
+
+    def most_rounds(self, m: int) -> int | None:
+        """Return in how many rounds a client is asked at most; None where chance alone limits it."""
+        del m
+        return None
+
+    def rests(self, group: GroupPlan, round_index: int) -> bool:
+        """Whether the clients of a group are left out of a round, by the plan."""
+        del group, round_index
+        return False
+
+    @abstractmethod
+    def hides_by_sampling(self, group: GroupPlan) -> bool:
+        """Whether epsilon of a group holds only for those who are told nothing of the cohorts."""
+
+    @abstractmethod
+    def charges(
+        self, m: int, group: GroupPlan, history: History, record_group: int = 0
+    ) -> tuple[Charge, ...]:
+        """Return what a history costs a client of a group, or a record of one of its groups of records.
+
+        It is the cost against those who are told nothing of the cohorts.
+        """
+
+    @abstractmethod
+    def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
+        """Return the most that so many turns cost against those who know the cohorts."""
+
+    def epsilon(
+        self,
+        m: int,
+        group: GroupPlan,
+        history: History,
+        *,
+        delta: float,
+        accountant: Accountant,
+        record_group: int = 0,
+    ) -> float:
+        """Return epsilon at delta of a history; the plan's own accountant composes a fixed schedule."""
+        if not history.rounds:
+            return 0.0
+        charges = self.charges(m, group, history, record_group)
+        return compose(charges, delta, schedule="fixed", accountant=accountant).epsilon
+
+    @abstractmethod
+    def epsilon_of_turns(
+        self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
+    ) -> float:
+        """Return epsilon at delta of the most that so many turns cost those who know the cohorts."""
+
+    def epsilon_of_most(
+        self,
+        m: int,
+        group: GroupPlan,
+        turns: Mapping[int, Sequence[int]],
+        *,
+        delta: float,
+    ) -> float:
+        """Return epsilon at delta of the client whose turns, by round, cost most; asked if `keeps_turns`."""
+        raise TypeError(f"{self.kind} keeps no turns")
+
+    @abstractmethod
+    def broken_rule(
+        self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
+    ) -> str:
+        """Say how bound, noise or steps of a request break what the round was charged for; "" if not.
+
+        Args:
+            groups: of the plan.
+            group_of: the number of the group of every client that was drawn in the round.
+            round_index: from 0.
+            request: what is asked for.
+        """
+
+    def broken_place(self, group_of: Mapping[int, int], request: Release) -> str:
+        """Say how the place where noise is added breaks the plan's; "" if it does not."""
+        edges = all(self.edge_adds_noise(group_of[client]) for client in request.clients.tolist())
+        if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
+            return ""
+        return f"noise is added {request.noise_at.value}, and the plan's is added by every client"
+
+    def edge_adds_noise(self, m: int) -> bool:
+        """Whether an edge that sees single contributions adds the noise of a group."""
+        del m
+        return False
+
+    def noise_factor(self, m: int, num_clients: int) -> float:
+        """Return how many times the planned noise a sum over so many clients carries."""
+        del m, num_clients
+        return 1.0
+
+    @abstractmethod
+    def terms(self, m: int, group: GroupPlan, promised: "PromisedRun") -> "Terms":
+        """Return what the server promises a client of a group before a run.
+
+        Raises PrivacyError where a node cannot check what it would be promised.
+        """
+
+    def record_groups(self, m: int) -> tuple[RecordGroup, ...]:
+        """Return the groups of records of a group's clients; none where whole clients are protected."""
+        del m
+        return ()
+
+    def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
+        """Return what the JSON form of a group says besides."""
+        del m, group
+        return {}

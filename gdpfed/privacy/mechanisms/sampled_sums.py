@@ -1,0 +1,175 @@
+"""Sums over sampled clients under Gaussian noise: the mechanism of client-level methods.
+
+Every client is drawn at the rate of its group, anew in every round; its clipped update goes into one sum with
+noise for the whole sum. The proof is that of `gdpfed.privacy.accountants` for `SampledGaussian`.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import inf
+from typing import ClassVar
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.accountants.server_view import server_epsilon
+from gdpfed.privacy.charges import Charge, event_of_round, first_charges
+from gdpfed.privacy.events import SampledGaussian
+from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
+from gdpfed.privacy.mechanism import History, Mechanism
+from gdpfed.privacy.release import ROUNDING, Release, planned_norm_exceeded
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledSums(Mechanism):
+    """Sample clients, sum clipped updates, add noise; one sum a group or one for all.
+
+    Without privacy a round is a sum without noise, in units of the unknown bound.
+    """
+
+    kind: ClassVar[str] = "sampled_sums"
+
+    def hides_by_sampling(self, group: GroupPlan) -> bool:
+        return any(stretch.sampling_rate < 1 for stretch in group.stretches)
+
+    def event(self, group: GroupPlan, stretch: Stretch) -> SampledGaussian:
+        """Return what a round costs a client of a group, as a sum over its cohort."""
+        return self.law.event(
+            rate=stretch.sampling_rate,
+            group_size=len(group.clients),
+            noise_stddev=stretch.noise_stddev,
+            clipping_norm=1.0 if math.isinf(stretch.clipping_norm) else stretch.clipping_norm,
+            adjacency=self.adjacency,
+            noise=self.noise,
+            num_sums=self.sums_per_round,
+        )
+
+    def charges(
+        self, m: int, group: GroupPlan, history: History, record_group: int = 0
+    ) -> tuple[Charge, ...]:
+        charges = tuple(
+            Charge(event=self.event(group, stretch), count=stretch.num_rounds, unit=self.unit)
+            for stretch in group.stretches
+        )
+        return first_charges(charges, history.rounds)
+
+    def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
+        least = min(group.stretches, key=lambda each: each.noise_multiplier)
+        if not turns:
+            return ()
+        return (Charge(event=self.event(group, least).for_members(), count=turns, unit=self.unit),)
+
+    def epsilon_of_turns(
+        self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
+    ) -> float:
+        sigma = min(stretch.noise_multiplier for stretch in group.stretches)
+        return server_epsilon(self.noise, sigma, turns * self.sums_per_round, delta, self.adjacency)
+
+    def broken_rule(
+        self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
+    ) -> str:
+        if broken := self.broken_place(group_of, request):
+            return broken
+        if request.noise != self.noise:
+            return f"{request.noise} noise is asked for, and the plan's is {self.noise}"
+        for client, norm in zip(request.clients.tolist(), request.contribution_norms.tolist(), strict=True):
+            m = group_of[client]
+            planned = groups[m].stretch(round_index)
+            if planned_norm_exceeded(norm, planned.clipping_norm):
+                return (
+                    f"client {client} may contribute a norm of {norm:.6g}, above the plan's "
+                    f"{planned.clipping_norm:.6g}"
+                )
+            owed = planned.noise_stddev * self.noise_factor(m, len(request.clients))
+            if not request.noise_stddev >= owed * (1 - ROUNDING):
+                return (
+                    f"noise of standard deviation {request.noise_stddev:.6g} is below the plan's {owed:.6g}"
+                )
+        return ""
+
+    def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "SumTerms":
+        return SumTerms(
+            **promised.common(),
+            epsilon=group.epsilon,
+            charges=self.charges(m, group, History(promised.num_rounds)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumTerms(Terms):
+    """Terms about a client: `charges` are what all rounds of the run cost, in order.
+
+    A run is charged in full when it begins, from the round on in which the client came: sampling hides a
+    client only if the rounds that it is not drawn in count as well.
+    """
+
+    kind: ClassVar[str] = "sampled_sums"
+
+    def _check(self) -> None:
+        if self.unit != "client":
+            raise PrivacyError(
+                f"the terms charge a {self.unit} for sums over sampled clients; they say no steps"
+            )
+
+    @property
+    def num_rounds(self) -> int:
+        return sum(charge.count for charge in self.charges)
+
+    def event(self, round_index: int) -> SampledGaussian:
+        """Return what one round releases; PrivacyError for another kind of event or no such round."""
+        event = event_of_round(self.charges, round_index)
+        if not isinstance(event, SampledGaussian):
+            raise PrivacyError(
+                f"the terms' round {round_index} is {event.kind}, which is not a sum over a cohort"
+            )
+        return event
+
+    def updates_in(self, round_index: int) -> int:
+        return self.event(round_index).num_sums
+
+    def draws(self) -> tuple[tuple[range, float, float], ...]:
+        """A node sees how often it is asked, and compares that with the rates: nothing else shows them."""
+        ends = [*accumulate(charge.count for charge in self.charges)]
+        return tuple(
+            (range(end - charge.count, end), charge.event.sampling_rate, charge.event.noise_multiplier)
+            for end, charge in zip(ends, self.charges, strict=True)
+            if isinstance(charge.event, SampledGaussian)
+        )
+
+    def owed_noise(self, round_index: int) -> float:
+        return self.event(round_index).noise_stddev
+
+    def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
+        return first_charges(self.charges, self.num_rounds, skipped=self.first_round)
+
+    def spent_charges(
+        self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
+    ) -> tuple[Charge, ...]:
+        return self.planned_charges()
+
+    def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
+        return tuple(
+            Charge(event=replace(self.event(index), num_sums=1).for_members(), count=count, unit=self.unit)
+            for index, count in Counter(turns).items()
+        )
+
+    def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
+        event = self.event(round_index)
+        norm = min(told.clipping_norm, sum_norm)
+        if norm > event.clipping_norm * (1 + ROUNDING):
+            return f"clipping norm {norm:.6g} is above the {event.clipping_norm:.6g} of the terms"
+        if told.noise != event.noise:
+            return f"{told.noise} noise was ordered where the terms say {event.noise}"
+        if told.work != "update":
+            return f"{told.work} was ordered, which the terms do not charge"
+        return ""
+
+    def in_words(self, at_most: float = inf) -> str:
+        event = self.event(self.first_round)
+        return (
+            f"{self.num_rounds - self.first_round} rounds at rate {event.sampling_rate:.4g} with noise "
+            f"multiplier {event.noise_multiplier:.4g}"
+        )

@@ -1,0 +1,125 @@
+"""Subnets of devices behind edges: local windows of steps on records, and sums noised where trust is.
+
+The bounds of windows are proved in docs/h2fdp.md. `Trust` says who adds the noise of a subnet's sum.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.events import Event, LocalWindows, RecordEvent, Unit, WindowBound
+from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.ledgers.terms import PromisedRun
+from gdpfed.privacy.mechanism import Mechanism
+from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums, StepTerms
+from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
+from gdpfed.record_steps import RecordSteps
+
+Trust = Literal["trusted", "secagg", "untrusted"]
+"""Who adds the noise of a subnet's sum: its edge, which sees single contributions; its devices together,
+under secure aggregation; or every device all of it, as whoever sees one must learn nothing more from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustedSubnets(Mechanism):
+    """What sums of subnets have in common.
+
+    Attributes:
+        trusts: who adds the noise, subnet by subnet.
+    """
+
+    trusts: tuple[Trust, ...]
+
+    def edge_adds_noise(self, m: int) -> bool:
+        return self.trusts[m] == "trusted"
+
+    def noise_factor(self, m: int, num_clients: int) -> float:
+        """sqrt(n) where every device adds all of the noise."""
+        return math.sqrt(num_clients) if self.trusts[m] == "untrusted" else 1.0
+
+    def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
+        return {**super().group_dict(m, group), "trust": self.trusts[m]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubnetSums(TrustedSubnets, SampledSums):
+    """Clipped updates of devices, summed by subnet."""
+
+    kind: ClassVar[str] = "subnet_sums"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubnetSteps(TrustedSubnets, RecordSums):
+    """Steps on records of devices, each released, or the windows of them: see `WindowPlan`."""
+
+    kind: ClassVar[str] = "subnet_steps"
+
+    unit: Unit = "record"
+
+    def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> StepTerms:
+        promise = super().terms(m, group, promised)
+        if isinstance(self.records[m], WindowPlan):
+            return WindowTerms(**{name: getattr(promise, name) for name in vars(promise)})
+        return promise
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowPlan(RecordPlan):
+    """Records of which only the ends of windows of `window_steps` steps are released.
+
+    `bound` says how far a record moves an end, C is the unit of that, and `steps_allowed` are the steps that
+    are planned.
+    """
+
+    bound: WindowBound
+    window_steps: int
+
+    def event(self, record_group: int, num_steps: int) -> RecordEvent:
+        return LocalWindows(
+            bound=self.bound,
+            batch_rate=self.groups[record_group].batch_rate,
+            noise_multiplier=self.noise_multiplier,
+            num_steps=num_steps,
+            window_steps=self.window_steps,
+        )
+
+    def broken_steps(self, client: int, num_steps: int, most: int) -> str:
+        if broken := super().broken_steps(client, num_steps, most):
+            return broken
+        if num_steps != self.window_steps:
+            return (
+                f"client {client} is asked for a window of {num_steps} steps, and the plan charges those of "
+                f"{self.window_steps}"
+            )
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowTerms(StepTerms):
+    """Terms about windows of steps, of which only the ends are released; a window counts as a whole."""
+
+    kind: ClassVar[str] = "local_windows"
+    event_class: ClassVar[type[Event]] = LocalWindows
+
+    def _check_charges(self) -> None:
+        super()._check_charges()
+        if (
+            len({(each.bound, each.window_steps) for each in self.events if isinstance(each, LocalWindows)})
+            != 1
+        ):
+            raise PrivacyError("the terms charge a record for windows of several bounds or lengths")
+
+    @property
+    def window_steps(self) -> int:
+        """The steps of a window, whose end alone is released."""
+        first = self.events[0]
+        return first.window_steps if isinstance(first, LocalWindows) else 1
+
+    def whole_windows(self, num_steps: int) -> int:
+        return num_steps + -num_steps % self.window_steps
+
+    def broken_window(self, steps: RecordSteps) -> str:
+        if steps.num_steps != self.window_steps:
+            return f"a window of {steps.num_steps} steps was ordered where the terms say {self.window_steps}"
+        return ""
