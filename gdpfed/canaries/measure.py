@@ -28,7 +28,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import Theta
-from gdpfed.privacy.mechanisms.subnets import TrustedSubnets
+from gdpfed.privacy.mechanisms.subnet_sums import TrustedSubnets
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.engine import Cohort, Engine

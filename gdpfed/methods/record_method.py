@@ -26,7 +26,8 @@ from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group
-from gdpfed.privacy.planning.record_plan import Heterogeneous, RecordTraining, most_rounds, record_plan
+from gdpfed.privacy.planning.record_budgets import Heterogeneous, RecordTraining
+from gdpfed.privacy.planning.record_plan import most_rounds, record_plan
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.record_steps import RecordSteps, Work
 

@@ -16,7 +16,8 @@ from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.privacy.planning.record_budgets import RecordTraining
+from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.privacy.release import NoiseAt, Release
 from gdpfed.privacy.spending import Spending

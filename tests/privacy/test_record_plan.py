@@ -22,7 +22,8 @@ from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
-from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.privacy.planning.record_budgets import RecordTraining
+from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.record_steps import (
     evenly_spread,
     knee_steps,

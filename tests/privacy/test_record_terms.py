@@ -14,7 +14,8 @@ from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.privacy.planning.record_budgets import RecordTraining
+from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.record_steps import steps_epsilon
 
 DELTA = 1e-5

@@ -7,9 +7,9 @@ import pytest
 from gdpfed.errors import RunError
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
-from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.ledgers.open_round import OpenRound
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.mechanisms.record_sums import RecordTerms, StepTerms
+from gdpfed.privacy.mechanisms.record_terms import RecordTerms, StepTerms
 from testing.local_grid import refusals
 from testing.small_runs import grid_of_owners, ledger_of, run
 from tests.rounds import rogue_methods as rogue
@@ -50,7 +50,7 @@ TWICE = (rogue.TwiceInOneList, rogue.TwiceInTurn, rogue.ExtraSum)
 @pytest.mark.parametrize("method", TOLD, ids=lambda method: method.__name__)
 def test_every_node_refuses_it(tmp_path, monkeypatch, owners, method):
     """The server's own ledger is made to let everything pass."""
-    monkeypatch.setattr(Ledger, "_check_requests", lambda *each: None)
+    monkeypatch.setattr(OpenRound, "check", lambda *each: None)
     monkeypatch.setattr("gdpfed.rounds.run.make_method", method.from_config)
     first, second = run(tmp_path / "run", SMALLER, grid=owners)
     assert first.survivors == [NUM_CLIENTS]

@@ -4,7 +4,7 @@ A subclass can say one thing when it is checked and another when it is carried o
 somebody else holds. What is checked, charged and summed is therefore a copy that the method has never seen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
 from typing import Any, TypeVar
@@ -68,3 +68,25 @@ class PlainCopies:
             f"{name} is a {type(value).__name__}: give a number, a string, an array of numbers, or one of "
             f"{expected}, no subclass of it"
         )
+
+
+def plain_requests(requests: Iterable[T], kinds: Sequence[type], asked: str) -> tuple[T, ...]:
+    """Return copies of requests, so that what is checked is what is charged and summed.
+
+    Args:
+        requests: of exactly the first of ``kinds``.
+        kinds: the dataclasses that may occur in them.
+        asked: by whom and in which round, for errors.
+
+    Raises:
+        PrivacyError: a request of another class, or a value that is not plain.
+    """
+    copies, read = PlainCopies(*kinds), list[T]()
+    for each in requests:
+        if type(each) is not kinds[0]:
+            raise PrivacyError(
+                f"{asked}: a {type(each).__name__} is no request for a sum; make a {kinds[0].__name__}, no "
+                "subclass of it"
+            )
+        read.append(copies.of(each, f"{asked}, request {len(read)}"))
+    return tuple(read)

@@ -4,9 +4,7 @@ Opening a round charges its event to every client of every group and counts thos
 it, `Ledger.charge` makes of requests what a fleet may sum, as long as they are what the plan charged for.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,10 +12,11 @@ import numpy as np
 from gdpfed.errors import BudgetExhausted, PrivacyError
 from gdpfed.privacy.group_plan import BUDGET_TOLERANCE
 from gdpfed.privacy.ledgers.charged import SEAL, ChargedCounts, ChargedSum, ExpectedSum, R
+from gdpfed.privacy.ledgers.open_round import OpenRound
 from gdpfed.privacy.ledgers.participations import TURNS, Participations
-from gdpfed.privacy.ledgers.plain_copy import PlainCopies
+from gdpfed.privacy.ledgers.plain_copy import plain_requests
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.release import ROUNDING, CountsRequest, Release, broken_number
+from gdpfed.privacy.release import ROUNDING, CountsRequest, Release
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import RecordSteps
@@ -26,16 +25,6 @@ FORMAT_VERSION = 1
 COUNTS = "counts_rho"
 """Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
 own, which is 0 before it has released them."""
-
-
-@dataclass
-class _Round:
-    """A round that requests can be made in: who was drawn, in which group, and in how many sums each is."""
-
-    index: int
-    group_of: dict[int, int]
-    names: set[str] = field(default_factory=set)
-    sums_of: Counter[int] = field(default_factory=Counter)
 
 
 class Ledger:
@@ -57,7 +46,7 @@ class Ledger:
         self._kinds = kinds
         self._subject = subject
         self._charged_rounds = 0
-        self._open: _Round | None = None
+        self._open: OpenRound | None = None
         self._participations = Participations(plan)
         self._counts_charged = False
 
@@ -134,14 +123,14 @@ class Ledger:
         unit that the plan does not charge, or a name that the round has had. Then nothing of `requests` can
         be summed.
         """
-        requests = self._read(round_index, requests)
+        requests = plain_requests(requests, self._kinds, f"{self._subject}, round {round_index}")
         if self._open is None or self._open.index != round_index:
             names = ", ".join(request.name for request in requests)
             raise PrivacyError(
                 f"{self._subject}, round {round_index}, {names}: the round is not open; ask for a sum "
                 "within its own round"
             )
-        self._check_requests(self._open, requests)
+        self._open.check(self._subject, requests)
         return [ChargedSum(SEAL, request, round_index) for request in requests]
 
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
@@ -178,24 +167,15 @@ class Ledger:
         """
         if round_index != self._charged_rounds:
             raise PrivacyError(f"round {round_index} is not the next one, {self._charged_rounds}")
-        requests = self._read(round_index, requests)
+        requests = plain_requests(requests, self._kinds, f"{self._subject}, round {round_index}")
         upcoming, _ = self._round_of(round_index, cohorts)
-        self._check_requests(upcoming, requests)
+        upcoming.check(self._subject, requests)
         return [ExpectedSum(SEAL, request, round_index) for request in requests]
 
     def spent(self) -> tuple[float, ...]:
         """Return each group's accounted epsilon of the charged rounds (inf without privacy)."""
         indices = range(len(self._plan.groups))
         return tuple(self._plan.epsilon_after(m, self._charged_rounds) for m in indices)
-
-    @property
-    def remaining(self) -> tuple[float, ...]:
-        """Each group's budget less what is spent; 0 without privacy once a round is charged."""
-        budgets = (group.epsilon for group in self._plan.groups)
-        return tuple(
-            0.0 if spent == budget else max(0.0, budget - spent)
-            for budget, spent in zip(budgets, self.spent(), strict=True)
-        )
 
     def against_server(self) -> tuple[float, ...]:
         """Return, per group, epsilon against the server of the client that it is largest for.
@@ -302,13 +282,13 @@ class Ledger:
 
     def _round_of(
         self, index: int, cohorts: Sequence[ClientIds | Sequence[int]]
-    ) -> tuple[_Round, tuple[list[int], ...]]:
+    ) -> tuple[OpenRound, tuple[list[int], ...]]:
         """A round over these cohorts, which must be such as the plan draws."""
         if len(cohorts) != len(self._plan.groups):
             raise PrivacyError(f"{len(cohorts)} cohorts for {len(self._plan.groups)} groups; give one each")
         drawn = tuple(self._checked_cohort(index, m, cohort) for m, cohort in enumerate(cohorts))
         group_of = {client: m for m, clients in enumerate(drawn) for client in clients}
-        return _Round(index, group_of), drawn
+        return OpenRound(self._plan, index, group_of), drawn
 
     def _checked_cohort(
         self, round_index: int, group_index: int, cohort: ClientIds | Sequence[int]
@@ -337,65 +317,6 @@ class Ledger:
         except PrivacyError as error:
             raise PrivacyError(f"the cohort of group {group_index}: {error}") from None
         return clients
-
-    def _read(self, round_index: int, requests: Iterable[R]) -> tuple[R, ...]:
-        """Copy the requests, so that what is checked is what is charged and summed."""
-        copies, read = PlainCopies(*self._kinds), list[R]()
-        for each in requests:
-            if type(each) is not self._kinds[0]:
-                raise PrivacyError(
-                    f"{self._subject}, round {round_index}: a {type(each).__name__} is no request for a sum; "
-                    f"make a {self._kinds[0].__name__}, no subclass of it"
-                )
-            read.append(copies.of(each, f"{self._subject}, round {round_index}, request {len(read)}"))
-        return tuple(read)
-
-    def _check_requests(self, opened: _Round, requests: Sequence[Release]) -> None:
-        """Check all requests, then note what they take of the round."""
-        names, sums_of = set(opened.names), Counter(opened.sums_of)
-        for request in requests:
-            broken = self._broken_rule(opened, request, names, sums_of)
-            if broken:
-                raise PrivacyError(f"{self._subject}, round {opened.index}, {request.name}: {broken}")
-            names.add(request.name)
-            sums_of.update(request.clients.tolist())
-        opened.names, opened.sums_of = names, sums_of
-
-    def _broken_rule(
-        self, opened: _Round, request: Release, names: set[str], sums_of: Mapping[int, int]
-    ) -> str:
-        """How a request breaks what the round was charged for, in words; nothing where it does not."""
-        plan = self._plan
-        if request.name in names:
-            return "the round has a sum of this name already"
-        if broken := self._broken_asking(opened, request, sums_of):
-            return broken
-        if request.work not in plan.works:
-            return f"the plan charges {', '.join(plan.works)}, not {request.work}"
-        if request.unit != plan.unit:
-            return f"the plan protects a {plan.unit}, not a {request.unit}"
-        if request.alone and plan.private and (plan.sums_hidden or not plan.mechanism.adds_own_noise):
-            return "it is one client's update, to be read in clear, and the plan promises privacy"
-        if broken := broken_number(request):
-            return broken
-        if not plan.private:
-            return ""
-        return plan.mechanism.broken_rule(plan.groups, opened.group_of, opened.index, request)
-
-    def _broken_asking(self, opened: _Round, request: Release, sums_of: Mapping[int, int]) -> str:
-        """Say which client of a request cannot be asked; "" where all can."""
-        clients, most = request.clients.tolist(), self._plan.sums_per_round
-        if len(set(clients)) != len(clients):
-            return "a client is asked twice in one sum"
-        for client in clients:
-            if client not in opened.group_of:
-                return f"client {client} was not drawn in this round"
-            if sums_of[client] >= most:
-                return (
-                    f"client {client} is in {sums_of[client]} sums of this round already, and the plan "
-                    f"charges {most} a round"
-                )
-        return ""
 
 
 def _counts(charges: object) -> list[Any]:

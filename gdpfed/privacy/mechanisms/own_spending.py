@@ -18,7 +18,7 @@ from gdpfed.privacy.events import Gaussian
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.ledgers.terms import PromisedRun, Terms
 from gdpfed.privacy.mechanism import History, Mechanism
-from gdpfed.privacy.mechanisms.record_sums import RecordTerms, TermsOfRecords
+from gdpfed.privacy.mechanisms.record_terms import RecordTerms, TermsOfRecords
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
 from gdpfed.privacy.sampling.laws import ClientIds

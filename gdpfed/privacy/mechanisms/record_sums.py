@@ -4,26 +4,21 @@ The batches are drawn on the client, in secret, so a step costs the same against
 sampled adds nothing. The proof is that of `gdpfed.privacy.accountants` for `DPSGDSteps`.
 """
 
-import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from math import inf
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant
-from gdpfed.privacy.charges import Charge, first_charges
-from gdpfed.privacy.events import DPSGDSteps, Event, RecordEvent, Unit
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import DPSGDSteps, RecordEvent, Unit
 from gdpfed.privacy.group_plan import GroupPlan, check_accounted
-from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
+from gdpfed.privacy.ledgers.terms import PromisedRun
 from gdpfed.privacy.mechanism import History, Mechanism, RecordGroup
+from gdpfed.privacy.mechanisms.record_terms import RecordTerms, StepTerms, rates_within
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
-from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
-from gdpfed.record_steps import RECORD_WORKS, RecordSteps, Work, record_move
-
-MOST_RECORD_GROUPS = 100
+from gdpfed.record_steps import RecordSteps, record_move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +136,7 @@ class RecordSums(Mechanism):
     def _broken_asked(self, m: int, client: int, asked: RecordSteps, weight: float, request: Release) -> str:
         """Say how rates or noise of one client's steps break the plan's; "" if they do not."""
         planned = self.records[m]
-        if not _within(asked.batch_rates, planned.batch_rates):
+        if not rates_within(asked.batch_rates, planned.batch_rates):
             return (
                 f"client {client} is asked for batch rates {asked.batch_rates}, and the plan's are "
                 f"{planned.batch_rates}"
@@ -187,252 +182,6 @@ class RecordSums(Mechanism):
             for number, each in enumerate(planned.groups)
         ]
         return {"records": {**asdict(planned), "groups": groups}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordTerms:
-    """What terms that protect records say besides.
-
-    Attributes:
-        num_rounds: T of the run; in how many of them a client pays for steps, the charges say.
-        work: dp_sgd, whose noise the client adds to every step, or another one, whose noise is in the sum.
-        clipping_norm: C, the bound on the gradient of one record; of windows the unit in which it moves one.
-        batch_rates: q of every group of the client's records, the smallest budget first.
-        shares: the part of its records that is in each group.
-        seed: of the run; it deals out the records to the groups where the data does not say theirs.
-        sums_per_round: how many sums a client is in, each with its part of the round's steps.
-    """
-
-    num_rounds: int
-    work: Work
-    clipping_norm: float
-    batch_rates: tuple[float, ...]
-    shares: tuple[float, ...]
-    seed: int = 0
-    sums_per_round: int = 1
-
-    def __post_init__(self) -> None:
-        require_count("the terms' num_rounds", self.num_rounds)
-        require_count("the terms' seed", self.seed, at_least=0)
-        require_count("the terms' sums_per_round", self.sums_per_round)
-        require_choice("the terms' work", self.work, RECORD_WORKS)
-        require_positive("the terms' clipping_norm of a record", self.clipping_norm)
-        for name in ("batch_rates", "shares"):
-            values = getattr(self, name)
-            if not isinstance(values, list | tuple) or not 0 < len(values) <= MOST_RECORD_GROUPS:
-                raise PrivacyError(f"the terms' {name} are {values!r}; give from 1 to {MOST_RECORD_GROUPS}")
-            object.__setattr__(self, name, tuple(values))
-            for value in values:
-                require_rate(f"one of the terms' {name}", value)
-        if len(self.batch_rates) != len(self.shares):
-            raise PrivacyError(
-                f"the terms have {len(self.batch_rates)} batch_rates and {len(self.shares)} shares; give one "
-                "of each for every group of records"
-            )
-
-    def groups_as(self, other: "RecordTerms") -> bool:
-        """Whether every record is in the same group as under other terms."""
-        return (self.shares, self.seed) == (other.shares, other.seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TermsOfRecords(Terms):
-    """Terms that protect records: what all mechanisms about them say.
-
-    Attributes:
-        records: which steps they pay for.
-    """
-
-    records: RecordTerms
-
-    @property
-    def num_rounds(self) -> int:
-        return self.records.num_rounds
-
-    @property
-    def num_budgets(self) -> int:
-        return len(self.records.batch_rates)
-
-    @property
-    def private_by_itself(self) -> bool:
-        return self.records.work == "dp_sgd"
-
-    def updates_in(self, round_index: int) -> int:
-        return self.records.sums_per_round
-
-    def _check(self) -> None:
-        if self.unit != "record":
-            raise PrivacyError(
-                f"the terms charge a {self.unit} and have the entry records; terms about records have it, "
-                "and no others"
-            )
-        self._check_charges()
-
-    def _check_charges(self) -> None:
-        """Refuse, with PrivacyError, charges that the records cannot be accounted by."""
-
-    def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
-        records, steps = self.records, told.records
-        if told.work != records.work or steps is None:
-            return f"{told.work} was ordered where the terms say {records.work}"
-        if not _within(steps.batch_rates, records.batch_rates):
-            return (
-                f"batch rates {listed(steps.batch_rates)} are not within the "
-                f"{listed(records.batch_rates)} of the terms"
-            )
-        if len(steps.batch_rates) > 1 and told.record_groups != (records.shares, records.seed):
-            return "the records are dealt out to other groups than under the terms"
-        if records.work == "dp_sgd":
-            return self.broken_own_noise(round_index, steps)
-        return self.broken_window(steps) or self._broken_sum(told, steps)
-
-    def noise_of_step(self, round_index: int) -> float:
-        """Return sigma, the noise multiplier that a step of a round is accounted with."""
-        raise PrivacyError(f"the terms say no noise of a step of round {round_index}")
-
-    def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
-        """Say how steps break terms whose noise the client adds itself; "" if they keep them."""
-        least = self.noise_of_step(round_index)
-        if steps.noise_multiplier < least * (1 - ROUNDING):
-            return (
-                f"noise multiplier {steps.noise_multiplier:.6g} of a step is below the {least:.6g} of the "
-                "terms"
-            )
-        return ""
-
-    def broken_window(self, steps: RecordSteps) -> str:
-        """Say how the number of steps of one sum breaks the terms; "" if it does not."""
-        if steps.num_steps != 1:
-            return f"a sum of gradients over {steps.num_steps} steps was ordered, and its noise is for one"
-        return ""
-
-    def _broken_sum(self, told: Instructions, steps: RecordSteps) -> str:
-        """In a sum of gradients one record moves what this client contributes by its weight times C."""
-        if told.noise != "gaussian":
-            return f"{told.noise} noise was ordered where the terms say gaussian"
-        moved = told.weight * record_move(self.records.work, steps)
-        # Not the other way round: a NaN is within no bound.
-        if not 0 < moved <= self.records.clipping_norm * (1 + ROUNDING):
-            return (
-                f"a record could move the sum by {moved:.6g}, above the clipping norm "
-                f"{self.records.clipping_norm:.6g} of the terms"
-            )
-        return ""
-
-    @classmethod
-    def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
-        values = super()._read(values)
-        try:
-            told = json.loads(values["records"]) if isinstance(values["records"], str) else None
-        except ValueError:
-            told = None
-        names = {field.name for field in fields(RecordTerms)}
-        if not isinstance(told, dict) or set(told) != names:
-            raise PrivacyError(f"the terms' records are no JSON mapping of {', '.join(sorted(names))}")
-        return {**values, "records": RecordTerms(**told)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepTerms(TermsOfRecords):
-    """Terms about steps on records: all that they may pay for is charged when a run begins.
-
-    `charges` are what one of the first group of records pays for at most, the most expensive rounds first.
-    """
-
-    kind: ClassVar[str] = "record_sums"
-    event_class: ClassVar[type[Event]] = DPSGDSteps
-
-    def _check_charges(self) -> None:
-        steps = {(each.batch_rate, each.noise_multiplier) for each in self.events}
-        if len(self.events) != len(self.charges) or len(steps) != 1:
-            raise PrivacyError(
-                "the terms charge a record for something else than steps of DP-SGD with one batch rate and "
-                "one noise"
-            )
-        if self.records.batch_rates[0] != self.events[0].batch_rate:
-            raise PrivacyError("the terms' charges are not those of the first of their batch_rates")
-
-    @property
-    def events(self) -> tuple[RecordEvent, ...]:
-        """Those of the charges that steps on records are accounted by."""
-        return tuple(each.event for each in self.charges if isinstance(each.event, self.event_class))  # type: ignore[misc]
-
-    @property
-    def num_steps(self) -> int:
-        """The most steps that this client's records may pay for: those of the rounds that are left for it."""
-        left = first_charges(self.charges, self.num_rounds - self.first_round)
-        return sum(each.count * each.event.num_steps for each in left)  # type: ignore[attr-defined]
-
-    @property
-    def step_noise(self) -> float:
-        """sigma, the noise multiplier that every step on records is accounted with."""
-        return self.events[0].noise_multiplier
-
-    def noise_of_step(self, round_index: int) -> float:
-        return self.step_noise
-
-    def owed_noise(self, round_index: int) -> float:
-        return self.step_noise * self.records.clipping_norm
-
-    def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
-        """Return what so many steps cost a record of one group; None for the one that is drawn most often.
-
-        Every step has the same noise and, for one record, the same rate: so it does not matter in which
-        rounds they are taken.
-        """
-        if num_steps == 0:
-            return ()
-        rates = self.records.batch_rates
-        rate = max(rates) if record_group is None else rates[record_group]
-        event = replace(self.events[0], batch_rate=rate, num_steps=self.whole_windows(num_steps))
-        return (Charge(event=event, count=1, unit="record"),)
-
-    def whole_windows(self, num_steps: int) -> int:
-        """Return so many steps, rounded up to what is released together."""
-        return num_steps
-
-    def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        return self.step_charges(self.num_steps)
-
-    def spent_charges(
-        self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
-    ) -> tuple[Charge, ...]:
-        """A run that makes other groups may have the record in any: it counts at its largest batch rate."""
-        alike = isinstance(other, TermsOfRecords) and self.records.groups_as(other.records)
-        return self.step_charges(self.num_steps, record_group if alike else None)
-
-    def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        return self.step_charges(steps)
-
-    def steps_left(self, steps: int) -> float:
-        return self.num_steps - steps
-
-    def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:
-        require_count(f"the steps of round {round_index} of run {self.run}", num_steps)
-        left = self.num_steps - taken
-        if num_steps > left:
-            raise PrivacyError(
-                f"round {round_index} of run {self.run} would take {num_steps} steps, and {left} "
-                f"of the {self.num_steps} of its terms are left"
-            )
-
-    def in_words(self, at_most: float = inf) -> str:
-        return (
-            f"{self.num_steps} steps at batch rate {listed(self.records.batch_rates)} with noise "
-            f"multiplier {self.step_noise:.4g}"
-        )
-
-
-def _within(rates: Sequence[float], planned: Sequence[float]) -> bool:
-    """Whether there are as many batch rates as planned, none of them above its own."""
-    return len(rates) == len(planned) and all(
-        rate <= most * (1 + ROUNDING) for rate, most in zip(rates, planned, strict=True)
-    )
-
-
-def listed(numbers: Sequence[float]) -> str:
-    """Numbers to six digits, in one line."""
-    return ", ".join(f"{number:.6g}" for number in numbers)
 
 
 def records_of(plan: PrivacyPlan) -> tuple[RecordPlan, ...]:

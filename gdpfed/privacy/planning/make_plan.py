@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
@@ -102,68 +103,90 @@ class _Common:
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
 
+class PlanOptions(TypedDict, total=False):
+    """What every plan may be made with beside groups, rounds and rates.
+
+    `delta` None means `default_delta`. `sums_hidden` False says that the server sees single updates, against
+    which no epsilon holds.
+    """
+
+    delta: float | None
+    accountant: str
+    renyi_orders: RenyiOrders
+    noise: NoiseLaw
+    sampling: Sampling
+    adjacency: Adjacency
+    sums_hidden: bool
+
+
+class SumOptions(PlanOptions, total=False):
+    """What a plan of sums over sampled clients may be made with besides.
+
+    `group_sampling_rates` None means `sampling_rate` in each group, and given ones are used as they are;
+    `group_clipping_norms` None means `clipping_norm` in each group. With `one_sum` all cohorts are one sum
+    under one noise, the largest sigma_m C_m that a group needs. `sums_per_round` sums may be asked of each
+    cohort, and `schedule` says how rounds differ, in order; None means that they do not.
+    """
+
+    group_sampling_rates: Sequence[float] | None
+    group_clipping_norms: Sequence[float] | None
+    one_sum: bool
+    sums_per_round: int
+    schedule: Sequence[RelativeRounds] | None
+
+
 def make_plan(
     *,
     groups: Sequence[Group],
     num_rounds: int,
     sampling_rate: float,
     clipping_norm: float,
-    delta: float | None = None,
-    accountant: str = "pld",
-    renyi_orders: RenyiOrders = "fine",
-    noise: NoiseLaw = "gaussian",
-    sampling: Sampling = "poisson",
-    adjacency: Adjacency = "zero_out",
-    group_sampling_rates: Sequence[float] | None = None,
-    group_clipping_norms: Sequence[float] | None = None,
-    one_sum: bool = False,
-    sums_hidden: bool = True,
-    sums_per_round: int = 1,
-    schedule: Sequence[RelativeRounds] | None = None,
+    **options: Unpack[SumOptions],
 ) -> PrivacyPlan:
     """Return the plan that calibrates every group's noise to its own budget.
 
-    `delta` None means `default_delta`; `group_sampling_rates` None means `sampling_rate` in each group,
-    and given ones are used as they are; `group_clipping_norms` None means `clipping_norm` in each group.
-    Under fixed_size sampling a group's rate becomes that of the whole cohort it draws. With `one_sum` all
-    cohorts are one sum under one noise, the largest sigma_m C_m that a group needs. `sums_hidden` False says
-    that the server sees single updates, against which no epsilon holds. `sums_per_round` sums may be asked
-    of each cohort, and `schedule` says how rounds differ, in order; None means that they do not.
+    Under fixed_size sampling a group's rate becomes that of the whole cohort it draws.
 
     Raises PrivacyError for input that is out of range, and where no valid accounting exists.
     """
-    delta = _checked(groups, num_rounds, delta)
-    law = sampling_law(sampling)
-    rates = _drawn_rates(groups, sampling_rate, law, group_sampling_rates)
-    common = _Common(
-        accountant=accountant_for(noise, accountant, renyi_orders),
-        noise=noise,
-        law=law,
-        adjacency=adjacency,
-        delta=delta,
-        sums_hidden=sums_hidden,
-        sums_per_round=require_count("sums_per_round", sums_per_round),
-        schedule=_checked_schedule(schedule, num_rounds),
-    )
+    common = _common(groups, num_rounds, options)
+    rates = _drawn_rates(groups, sampling_rate, common.law, options.get("group_sampling_rates"))
     clipping_norm = require_positive("clipping_norm", clipping_norm)
-    norms = _checked_clipping_norms(group_clipping_norms, clipping_norm, len(groups))
+    norms = _checked_clipping_norms(options.get("group_clipping_norms"), clipping_norm, len(groups))
+    one_sum = options.get("one_sum", False)
     sigmas = _calibrated(common, groups, rates, norms, one_sum)
     return PrivacyPlan(
         groups=tuple(map(lambda *each: _private_group(common, *each), groups, rates, norms, sigmas)),
         num_rounds=num_rounds,
-        delta=delta,
+        delta=common.delta,
         mechanism=SampledSums(
-            sampling=sampling,
-            adjacency=adjacency,
-            noise=noise,
-            sums_per_round=sums_per_round,
+            sampling=common.law.name,
+            adjacency=common.adjacency,
+            noise=common.noise,
+            sums_per_round=common.sums_per_round,
             one_sum=one_sum,
         ),
         accountant=common.accountant.name,
         clipping_norm=clipping_norm,
         sampling_rate=float(sampling_rate),
         renyi_orders=common.accountant.renyi_orders,
-        sums_hidden=sums_hidden,
+        sums_hidden=common.sums_hidden,
+    )
+
+
+def _common(groups: Sequence[Group], num_rounds: int, options: SumOptions) -> _Common:
+    noise = options.get("noise", "gaussian")
+    return _Common(
+        delta=_checked(groups, num_rounds, options.get("delta")),
+        accountant=accountant_for(
+            noise, options.get("accountant", "pld"), options.get("renyi_orders", "fine")
+        ),
+        noise=noise,
+        law=sampling_law(options.get("sampling", "poisson")),
+        adjacency=options.get("adjacency", "zero_out"),
+        sums_hidden=options.get("sums_hidden", True),
+        sums_per_round=require_count("sums_per_round", options.get("sums_per_round", 1)),
+        schedule=_checked_schedule(options.get("schedule"), num_rounds),
     )
 
 

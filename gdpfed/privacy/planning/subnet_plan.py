@@ -18,7 +18,7 @@ from gdpfed.privacy.events import GaussianMixture, LocalWindows, Sampling, Windo
 from gdpfed.privacy.group_plan import GroupPlan, Stretch
 from gdpfed.privacy.mechanism import RecordGroup
 from gdpfed.privacy.mechanisms.record_sums import RecordPlan
-from gdpfed.privacy.mechanisms.subnets import SubnetSteps, Trust, WindowPlan
+from gdpfed.privacy.mechanisms.subnet_sums import SubnetSteps, Trust, WindowPlan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
 from gdpfed.privacy.planning.record_plan import BATCH_TAIL

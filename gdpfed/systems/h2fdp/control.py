@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.mechanisms.subnets import Trust
+from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.systems.h2fdp.radio import BACKHAUL, BITS, Cost, device_link
 
 Floats = npt.NDArray[np.float64]

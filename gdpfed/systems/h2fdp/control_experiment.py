@@ -10,7 +10,7 @@ from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import METHODS
-from gdpfed.privacy.mechanisms.subnets import Trust
+from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.style import new_figure, new_panels, save, styled
 from gdpfed.report.table import Table

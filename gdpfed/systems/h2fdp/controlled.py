@@ -10,7 +10,7 @@ from conf.schema import Config, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_records
-from gdpfed.privacy.mechanisms.subnets import Trust
+from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.systems.h2fdp.control import (
     ControlSolution,
     NoiseTerm,

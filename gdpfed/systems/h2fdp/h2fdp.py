@@ -27,7 +27,7 @@ from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_ord
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
 from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.mechanisms.subnets import SubnetSums, Trust, TrustedSubnets
+from gdpfed.privacy.mechanisms.subnet_sums import SubnetSums, Trust, TrustedSubnets
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.subnet_plan import subnet_record_plan

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gdpfed.privacy.mechanisms.subnets import Trust, TrustedSubnets
+from gdpfed.privacy.mechanisms.subnet_sums import Trust, TrustedSubnets
 from gdpfed.privacy.plan import PrivacyPlan
 
 AT_AN_EDGE = (

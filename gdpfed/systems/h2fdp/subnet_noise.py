@@ -4,7 +4,7 @@ import math
 
 from conf.schema import SecAggConfig
 from gdpfed.methods.sum_parameters import sum_parameters
-from gdpfed.privacy.mechanisms.subnets import Trust
+from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.record_steps import Work
 
 

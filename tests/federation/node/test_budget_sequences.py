@@ -25,7 +25,8 @@ from gdpfed.federation.node.own_budget import Budget
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.privacy.planning.record_budgets import RecordTraining
+from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.record_steps import RecordSteps

@@ -16,7 +16,8 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.privacy.planning.record_budgets import RecordTraining
+from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.record_steps import RecordSteps

@@ -18,7 +18,8 @@ from gdpfed.federation.node.stand_ins import check_settings
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.record_plan import RecordTraining, record_plan
+from gdpfed.privacy.planning.record_budgets import RecordTraining
+from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.record_steps import RecordSteps
 from secagg import SumParameters
 from testing.local_grid import ask, make_context

@@ -18,7 +18,7 @@ from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.events import LocalWindows
 from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.mechanisms.subnets import Trust
+from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.plain import sum_noise_steps
 from gdpfed.runs.records import read_rounds

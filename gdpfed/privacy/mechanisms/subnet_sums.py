@@ -12,7 +12,8 @@ from gdpfed.privacy.events import Event, LocalWindows, RecordEvent, Unit, Window
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.ledgers.terms import PromisedRun
 from gdpfed.privacy.mechanism import Mechanism
-from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums, StepTerms
+from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
+from gdpfed.privacy.mechanisms.record_terms import StepTerms
 from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
 from gdpfed.record_steps import RecordSteps
 

@@ -1,0 +1,205 @@
+"""What keeps every budget of records: batch rates, norms, or steps that differ where budgets do.
+
+Rates and norms that fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.planning.groups import SHARES_TOLERANCE, Group
+from gdpfed.privacy.planning.record_steps import largest_batch_rate, step_noise, steps_allowed
+from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms, shared_noise_sampling_rates
+from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
+from gdpfed.record_steps import STEP_WORKS, Work
+
+Heterogeneous = Literal["rate", "scale", "steps"]
+"""What differs where budgets do: the batch rate at one noise, the norm of a record at one noise, or how many
+steps there are until a budget is spent."""
+
+SHARE_UNITS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgeted:
+    """Rate, noise multiplier, norm and schedule of everything that has one budget."""
+
+    epsilon: float
+    batch_rate: float
+    noise_multiplier: float
+    clipping_norm: float
+    schedule: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordTraining:
+    """What all parties of a plan for records have in common.
+
+    Attributes:
+        batch_rate: q; the mean over parties or groups of records where rates differ, as long as the noise
+            follows from it; the largest one where the noise is given.
+        clipping_norm: C; the mean where norms differ.
+        schedule: tau of every round in which a client takes part.
+        noise_multiplier: sigma; None for the least that the budgets allow.
+        heterogeneous: what differs where budgets do.
+        work: dp_sgd, noise on every client's own steps; gradient_sum, one noise on the sum of all clients.
+        whole_rounds: a client takes all steps of a round or none; so it is where clients are sampled.
+    """
+
+    batch_rate: float
+    clipping_norm: float
+    schedule: tuple[int, ...]
+    noise_multiplier: float | None = None
+    heterogeneous: Heterogeneous = "rate"
+    work: Work = "dp_sgd"
+    whole_rounds: bool = False
+
+    def __post_init__(self) -> None:
+        require_rate("batch_rate", self.batch_rate)
+        require_positive("clipping_norm", self.clipping_norm)
+        require_choice("heterogeneous", self.heterogeneous, get_args(Heterogeneous))
+        require_choice("work", self.work, STEP_WORKS)
+        for steps in self.schedule:
+            require_count("a round's steps", steps, at_least=0)
+        if not any(self.schedule):
+            raise PrivacyError("the schedule has no step: the budget admits none; take less of it a step")
+        if self.noise_multiplier is not None:
+            require_positive("noise_multiplier", self.noise_multiplier)
+
+
+def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
+    """Groups whose sizes are the shares, for rates whose mean is over records."""
+    if len(groups) != 1:
+        raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
+    shares = [require_positive("a share of the records", share) for _, share in budgets]
+    if abs(math.fsum(shares) - 1) > SHARES_TOLERANCE:
+        raise PrivacyError(f"the shares of the records {shares} sum to {math.fsum(shares):.6g}; not to one")
+    ends = [round(SHARE_UNITS * math.fsum(shares[:m])) for m in range(len(shares) + 1)]
+    return [
+        Group(epsilon, range(start, end))
+        for (epsilon, _), start, end in zip(budgets, ends[:-1], ends[1:], strict=True)
+    ]
+
+
+def within_budgets(
+    accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
+) -> list[Budgeted]:
+    """Rate, noise, norm and schedule of every budget."""
+    makers = {"rate": _own_rates, "scale": _own_norms, "steps": _own_steps}
+    return makers[training.heterogeneous](accountant, parts, training, delta)
+
+
+def _own_rates(
+    accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
+) -> list[Budgeted]:
+    """One noise and one schedule: strict budgets have small batches, and all are spent together."""
+    total, sigma = sum(training.schedule), training.noise_multiplier
+    if sigma is not None:
+        rates: Sequence[float] = [
+            largest_batch_rate(
+                accountant,
+                epsilon=part.epsilon,
+                delta=delta,
+                noise_multiplier=sigma,
+                num_steps=total,
+                at_most=training.batch_rate,
+            )
+            for part in parts
+        ]
+    else:
+        rates = shared_noise_sampling_rates(
+            accountant,
+            parts,
+            sampling="poisson",
+            sampling_rate=training.batch_rate,
+            num_rounds=total,
+            delta=delta,
+        )
+        sigma = max(
+            step_noise(accountant, epsilon=part.epsilon, delta=delta, batch_rate=rate, num_steps=total)
+            for part, rate in zip(parts, rates, strict=True)
+        )
+    return [
+        Budgeted(
+            epsilon=part.epsilon,
+            batch_rate=rate,
+            noise_multiplier=sigma,
+            clipping_norm=training.clipping_norm,
+            schedule=training.schedule,
+        )
+        for part, rate in zip(parts, rates, strict=True)
+    ]
+
+
+def _own_norms(
+    accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
+) -> list[Budgeted]:
+    """One rate and one schedule: strict budgets have small norms, under noise of one standard deviation."""
+    if training.noise_multiplier is not None:
+        raise PrivacyError(
+            f"noise_multiplier {training.noise_multiplier:g} leaves heterogeneous=scale nothing to choose: "
+            "leave it out, or use heterogeneous=rate or steps"
+        )
+    total = sum(training.schedule)
+    sigmas = [
+        step_noise(
+            accountant, epsilon=part.epsilon, delta=delta, batch_rate=training.batch_rate, num_steps=total
+        )
+        for part in parts
+    ]
+    norms = scaled_clipping_norms(sigmas, [part.size for part in parts], training.clipping_norm)
+    return [
+        Budgeted(
+            epsilon=part.epsilon,
+            batch_rate=training.batch_rate,
+            noise_multiplier=sigma,
+            clipping_norm=norm,
+            schedule=training.schedule,
+        )
+        for part, sigma, norm in zip(parts, sigmas, norms, strict=True)
+    ]
+
+
+def _own_steps(
+    accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
+) -> list[Budgeted]:
+    """One rate and one noise: who has spent the budget stops. Free noise lets the largest budget finish."""
+    rate, sigma = training.batch_rate, training.noise_multiplier
+    if sigma is None:
+        largest = max(part.epsilon for part in parts)
+        total = sum(training.schedule)
+        sigma = step_noise(accountant, epsilon=largest, delta=delta, batch_rate=rate, num_steps=total)
+    budgeted = []
+    for part in parts:
+        allowed = steps_allowed(
+            accountant, epsilon=part.epsilon, delta=delta, batch_rate=rate, noise_multiplier=sigma
+        )
+        schedule = _cut(training.schedule, allowed, whole_rounds=training.whole_rounds)
+        if not any(schedule):
+            raise PrivacyError(
+                f"epsilon {part.epsilon:g} admits {allowed} steps, not those of one round, at batch rate "
+                f"{rate:g} and noise multiplier {sigma:.4g}: use more noise, a smaller batch rate, or "
+                "heterogeneous=rate"
+            )
+        budgeted.append(
+            Budgeted(
+                epsilon=part.epsilon,
+                batch_rate=rate,
+                noise_multiplier=sigma,
+                clipping_norm=training.clipping_norm,
+                schedule=schedule,
+            )
+        )
+    return budgeted
+
+
+def _cut(schedule: Sequence[int], allowed: int, *, whole_rounds: bool) -> tuple[int, ...]:
+    """The schedule up to so many steps: the round that reaches them has what is left or, if it must, none."""
+    kept, left = [], allowed
+    for steps in schedule:
+        kept.append(0 if whole_rounds and steps > left else min(steps, left))
+        left -= kept[-1]
+    return tuple(kept)
