@@ -10,10 +10,9 @@ import numpy.typing as npt
 from conf.schema import Config
 from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
 from gdpfed.methods.record_method import RecordMethod, configured_records
-from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.record_steps import Work
-from gdpfed.record_steps import RecordSteps
+from gdpfed.privacy.release import NoiseAt
+from gdpfed.record_steps import RecordSteps, Work
 
 VELOCITY_KEY = "velocity"
 

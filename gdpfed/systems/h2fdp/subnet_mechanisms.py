@@ -9,7 +9,6 @@ from conf.schema import Config, require
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_records
-from gdpfed.record_steps import Work
 from gdpfed.privacy.planning.subnet_plan import Windows
 from gdpfed.record_steps import RecordSteps, Work, record_move
 from gdpfed.systems.h2fdp.subnets import windows_of_round
