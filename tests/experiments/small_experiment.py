@@ -3,9 +3,12 @@
 import csv
 import io
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import patch
 
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from conf.schema import Config
@@ -97,14 +100,20 @@ def run_it(
     seeds: int = 2,
     jobs: int | None = 1,
     setting: Setting | None = None,
+    pictures: bool = False,
 ) -> tuple[bool, str]:
-    """Carry out an experiment; returns whether it is complete, and what it printed."""
+    """Carry out an experiment; returns whether it is complete, and what it printed.
+
+    Without ``pictures`` their files are empty: to draw one takes longer than the rest.
+    """
     shown = io.StringIO()
     command = f"gdpfed reproduce {experiment.name}"
     setting = replace(setting or Setting(), num_rounds=ROUNDS)
     request = Reproduction(experiment, setting, seeds, output, command, jobs)
     functions = Trainer(trainer.load_data, trainer.train)
-    complete = reproduce(request, Console(file=shown, width=200), functions)
+    undrawn = patch.object(Figure, "savefig", lambda figure, file, **options: None)
+    with nullcontext() if pictures else undrawn:
+        complete = reproduce(request, Console(file=shown, width=200), functions)
     return complete, shown.getvalue()
 
 

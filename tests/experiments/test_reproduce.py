@@ -23,7 +23,7 @@ Whole = tuple[Path, StubTrainer, str]
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """The small experiment with three seeds, to be read only: its output, its trainer and what it printed."""
     output, trainer = tmp_path_factory.mktemp("whole"), StubTrainer()
-    complete, shown = run_it(output, trainer, seeds=3)
+    complete, shown = run_it(output, trainer, seeds=3, pictures=True)
     assert complete
     return output, trainer, shown
 
@@ -208,7 +208,7 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path, setting, seed
 
 
 def test_a_second_picture_shows_accuracy_over_what_clients_received_and_sent(tmp_path):
-    assert run_it(tmp_path, StubTrainer(), experiment=replace(SWEEP, traffic=True), seeds=1)[0]
+    assert run_it(tmp_path, StubTrainer(), experiment=replace(SWEEP, traffic=True), seeds=1, pictures=True)[0]
     picture = imread(tmp_path / "sweep" / "traffic.png")
     assert 0.005 < (picture[..., :3].min(axis=2) < 0.9).mean() < 0.5
     assert "(traffic.png)" in (tmp_path / "sweep" / "table.md").read_text()

@@ -121,6 +121,15 @@ def test_budgets_out_of_reach_are_told_in_one_line(make, message):
         make()
 
 
+def test_delta_lies_below_the_chance_of_ever_taking_part():
+    """At that chance a client's update could be released without any noise."""
+    ever = 1 - 0.99**3
+    for delta in (ever * (1 + 1e-9), 2 * ever):
+        with pytest.raises(PrivacyError, match="not below 0.0297, the chance"):
+            calibrate("pld", 1.0, rate=0.01, rounds=3, delta=delta)
+    assert calibrate("pld", 1.0, rate=0.01, rounds=3, delta=ever / 2) > 0
+
+
 def test_whole_orders_reproduce_the_printed_noise_at_the_papers_rates():
     def variance(orders, rate, epsilon):
         return (

@@ -9,6 +9,7 @@ from scipy.stats import norm
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.composition import compose, compose_against_server, compose_runs
+from gdpfed.privacy.accountants.discrete import GAUSSIAN_SHARE
 from gdpfed.privacy.accountants.server_view import epsilon_against_server
 from gdpfed.privacy.accountants.zcdp import zcdp_epsilon
 from gdpfed.privacy.charges import Charge, charge_from_dict
@@ -239,3 +240,17 @@ def test_discrete_noise_costs_a_hair_more():
     exact = compose_against_server([charge(mechanism(), 3)], DELTA)
     discrete = compose_against_server([charge(mechanism(noise="discrete_gaussian"), 3)], DELTA)
     assert exact < discrete < exact * (1 + 1e-3)
+
+
+def test_discrete_noise_in_several_events_costs_a_hair_more_by_every_proof():
+    """It pays with a part of its noise and of delta, and by moments with whole orders alone."""
+
+    def both(noise, share=1.0):
+        return charge(mechanism(1.5 * share, noise=noise), 3), charge(mechanism(4.0 * share, noise=noise), 2)
+
+    for accountant, least in ((PLD, PLD), (RDP, make_accountant("rdp", "whole"))):
+        discrete = fixed(*both("discrete_gaussian"), accountant=accountant)
+        exact = fixed(*both("gaussian"), accountant=least)
+        assert exact < discrete < exact * (1 + 1e-3)
+        if accountant is PLD:
+            assert fixed(*both("gaussian", GAUSSIAN_SHARE), accountant=PLD) < discrete

@@ -194,16 +194,21 @@ def test_bad_plans_are_told_in_one_line(change, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_group_plan_above_its_budget_cannot_exist():
-    with pytest.raises(PrivacyError, match=r"accounted epsilon 1.2 is above its budget 1"):
-        GroupPlan(
+@pytest.mark.parametrize("accounted", [1.2, 1 + 1e-9])
+def test_a_group_plan_above_its_budget_cannot_exist(accounted):
+    def plan_at(epsilon_accounted):
+        return GroupPlan(
             epsilon=1.0,
-            epsilon_accounted=1.2,
+            epsilon_accounted=epsilon_accounted,
             epsilon_against_server=3.0,
             participations_p99=1,
             clients=range(3),
             stretches=(Stretch(num_rounds=3, sampling_rate=0.5, clipping_norm=1.0, noise_multiplier=1.0),),
         )
+
+    with pytest.raises(PrivacyError, match=rf"accounted epsilon {accounted:.6g} is above its budget 1"):
+        plan_at(accounted)
+    assert plan_at(1.0).epsilon_accounted == 1.0
 
 
 @pytest.mark.parametrize(
