@@ -61,8 +61,7 @@ def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) ->
             "use squared_participation, or name the rates in privacy.sampling_rates"
         )
     return optimal_sampling_rates(
-        epsilons=tuple(group.epsilon for group in groups),
-        group_sizes=tuple(len(group.clients) for group in groups),
+        groups,
         sampling_rate=config.privacy.sampling_rate,
         delta=configured_delta(config),
         num_rounds=config.run.num_rounds,

@@ -7,6 +7,7 @@ import pytest
 from gdpfed.privacy.accountants import calibrated, calibration
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.safe_search import solve_falling
+from gdpfed.privacy.events import SampledGaussian
 
 
 def calibrate():
@@ -15,9 +16,9 @@ def calibrate():
     calibration._calibrate_by_search.cache_clear()
     return calibration.calibrate_noise_multiplier(
         make_accountant("rdp"),
-        sampling="poisson",
-        sampling_rate=0.21,
-        group_size=50,
+        SampledGaussian(
+            sampling="poisson", sampling_rate=0.21, group_size=50, noise_stddev=1.0, clipping_norm=1.0
+        ),
         target_epsilon=2.5,
         num_rounds=7,
         delta=1e-4,

@@ -15,13 +15,17 @@ BUDGETS = (0.5, 1.5, 3.0)
 def calibrate(name, epsilon, *, rate=0.02, rounds=50, delta=DELTA, size=2000, **rest):
     return calibrate_noise_multiplier(
         make_accountant(name),
-        sampling=rest.get("sampling", "poisson"),
-        sampling_rate=rate,
-        group_size=size,
+        SampledGaussian(
+            sampling=rest.get("sampling", "poisson"),
+            sampling_rate=rate,
+            group_size=size,
+            noise_stddev=1.0,
+            clipping_norm=1.0,
+            adjacency=rest.get("adjacency", "zero_out"),
+        ),
         target_epsilon=epsilon,
         num_rounds=rounds,
         delta=delta,
-        adjacency=rest.get("adjacency", "zero_out"),
     )
 
 
@@ -135,9 +139,13 @@ def test_whole_orders_reproduce_the_printed_noise_at_the_papers_rates():
         return (
             calibrate_noise_multiplier(
                 make_accountant("rdp", orders),
-                sampling="poisson",
-                sampling_rate=rate,
-                group_size=2000,
+                SampledGaussian(
+                    sampling="poisson",
+                    sampling_rate=rate,
+                    group_size=2000,
+                    noise_stddev=1.0,
+                    clipping_norm=1.0,
+                ),
                 target_epsilon=epsilon,
                 num_rounds=50,
                 delta=DELTA,

@@ -189,10 +189,12 @@ def test_delta_reserve_covers_the_largest_training():
 @pytest.mark.parametrize("target", [0.5, 12.0])
 def test_calibrated_noise_meets_the_target_from_below(name, target):
     accountant = discrete_accountant(name)
-    common = {**SETTING, "target_epsilon": target, "num_rounds": 50}
-    sigma = calibrate_noise_multiplier(accountant, delta=DELTA, **common)
+    unit, common = mechanism(1.0), {"target_epsilon": target, "num_rounds": 50}
+    sigma = calibrate_noise_multiplier(accountant, unit, delta=DELTA, **common)
     assert target * (1 - 1e-3) < accountant.epsilon(mechanism(sigma), 50, DELTA) <= target
-    continuous = calibrate_noise_multiplier(make_accountant(name), delta=effective_delta(DELTA), **common)
+    continuous = calibrate_noise_multiplier(
+        make_accountant(name), unit, delta=effective_delta(DELTA), **common
+    )
     assert sigma >= continuous * (1 - 1e-3)
     if name == "pld":
         assert sigma == pytest.approx(continuous, rel=1e-3)

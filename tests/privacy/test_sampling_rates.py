@@ -1,3 +1,5 @@
+from itertools import accumulate, pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import differential_evolution
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates, optimal_sampling_rates
 
 FMNIST = {"sampling_rate": 0.02, "delta": 6000**-1.1}
@@ -26,7 +29,9 @@ def problem_1(rates, epsilons, sizes, *, sampling_rate, delta, num_rounds, local
 
 
 def check(epsilons, sizes, setting, training=TRAINING, *, sparsified=True, **bounds):
-    return optimal_sampling_rates(epsilons, sizes, sparsified=sparsified, **setting, **training, **bounds)
+    ends = pairwise(accumulate(sizes, initial=0))
+    groups = [Group(epsilon, range(*each)) for epsilon, each in zip(epsilons, ends, strict=True)]
+    return optimal_sampling_rates(groups, sparsified=sparsified, **setting, **training, **bounds)
 
 
 @pytest.mark.parametrize("sparsified", [False, True])
@@ -150,9 +155,12 @@ def test_an_unconverged_solution_is_refused(monkeypatch):
         (lambda: check((1, 2), (9, 9), {**FMNIST, "sampling_rate": 1.5}), "needs more than every client"),
         (lambda: check((1, 2), (9, 9), FMNIST, min_sampling_rate=0.03), "choose a floor of at most 0.02"),
         (lambda: check((1, 2), (9, 9), FMNIST, min_sampling_rate=-1), "min_sampling_rate is -1"),
-        (lambda: check((1, 2), (9,), FMNIST), "group_sizes has 1 entries for 2 groups"),
+        (
+            lambda: closed_form_sampling_rates((1, 2), (9,), **FMNIST),
+            "group_sizes has 1 entries for 2 groups",
+        ),
         (lambda: check((1, 0), (9, 9), FMNIST), "epsilon is 0"),
-        (lambda: check((1, 2), (9, 0), FMNIST), "size is 0; it must be at least 1"),
+        (lambda: closed_form_sampling_rates((1, 2), (9, 0), **FMNIST), "size is 0; it must be at least 1"),
         (lambda: check((), (), FMNIST), "epsilons is empty"),
         (lambda: check((1, 2), (9, 9), FMNIST, {**TRAINING, "learning_rate": 0}), "learning_rate is 0"),
         (lambda: check((1, 2), (9, 9), FMNIST, {**TRAINING, "local_steps": 0}), "local_steps is 0"),

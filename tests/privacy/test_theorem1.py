@@ -19,13 +19,10 @@ HOLDS: dict[str, Any] = {"sampling_rate": 1e-3, "num_rounds": 400_000, "delta": 
 def calibrate(epsilon, *, sampling_rate, num_rounds, delta, clipping_norm=1.0):
     return calibrate_noise_multiplier(
         make_accountant("theorem1"),
-        sampling="poisson",
-        sampling_rate=sampling_rate,
-        group_size=10**6,
+        mechanism(1.0, sampling_rate, clipping_norm=clipping_norm),
         target_epsilon=epsilon,
         num_rounds=num_rounds,
         delta=delta,
-        clipping_norm=clipping_norm,
     )
 
 

@@ -15,7 +15,7 @@ from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.rdp import rough_fixed_size_epsilon
 from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, is_met, solve_falling
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
-from gdpfed.privacy.events import Adjacency, LocalWindows, SampledGaussian, Sampling
+from gdpfed.privacy.events import LocalWindows, SampledGaussian
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
 MIN_NOISE_MULTIPLIER = 1e-2
@@ -26,36 +26,24 @@ SEARCH_COARSENESS = 8.0
 
 def calibrate_noise_multiplier(
     accountant: Accountant,
+    unit_noise: SampledGaussian,
     *,
-    sampling: Sampling,
-    sampling_rate: float,
-    group_size: int,
     target_epsilon: float,
     num_rounds: int,
     delta: float,
-    adjacency: Adjacency = "zero_out",
-    clipping_norm: float = 1.0,
 ) -> float:
     """Return sigma_m = std / C of the sum's noise, so that training meets `target_epsilon`.
 
-    With the accountant's epsilon, epsilon(sigma) <= target and target - epsilon(sigma) < 1e-3 *
-    target. For theorem1 sigma^2 is Theorem 1's formula, refused outside its conditions; only
-    there does `clipping_norm` matter. Results are kept, also on the disk, and checked when they are
-    used again.
+    `unit_noise` is a round with noise of one clipping norm. With the accountant's epsilon, epsilon(sigma) <=
+    target and target - epsilon(sigma) < 1e-3 * target. For theorem1 sigma^2 is Theorem 1's formula, refused
+    outside its conditions; only there does the clipping norm matter. Results are cached, also on the disk,
+    and checked when they are used again.
 
     Raises PrivacyError for invalid combinations, and for budgets that no noise can reach.
     """
     require_positive("epsilon", target_epsilon)
     require_count("num_rounds", num_rounds)
     require_delta(delta)
-    unit_noise = SampledGaussian(
-        sampling=sampling,
-        sampling_rate=sampling_rate,
-        group_size=group_size,
-        noise_stddev=clipping_norm,
-        clipping_norm=clipping_norm,
-        adjacency=adjacency,
-    )
     if accountant.name == "theorem1":
         return _calibrate_theorem1(unit_noise, target_epsilon, num_rounds, delta)
     unit_noise = replace(unit_noise, noise_stddev=1.0, clipping_norm=1.0)

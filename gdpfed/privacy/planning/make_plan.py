@@ -12,7 +12,7 @@ from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.accountants.discrete import refuse_unaccountable
 from gdpfed.privacy.accountants.server_view import participations_quantile, server_epsilon
 from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
+from gdpfed.privacy.events import Adjacency, NoiseLaw, SampledGaussian, Sampling
 from gdpfed.privacy.group_plan import GroupPlan, Stretch
 from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
 from gdpfed.privacy.plan import PrivacyPlan
@@ -106,16 +106,13 @@ class _Common:
 class PlanOptions(TypedDict, total=False):
     """What every plan may be made with beside groups, rounds and rates.
 
-    `delta` None means `default_delta`. `sums_hidden` False says that the server sees single updates, against
-    which no epsilon holds.
+    `delta` None means `default_delta`, and 1e-5 for records. `sums_hidden` False says that the server sees
+    single updates, against which no epsilon holds.
     """
 
     delta: float | None
     accountant: str
-    renyi_orders: RenyiOrders
-    noise: NoiseLaw
     sampling: Sampling
-    adjacency: Adjacency
     sums_hidden: bool
 
 
@@ -128,6 +125,9 @@ class SumOptions(PlanOptions, total=False):
     cohort, and `schedule` says how rounds differ, in order; None means that they do not.
     """
 
+    renyi_orders: RenyiOrders
+    noise: NoiseLaw
+    adjacency: Adjacency
     group_sampling_rates: Sequence[float] | None
     group_clipping_norms: Sequence[float] | None
     one_sum: bool
@@ -260,14 +260,17 @@ def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm:
     refuse_unaccountable(common.noise, group.epsilon)
     sigma = calibrate_noise_multiplier(
         common.accountant,
-        sampling=common.law.name,
-        sampling_rate=rate,
-        group_size=group.size,
+        SampledGaussian(
+            sampling=common.law.name,
+            sampling_rate=rate,
+            group_size=group.size,
+            noise_stddev=clipping_norm,
+            clipping_norm=clipping_norm,
+            adjacency=common.adjacency,
+        ),
         target_epsilon=group.epsilon,
         num_rounds=common.num_rounds,
         delta=common.delta,
-        adjacency=common.adjacency,
-        clipping_norm=clipping_norm,
     )
     if common.is_constant:
         return sigma

@@ -7,7 +7,8 @@ That is what the rates maximise; docs/methods.md derives where the maximum lies.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from gdpfed.privacy.accountants.calibration import estimate_noise_multiplier
 from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.sampling_rates import check_feasible, closed_form_sampling_rates, fit_bounds
-from gdpfed.privacy.sampling.laws import sampling_law
+from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.validation import require_rate
 
 optimize = late_import("scipy.optimize")
@@ -82,27 +83,24 @@ def one_sum_sampling_rates(
         return start
     law = sampling_law(sampling)
 
-    def gain(group: Group, rate: float) -> _Gain:
-        """Estimate the gain of a group around a rate."""
-        bounds = max(rate / SPAN, min_sampling_rate), min(rate * SPAN, MOST_SAMPLED)
-        known: dict[float, float] = {}
-        for wanted in np.geomspace(*bounds, RATES_ESTIMATED):
-            try:
-                unit_noise = SampledGaussian(
-                    sampling=sampling,
-                    sampling_rate=law.drawn_rate(float(wanted), group.size),
-                    group_size=group.size,
-                    noise_stddev=1.0,
-                    clipping_norm=1.0,
-                    adjacency=adjacency,
-                )
-                sigma = estimate_noise_multiplier(accountant, unit_noise, group.epsilon, num_rounds, delta)
-            except PrivacyError:  # No such cohort, or no such noise.
-                continue
-            known[unit_noise.sampling_rate] = sigma
-        return _interpolated(known, group.size)
+    def sigma(group: Group, rate: float) -> float:
+        """Estimate sigma_m at a rate."""
+        unit_noise = SampledGaussian(
+            sampling=sampling,
+            sampling_rate=rate,
+            group_size=group.size,
+            noise_stddev=1.0,
+            clipping_norm=1.0,
+            adjacency=adjacency,
+        )
+        return estimate_noise_multiplier(accountant, unit_noise, group.epsilon, num_rounds, delta)
 
-    gains = [gain(group, rate) for group, rate in zip(groups, start, strict=True)]
+    gains = [
+        _estimated_gain(
+            group, law, sigma, (max(rate / SPAN, min_sampling_rate), min(rate * SPAN, MOST_SAMPLED))
+        )
+        for group, rate in zip(groups, start, strict=True)
+    ]
     if not all(len(each.rates) for each in gains):
         return start
     found = _fitted(_at_one_price(gains, sizes, sampling_rate), sizes, sampling_rate, min_sampling_rate)
@@ -110,6 +108,18 @@ def one_sum_sampling_rates(
         (start, found),
         key=lambda rates: math.fsum(each.at(rate) for each, rate in zip(gains, rates, strict=True)),
     )
+
+
+def _estimated_gain(
+    group: Group, law: SamplingLaw, sigma: Callable[[Group, float], float], bounds: tuple[float, float]
+) -> _Gain:
+    """Return the gain of a group at rates within bounds, from sigma at a few of them."""
+    known: dict[float, float] = {}
+    for wanted in np.geomspace(*bounds, RATES_ESTIMATED):
+        with suppress(PrivacyError):  # No such cohort, or no such noise.
+            rate = law.drawn_rate(float(wanted), group.size)
+            known[rate] = sigma(group, rate)
+    return _interpolated(known, group.size)
 
 
 def _interpolated(known: dict[float, float], size: int) -> _Gain:
@@ -137,10 +147,10 @@ def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float
     def excess(log_price: float) -> float:
         return math.fsum(rate * size for rate, size in zip(rates(log_price), sizes, strict=True)) - cohort
 
-    cheapest, dearest = -40.0, 40.0
-    if excess(cheapest) <= 0 or excess(dearest) >= 0:
-        return rates(cheapest if excess(cheapest) <= 0 else dearest)
-    return rates(optimize.brentq(excess, cheapest, dearest, xtol=1e-9))
+    lowest, highest = -40.0, 40.0
+    if excess(lowest) <= 0 or excess(highest) >= 0:
+        return rates(lowest if excess(lowest) <= 0 else highest)
+    return rates(optimize.brentq(excess, lowest, highest, xtol=1e-9))
 
 
 def _fitted(

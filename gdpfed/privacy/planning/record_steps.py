@@ -10,7 +10,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
 from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, solve_falling
-from gdpfed.privacy.events import DPSGDSteps
+from gdpfed.privacy.events import DPSGDSteps, SampledGaussian
 
 MOST_STEPS = 10_000_000
 SMALLEST_RATE = 1e-7
@@ -71,14 +71,11 @@ def step_noise(
 
     Raises PrivacyError for a budget that no noise can reach.
     """
+    unit_noise = SampledGaussian(
+        sampling="poisson", sampling_rate=batch_rate, group_size=1, noise_stddev=1.0, clipping_norm=1.0
+    )
     return calibrate_noise_multiplier(
-        accountant,
-        sampling="poisson",
-        sampling_rate=batch_rate,
-        group_size=1,
-        target_epsilon=epsilon,
-        num_rounds=num_steps,
-        delta=delta,
+        accountant, unit_noise, target_epsilon=epsilon, num_rounds=num_steps, delta=delta
     )
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.theorem1 import theorem1_variance
+from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.validation import (
     require_count,
     require_delta,
@@ -90,8 +91,7 @@ def closed_form_sampling_rates(
 
 
 def optimal_sampling_rates(
-    epsilons: Sequence[float],
-    group_sizes: Sequence[int],
+    groups: Sequence[Group],
     *,
     sampling_rate: float,
     delta: float,
@@ -110,12 +110,13 @@ def optimal_sampling_rates(
     Raises PrivacyError where no rates fit the bounds, and where the solver ends at a point that
     does not meet the optimality conditions.
     """
-    _check_groups(epsilons, group_sizes)
     check_feasible(require_rate("sampling_rate", sampling_rate), min_sampling_rate)
     require_count("local_steps", local_steps)
     require_positive("learning_rate", learning_rate)
-    if len(epsilons) == 1 or sampling_rate in (1.0, min_sampling_rate):
-        return (float(sampling_rate),) * len(epsilons)
+    epsilons, group_sizes = [group.epsilon for group in groups], [group.size for group in groups]
+    free = closed_form_sampling_rates(epsilons, group_sizes, sampling_rate=sampling_rate, delta=delta)
+    if len(groups) == 1 or sampling_rate in (1.0, min_sampling_rate):
+        return (float(sampling_rate),) * len(groups)
     sizes = np.asarray(group_sizes, dtype=np.float64)
     cohort = sampling_rate * float(sizes.sum())
     variances = [
@@ -130,7 +131,6 @@ def optimal_sampling_rates(
         upper=sizes / cohort,
         sparsified=sparsified,
     )
-    free = closed_form_sampling_rates(epsilons, group_sizes, sampling_rate=sampling_rate, delta=delta)
     shares = _best_shares(problem, np.asarray(free) * sizes / cohort, sizes / sizes.sum())
     rates = np.clip(shares * cohort / sizes, min_sampling_rate, 1.0)
     return tuple(float(rate) for rate in rates)

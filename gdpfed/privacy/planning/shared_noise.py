@@ -101,13 +101,10 @@ def _bracket(
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
-            sampling=unit.sampling,
-            sampling_rate=unit.sampling_rate,
-            group_size=group.size,
+            replace(unit, group_size=group.size),
             target_epsilon=group.epsilon,
             num_rounds=num_rounds,
             delta=delta,
-            adjacency=unit.adjacency,
         )
         for group in groups
     ]

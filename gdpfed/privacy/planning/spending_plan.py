@@ -40,22 +40,14 @@ def spending_plan(
     promised = float(spending.most_epsilons(require_delta(delta)).max())
     accounted = min(promised, spending.most_epsilon(num_rounds, delta))
     rates = (spending.cohort_sizes / num_clients).tolist()
+    steps = spending.local_steps if unit == "record" else 0
     group = GroupPlan(
         epsilon=promised,
         epsilon_accounted=accounted,
         epsilon_against_server=accounted,
         participations_p99=spending.most_rounds,
         clients=range(num_clients),
-        stretches=tuple(
-            Stretch(
-                num_rounds=1,
-                sampling_rate=rate,
-                clipping_norm=math.inf,
-                noise_multiplier=0.0,
-                record_steps=spending.local_steps if unit == "record" else 0,
-            )
-            for rate in rates
-        ),
+        stretches=tuple(_without_shared_noise(rate, steps) for rate in rates),
     )
     return PrivacyPlan(
         groups=(group,),
@@ -74,4 +66,15 @@ def spending_plan(
         clipping_norm=clipping_norm,
         sampling_rate=math.fsum(rates) / num_rounds,
         sums_hidden=sums_hidden,
+    )
+
+
+def _without_shared_noise(sampling_rate: float, record_steps: int) -> Stretch:
+    """A round whose sum gets neither a bound nor noise besides the clients' own."""
+    return Stretch(
+        num_rounds=1,
+        sampling_rate=sampling_rate,
+        clipping_norm=math.inf,
+        noise_multiplier=0.0,
+        record_steps=record_steps,
     )

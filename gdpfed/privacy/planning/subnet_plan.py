@@ -7,26 +7,25 @@ proofs: docs/h2fdp.md.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
-from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.calibration import calibrate_windows
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.events import GaussianMixture, LocalWindows, Sampling, WindowBound
+from gdpfed.privacy.events import GaussianMixture, LocalWindows, WindowBound
 from gdpfed.privacy.group_plan import GroupPlan, Stretch
 from gdpfed.privacy.mechanism import RecordGroup
 from gdpfed.privacy.mechanisms.record_sums import RecordPlan
 from gdpfed.privacy.mechanisms.subnet_sums import SubnetSteps, Trust, WindowPlan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
-from gdpfed.privacy.planning.record_plan import BATCH_TAIL
+from gdpfed.privacy.planning.make_plan import PlanOptions
+from gdpfed.privacy.planning.record_plan import largest_batch, record_accountant, record_delta
 from gdpfed.privacy.planning.record_steps import step_noise
 from gdpfed.privacy.sampling.laws import sampling_law
 from gdpfed.privacy.validation import (
     require_count,
-    require_delta,
     require_length,
     require_positive,
     require_rate,
@@ -69,26 +68,29 @@ class Windows:
         return bounds.get(self.work)
 
     @property
+    def steps_per_round(self) -> int:
+        """J m, a device's steps in a round."""
+        return self.windows_per_round * self.num_steps
+
+    @property
     def contribution_norm(self) -> float:
         """What a device's part is held to; it is hardly ever exceeded, and a projection costs no privacy."""
         if self.work == "dp_sgd":
             return math.inf
         if self.work == "window_steps":
             return self.move / 2
-        batch = self.batch_rate * self.most_records
-        largest = min(self.most_records, batch + BATCH_TAIL * (math.sqrt(batch) + 1))
-        return self.num_steps * self.move * largest
+        return self.num_steps * self.move * largest_batch(self.batch_rate, self.most_records)
 
-    def noise(self, accountant: str, epsilon: float, num_rounds: int, delta: float) -> float:
+    def noise(self, accountant: Accountant, epsilon: float, num_rounds: int, delta: float) -> float:
         """Return z, the noise in units of `move` with which all rounds are within epsilon at delta."""
-        bound, window = make_accountant(accountant), self._window
+        window = self._window
         if window is None:
-            steps = num_rounds * self.windows_per_round * self.num_steps
+            steps = num_rounds * self.steps_per_round
             return step_noise(
-                bound, epsilon=epsilon, delta=delta, batch_rate=self.batch_rate, num_steps=steps
+                accountant, epsilon=epsilon, delta=delta, batch_rate=self.batch_rate, num_steps=steps
             )
         count = num_rounds * self.windows_per_round
-        return calibrate_windows(bound, window, target_epsilon=epsilon, count=count, delta=delta)
+        return calibrate_windows(accountant, window, target_epsilon=epsilon, count=count, delta=delta)
 
     def estimated_noise(self, epsilon: float, num_rounds: int, delta: float) -> float:
         """Return about the same in a millisecond, whatever the accountant: to compare, never to plan by."""
@@ -115,91 +117,108 @@ class Windows:
         )
 
 
+class SubnetOptions(PlanOptions, total=False):
+    """What a plan for records of subnets may be made with besides.
+
+    `subnet_rates` are the rates at which devices are drawn in each subnet; None means `sampling_rate` in all.
+    The noise is calibrated at `delta` less `reserved_delta`, which something else may use up.
+    """
+
+    subnet_rates: Sequence[float] | None
+    reserved_delta: float
+
+
 def subnet_record_plan(
     *,
     subnets: Sequence[Group],
     trust: Sequence[Trust],
     windows: Windows,
     num_rounds: int,
-    delta: float,
-    reserved_delta: float = 0.0,
-    accountant: str = "pld",
-    sampling: Sampling = "poisson",
-    sampling_rate: float = 1.0,
-    subnet_rates: Sequence[float] | None = None,
     clipping_norm: float,
-    sums_hidden: bool = True,
+    sampling_rate: float = 1.0,
+    **options: Unpack[SubnetOptions],
 ) -> PrivacyPlan:
     """Return the plan under which every record of every device stays within its budget.
 
-    `subnets` have one budget; `trust` is of each. Devices are drawn at `sampling_rate`, or in each subnet at
-    its own of `subnet_rates`, which is not accounted: a device's budget is for all rounds. The noise is
-    calibrated at `delta` less `reserved_delta`,  which something else may use up. `clipping_norm` is what the
-    configuration calls so.
+    `subnets` have one budget; `trust` is of each. The rates at which devices are drawn are not accounted: a
+    device's budget is for all rounds. `clipping_norm` is what the configuration calls so.
 
     Raises PrivacyError for input that is out of range, and where no valid accounting exists.
     """
-    if accountant == "theorem1":
-        raise PrivacyError("theorem1 is about sums over sampled clients, not records; use pld or rdp")
+    accountant, delta = record_accountant(options), record_delta(options)
     check_disjoint(subnets)
-    require_delta(delta)
     require_length("trust", trust, len(subnets))
-    rates = [sampling_rate] * len(subnets) if subnet_rates is None else list(subnet_rates)
+    given_rates = options.get("subnet_rates")
+    rates = [sampling_rate] * len(subnets) if given_rates is None else list(given_rates)
     require_length("subnet_rates", rates, len(subnets))
     require_count("num_rounds", num_rounds)
     epsilon = min(subnet.epsilon for subnet in subnets)
-    sigma = windows.noise(accountant, epsilon, num_rounds, delta - reserved_delta)
-    law = sampling_law(sampling)
-    norm = windows.contribution_norm
-    summed = windows.work != "dp_sgd"
-    steps = windows.windows_per_round * windows.num_steps
+    noise = windows.noise(accountant, epsilon, num_rounds, delta - options.get("reserved_delta", 0.0))
+    records = _accounted(_records(windows, epsilon, noise, num_rounds), accountant, delta)
+    law, sums_hidden = sampling_law(options.get("sampling", "poisson")), options.get("sums_hidden", True)
+    return PrivacyPlan(
+        groups=tuple(
+            _group_plan(windows, records, subnet, law.drawn_rate(rate, subnet.size), sums_hidden=sums_hidden)
+            for subnet, rate in zip(subnets, rates, strict=True)
+        ),
+        num_rounds=num_rounds,
+        delta=delta,
+        mechanism=SubnetSteps(
+            sampling=law.name,
+            works=(windows.work,),
+            sums_per_round=windows.windows_per_round,
+            trusts=tuple(trust),
+            records=(records,) * len(subnets),
+        ),
+        accountant=accountant.name,
+        clipping_norm=clipping_norm,
+        sampling_rate=float(sampling_rate),
+        sums_hidden=sums_hidden,
+    )
+
+
+def _records(windows: Windows, epsilon: float, noise: float, num_rounds: int) -> RecordPlan:
+    """The plan of every device's records, whose cost is not accounted yet."""
     common: dict[str, Any] = {
         "groups": (
             RecordGroup(epsilon=epsilon, epsilon_accounted=0.0, share=1.0, batch_rate=windows.batch_rate),
         ),
         "clipping_norm": windows.move,
-        "noise_multiplier": sigma,
-        "steps_allowed": num_rounds * steps,
+        "noise_multiplier": noise,
+        "steps_allowed": num_rounds * windows.steps_per_round,
         "most_rounds": num_rounds,
     }
-    records = RecordPlan(**common)
-    if windows.bound is not None:
-        records = WindowPlan(**common, bound=windows.bound, window_steps=windows.num_steps)
-    charge = Charge(event=records.event(0, steps), count=num_rounds, unit="record")
-    accounted = make_accountant(accountant).epsilon(charge.event, charge.count, delta)
-    records = replace(records, groups=(replace(records.groups[0], epsilon_accounted=accounted),))
-    groups = tuple(
-        GroupPlan(
-            epsilon=epsilon,
-            epsilon_accounted=accounted,
-            epsilon_against_server=accounted if sums_hidden or not summed else math.inf,
-            participations_p99=num_rounds,
-            clients=subnet.clients,
-            stretches=(
-                Stretch(
-                    num_rounds=num_rounds,
-                    sampling_rate=law.drawn_rate(rate, subnet.size),
-                    clipping_norm=norm,
-                    noise_multiplier=sigma * windows.move / norm if summed else 0.0,
-                    record_steps=steps,
-                ),
+    if windows.bound is None:
+        return RecordPlan(**common)
+    return WindowPlan(**common, bound=windows.bound, window_steps=windows.num_steps)
+
+
+def _accounted(records: RecordPlan, accountant: Accountant, delta: float) -> RecordPlan:
+    """The same plan with what all its rounds cost."""
+    steps = records.steps_allowed // records.most_rounds
+    charge = Charge(event=records.event(0, steps), count=records.most_rounds, unit="record")
+    accounted = accountant.epsilon(charge.event, charge.count, delta)
+    return replace(records, groups=(replace(records.groups[0], epsilon_accounted=accounted),))
+
+
+def _group_plan(
+    windows: Windows, records: RecordPlan, subnet: Group, sampling_rate: float, *, sums_hidden: bool
+) -> GroupPlan:
+    summed, norm = windows.work != "dp_sgd", windows.contribution_norm
+    accounted = records.groups[0].epsilon_accounted
+    return GroupPlan(
+        epsilon=records.groups[0].epsilon,
+        epsilon_accounted=accounted,
+        epsilon_against_server=accounted if sums_hidden or not summed else math.inf,
+        participations_p99=records.most_rounds,
+        clients=subnet.clients,
+        stretches=(
+            Stretch(
+                num_rounds=records.most_rounds,
+                sampling_rate=sampling_rate,
+                clipping_norm=norm,
+                noise_multiplier=records.noise_multiplier * windows.move / norm if summed else 0.0,
+                record_steps=windows.steps_per_round,
             ),
-        )
-        for subnet, rate in zip(subnets, rates, strict=True)
-    )
-    return PrivacyPlan(
-        groups=groups,
-        num_rounds=num_rounds,
-        delta=delta,
-        mechanism=SubnetSteps(
-            sampling=sampling,
-            works=(windows.work,),
-            sums_per_round=windows.windows_per_round,
-            trusts=tuple(trust),
-            records=(records,) * len(groups),
         ),
-        accountant=make_accountant(accountant).name,
-        clipping_norm=clipping_norm,
-        sampling_rate=float(sampling_rate),
-        sums_hidden=sums_hidden,
     )
