@@ -10,7 +10,14 @@ import torch
 from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import gradients_of, holder_of, record_bound, record_updates, secret_bits
+from gdpfed.clients.record_work import (
+    checked_steps,
+    gradients_of,
+    holder_of,
+    record_bound,
+    record_updates,
+    secret_bits,
+)
 from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.errors import LearningError, PrivacyError
 from gdpfed.learning.data import DataSource
@@ -20,7 +27,7 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.learning.training.record_batches import PoissonBatches
 from gdpfed.learning.training.record_training import RecordHolder
-from gdpfed.record_steps import RecordSteps, record_move
+from gdpfed.record_steps import WINDOW_WORKS, RecordSteps, record_move
 from gdpfed.simulation.batched_encoding import clipped_steps
 from secagg import Encoding
 
@@ -291,3 +298,13 @@ def test_models_that_couple_records_are_refused_before_they_train(monkeypatch):
     order = replace(order_for("dp_sgd", DP_SGD), task=replace(TASK, model="centred"))
     with pytest.raises(LearningError, match="couples records"):
         update_steps(order, THETA, encoding_of(), 0)
+
+
+@pytest.mark.parametrize("work", WINDOW_WORKS)
+def test_a_node_takes_no_momentum_in_windows(work):
+    """It carries a record on into later steps, which the bound on what one record moves does not cover."""
+    steps = RecordSteps(num_steps=2, batch_rates=(0.5,), clipping_norm=0.5, noise_multiplier=0.0)
+    order = order_for(work, steps)
+    assert checked_steps(order) == steps
+    with pytest.raises(OrderError, match=f"work is {work} with momentum 0.9: momentum carries a record on"):
+        checked_steps(replace(order, training=replace(order.training, momentum=0.9)))

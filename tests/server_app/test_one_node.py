@@ -13,8 +13,9 @@ from flwr.serverapp import Grid
 
 from gdpfed.clients.messages import MOST_CHARACTERS, one_line
 from gdpfed.errors import RunError
-from gdpfed.federation.server.join import join_clients
-from gdpfed.federation.server.questions import Questions
+from gdpfed.federation.server.join import Joined, OwnBudget, join_clients
+from gdpfed.federation.server.questions import Bounds, Questions
+from gdpfed.federation.server.transport import NodeReply
 from server_app.exchange import GridTransport
 from server_app.replies import pulled
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
@@ -80,6 +81,27 @@ def test_whatever_a_node_says_when_it_joins_only_it_is_lost(lie, caplog):
     assert len(line) < MOST_CHARACTERS + 200
     with pytest.raises(RunError, match=r"^no SuperNode says it is client 3 \(1 of 8 .*\): .*; [^\n]*$"):
         join_clients(GridTransport(as_grid(LocalGrid(NUM_CLIENTS, spoil=spoil)), 5.0), NUM_CLIENTS, QUESTIONS)
+
+
+@pytest.mark.parametrize(("epsilon", "joins"), [(0.5, True), (0.4999, False), (1e6, True), (1.0001e6, False)])
+def test_a_budget_is_from_the_runs_floor_to_a_million(epsilon, joins, caplog):
+    """One that is next to none, or endless, would keep everybody's plan from being made."""
+    questions = Questions("curious", "test run", None, bounds=Bounds(0.5, 10))
+    reply = NodeReply({"client": {"client_id": LIAR, "epsilon": epsilon, "delta": 1e-3}})
+    joined = Joined()
+    joined.take({7: reply}, NUM_CLIENTS, questions)
+    assert joined.budgets == ({LIAR: OwnBudget(epsilon, 1e-3)} if joins else {})
+    assert ("from privacy.budget_floor=0.5 to 1e+06" in caplog.text) != joins
+
+
+def test_the_floor_of_a_nodes_budget_is_the_configurations(tmp_path):
+    grid = grid_of_owners(
+        tmp_path / "ledgers", [0.25 if client == LIAR else 3.0 for client in range(NUM_CLIENTS)]
+    )
+    for floor, survivors in ((0.3, NUM_CLIENTS - 1), (0.2, NUM_CLIENTS)):
+        words = [*SOME, "privacy.budgets=[0.1]", f"privacy.budget_floor={floor}"]
+        (record,) = run(tmp_path / f"{floor}", words, grid=grid)
+        assert record.survivors == [survivors]
 
 
 @pytest.mark.parametrize("claims", [0, NUM_CLIENTS - 1, NUM_CLIENTS, -1])

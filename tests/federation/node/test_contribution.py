@@ -19,6 +19,7 @@ from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining, clip, local_update
+from gdpfed.record_steps import RecordSteps
 from secagg import EncodingError, SumParameters
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
@@ -154,6 +155,15 @@ def test_an_order_to_train_without_end_is_refused(field, value):
     ordered = {**ORDER.to_scalars(), field: value}
     with pytest.raises(OrderError, match=f"the order's {field} is {value!r}: it must be from 1 to"):
         checked_order(ordered, THETA, parameters())
+
+
+def test_an_order_with_endless_batch_rates_is_refused():
+    steps = RecordSteps(num_steps=1, batch_rates=(0.5,), clipping_norm=0.5, noise_multiplier=0.8)
+    order = replace(ORDER, work="dp_sgd", records=steps)
+    ordered = {**order.to_scalars(), "record_batch_rates": [0.5] * (MOST["local_steps"] + 1)}
+    with pytest.raises(OrderError, match="the order's batch rates is 100001: it must be from 1 to 100000"):
+        checked_order(ordered, THETA, parameters())
+    assert checked_order(order.to_scalars(), THETA, parameters())[0] == order
 
 
 @pytest.mark.parametrize(
