@@ -25,6 +25,7 @@ from gdpfed.clients.messages import (
     CLIENT_RECORD,
     DATA,
     END,
+    HISTORY_RECORD,
     JOIN,
     LARGE_BYTES,
     OFFER,
@@ -46,6 +47,7 @@ from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError, check_settings
 from gdpfed.federation.node.sum_stages import answer_stage
+from gdpfed.federation.node.told_history import check_history
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
 from secagg.protocol.parameters import OFF
@@ -130,6 +132,7 @@ def _terms(message: Message, context: Context) -> Terms:
         )
     node, told = settings_of(context), told_in(message.content)
     own = budget.of_unit(node.budgets, terms.unit)
+    check_history(own, values_in(message.content, HISTORY_RECORD))
     for name, side in NODE_SIDES.items().items():
         side().check_terms(told.get(name), node.player, own, terms)
     return terms

@@ -106,7 +106,17 @@ class GridFleet(Fleet):
                 elif each.stage is Stage.ADVERTISE:
                     content.update(roster)
         answers = self.exchanger.exchange(contents)
-        return [_answers_to(each, answers) for each in asked]
+        answered = [_answers_to(each, answers) for each in asked]
+        for each, updates in zip(asked, answered, strict=True):
+            if each.stage is Stage.MASK:
+                self._received(updates, each.prepared)
+        return answered
+
+    def _received(self, updates: Mapping[int, bytes], prepared: PreparedSum) -> None:
+        """Write down whose updates are there; an empty answer is none."""
+        if self.attendance is not None:
+            there = [client_id for client_id, update in updates.items() if update]
+            self.attendance.history.received(there, prepared.order.round_index)
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
         """Exchange the updates themselves, once: the server sees each of them, and adds the noise."""
@@ -116,7 +126,10 @@ class GridFleet(Fleet):
             for client_id in each.clients:
                 contents[client_id] = RecordDict({PLAIN: record, **training[client_id]})
         answers = self.exchanger.exchange(contents) if contents else {}
-        return summed_in_clear(sums, answered_bytes(answers, PLAIN))
+        updates = answered_bytes(answers, PLAIN)
+        if sums:
+            self._received(updates, sums[0])
+        return summed_in_clear(sums, updates)
 
 
 def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict[int, bytes]:

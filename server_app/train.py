@@ -24,6 +24,7 @@ from gdpfed.federation.server.budgets import (
     with_said_records,
 )
 from gdpfed.federation.server.carry import carry_model
+from gdpfed.federation.server.client_history import ClientHistory
 from gdpfed.federation.server.join import Joined, join_clients
 from gdpfed.federation.server.questions import Bounds, Questions, consortium_roster, keys_of_clients
 from gdpfed.federation.server.server_sides import told_at_join
@@ -55,16 +56,18 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     enough = _enough(config)
     keep_groups(prepared, joined, enough)
     carry_model(transport, joined, prepared.order.task.dimension, enough)
-    terms = terms_of_clients(prepared, joined, prepared.next_round)
+    history = ClientHistory(prepared.path.parent, prepared.name, prepared.identities)
+    terms = terms_of_clients(prepared, history, joined, prepared.next_round)
     agree_to_terms(transport, joined, terms, enough)
     of_edges = prepared.method.clients_are_edges
     attendance = Attendance(
         transport,
         joined,
-        partial(terms_of_clients, prepared),
+        partial(terms_of_clients, prepared, history),
         partial(dealt_otherwise, prepared),
         config.dataset.num_clients,
         questions,
+        history,
         (enough, config.run.timeout_seconds) if of_edges else (0, 0.0),
     )
     fleet = GridFleet(
@@ -78,7 +81,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         is_edge=config.run.mailbox is not None,
     )
     with _opened(prepared, fleet) as run:
-        begin_with_terms(transport, joined, terms)
+        begin_with_terms(transport, joined, terms, history)
         for _ in run.rounds():
             pass  # its observers take every round
         try:

@@ -48,7 +48,7 @@ def run_layers(
     cloud: Sequence[str],
     edge_clients: LocalGrid | None = None,
 ) -> None:
-    """Run edges and cloud to their ends: into ``root / "edge-<k>"`` and ``root / "cloud"``.
+    """Run edges and cloud to their ends: into ``root / "edge-<k>" / "run"`` and ``root / "cloud"``.
 
     Raises what an edge's run has raised.
     """
@@ -56,7 +56,7 @@ def run_layers(
     words = [*cloud, *CLOUD, f"dataset.num_clients={len(edges)}", "secagg.minimum_cohort=2"]
     with nothing_drawn():
         runs = [
-            EdgeRun(root / f"edge-{number}", folders[number], grid, overrides)
+            EdgeRun(root / f"edge-{number}" / "run", folders[number], grid, overrides)
             for number, grid in enumerate(edges)
         ]
         for each in runs:

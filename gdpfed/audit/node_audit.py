@@ -6,6 +6,7 @@ Runs about the client and runs about its records are accounted apart, each again
 import hashlib
 import json
 import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from gdpfed.audit.accounting import (
     epsilon_against_server,
     first_rounds,
 )
+from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
 
 
@@ -76,8 +78,13 @@ class NodeAudit:
         return tuple(not self.findings and run.within_budget for run in self.runs)
 
 
-def audit_node_ledger(path: Path) -> NodeAudit:
+def audit_node_ledger(path: Path, client: int | None = None, directories: Sequence[Path] = ()) -> NodeAudit:
     """Audit the ledger file of one node.
+
+    Args:
+        path: of the ledger.
+        client: the number of the node's client in the runs it is compared with; None without any.
+        directories: of these runs, all those that the client may have taken part in.
 
     Raises:
         AuditError: it is missing, cannot be read, or is no such ledger.
@@ -92,11 +99,24 @@ def audit_node_ledger(path: Path) -> NodeAudit:
         findings = [] if intact else [f"{path} was changed: its checksum is another one"]
         for entry in entries:
             findings += _check_entry(entry)
+        known = {entry["terms"]["run"] for entry in entries}
+        findings += [each for directory in directories for each in _lacking(known, client, directory)]
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise AuditError(
             f"{path} cannot be read as a node's ledger: {type(error).__name__}: {error}"
         ) from None
     return NodeAudit(runs, tuple(findings))
+
+
+def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
+    """Name a run that has drawn the client and that its ledger lacks, as one that was put back does."""
+    files = RunFiles.read(directory)
+    rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
+    if rounds and files.name not in known:
+        yield (
+            f"run {files.name} in {directory} has drawn client {client} for {rounds} rounds, and this ledger "
+            "lacks it"
+        )
 
 
 def _runs(entries: list[dict[str, Any]]) -> list[NodeRunAudit]:

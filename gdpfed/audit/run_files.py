@@ -34,6 +34,7 @@ class RunFiles:
         clients: the ids of every group, each as the runs [start, stop) that it was saved as.
         rounds: one mapping a line.
         counts: class counts that clients have released, one row a client; None where none have.
+        name: by which clients know the run.
         seal: the hashes of files as the run left them; None where it has left none.
     """
 
@@ -44,6 +45,7 @@ class RunFiles:
     rounds: list[dict[str, Any]]
     counts: np.ndarray[Any, np.dtype[np.float64]] | None = None
     seal: dict[str, str] | None = None
+    name: str = ""
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -70,6 +72,7 @@ class RunFiles:
             rounds=_lines(directory / ROUNDS_FILE),
             counts=_counts(directory / COUNTS_FILE),
             seal=_seal(directory / SEAL_FILE),
+            name=str(assignment.get("run", "")),
         )
 
     def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
+gdpfed audit --node-ledger /state/ledger.json --client 3 runs/*   and that it lacks none of these
 gdpfed audit --canaries method=gdpfed           epsilon as it is measured"""
 RUN_HEADINGS = (
     "group",
@@ -51,10 +52,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides",
         nargs="*",
         metavar="RUN",
-        help="the directory of a run; with --canaries overrides of conf/, or both",
+        help="the directory of a run; with --node-ledger any number of them, which it is compared with; "
+        "with --canaries overrides of conf/, or both",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--node-ledger", type=user_path, metavar="FILE", help="the ledger of one node")
+    parser.add_argument("--client", type=int, metavar="K", help="the number of the node's client in the runs")
     kind.add_argument("--canaries", action="store_true", help="measure epsilon on simulated runs")
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     canaries = parser.add_argument_group("with --canaries")
@@ -76,14 +79,18 @@ def _execute(options: argparse.Namespace) -> int:
         from gdpfed.cli.canaries import measure_canaries
 
         return measure_canaries(options)
-    if (options.node_ledger is None) != (len(options.overrides) == 1) or len(options.overrides) > 1:
+    if options.node_ledger is None and len(options.overrides) != 1:
         raise ConfigError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
+    if (options.client is not None) != (options.node_ledger is not None and bool(options.overrides)):
+        raise ConfigError("--client is the node's number in the runs that --node-ledger is compared with")
     from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
     from gdpfed.audit.run_audit import RunAudit, audit_run
 
     audit: RunAudit | NodeAudit
     if options.node_ledger is not None:
-        audit = audit_node_ledger(options.node_ledger)
+        audit = audit_node_ledger(
+            options.node_ledger, options.client, [user_path(each) for each in options.overrides]
+        )
     else:
         audit = audit_run(user_path(options.overrides[0]))
     if options.json:

@@ -47,6 +47,11 @@ ORDER_RECORD = "order"
 THETA_RECORD = "theta"
 ROSTER_RECORD = "roster"
 REFUSAL_RECORD = "refusal"
+HISTORY_RECORD = "history"
+TOLD_RUNS, TOLD_ROUNDS = "runs", "rounds"
+MOST_TOLD_RUNS = 100
+"""What a client is told with the terms: its newest runs on this server, and in how many rounds of each the
+server has received an update of it."""
 TERMS_RECORD = "terms"
 
 

@@ -108,7 +108,7 @@ def test_layers_and_a_flat_federation_have_the_same_charges(tmp_path, examples):
         (other,) = ledger_of(tmp_path / f"ledgers-{client // SIZE}", client % SIZE).runs
         assert (one.rounds, one.steps) == (other.rounds, other.steps) == ([0] * 4 + [1] * 4, [1] * 8)
         assert one.terms.charges == other.terms.charges
-    for name in ("flat", "edge-0", "edge-1", "cloud"):
+    for name in ("flat", "edge-0/run", "edge-1/run", "cloud"):
         assert audit_run(tmp_path / name).findings == ()
 
 
@@ -119,22 +119,22 @@ def test_devices_that_trust_their_edge_send_it_single_updates(tmp_path, examples
     words = [*PRIVATE, ONE, "method.trust=trusted", "secagg=off"]
     one_round = "run.num_rounds=1"
     run_layers(tmp_path, edges, [*words, one_round], [*TRAINING, one_round])
-    (record,) = read_rounds(tmp_path / "edge-0")
+    (record,) = read_rounds(tmp_path / "edge-0" / "run")
     assert record.survivors == [SIZE] * 4
     assert min(record.noise_stddevs) > 0
     (entry,) = ledger_of(tmp_path / "ledgers-0", 0).runs
     assert entry.rounds == [0] * 4
     assert entry.edge_trusted
-    assert audit_run(tmp_path / "edge-0").findings == ()
+    assert audit_run(tmp_path / "edge-0" / "run").findings == ()
     audit = audit_node_ledger(tmp_path / "ledgers-0" / "0.json")
     assert audit.passed
     assert audit.runs[0].against_server == inf
-    card = (tmp_path / "edge-0" / "model_card.md").read_text()
+    card = (tmp_path / "edge-0" / "run" / "model_card.md").read_text()
     assert "each device said that it trusts it" in card
     assert "simulated" not in card
     ledger = json.loads((tmp_path / "ledgers-0" / "0.json").read_text())["ledger"]
-    assert ledger["version"] == 5
-    del ledger["runs"][0]["edge_trusted"]
+    assert ledger["version"] == 1
+    ledger["runs"][0]["edge_trusted"] = False
     checksum = hashlib.sha256(json.dumps(ledger, sort_keys=True).encode()).hexdigest()
     (tmp_path / "silent.json").write_text(json.dumps({"ledger": ledger, "sha256": checksum}))
     (finding,) = audit_node_ledger(tmp_path / "silent.json").findings
@@ -229,7 +229,7 @@ def test_a_cloud_that_is_killed_asks_for_no_interval_twice(tmp_path, examples):
     dying.contexts = edge_clients.contexts
     edges = [
         EdgeRun(
-            tmp_path / f"edge-{k}",
+            tmp_path / f"edge-{k}" / "run",
             folders[k],
             devices(examples[SIZE * k : SIZE * (k + 1)], tmp_path / f"ledgers-{k}"),
             [*PRIVATE, ONE],
@@ -251,7 +251,7 @@ def test_a_cloud_that_is_killed_asks_for_no_interval_twice(tmp_path, examples):
     for k, rounds in enumerate(([0, 1], [1])):
         (entry,) = ledger_of(tmp_path / f"ledgers-{k}", 0).runs
         assert entry.rounds == [index for index in rounds for _ in range(4)]
-        assert audit_run(tmp_path / f"edge-{k}").findings == ()
+        assert audit_run(tmp_path / f"edge-{k}" / "run").findings == ()
     assert audit_run(tmp_path / "cloud").findings == ()
 
 
@@ -290,8 +290,8 @@ def test_an_edge_ends_with_the_clouds_run_and_does_not_wait_for_ever(tmp_path, e
     words = [*PRIVATE, ONE, "run.num_rounds=3"]
     run_layers(tmp_path, grids, words, [*TRAINING])
     for number in range(EDGES):
-        assert len(read_rounds(tmp_path / f"edge-{number}")) == 2
-        assert audit_run(tmp_path / f"edge-{number}").findings == ()
+        assert len(read_rounds(tmp_path / f"edge-{number}" / "run")) == 2
+        assert audit_run(tmp_path / f"edge-{number}" / "run").findings == ()
         with pytest.raises(EdgeError, match="serves another run of the cloud"):
             Mailbox(tmp_path / f"mailbox-{number}").end("another")
 

@@ -149,7 +149,7 @@ def test_a_node_that_garbles_its_agreement_is_left_out(tmp_path, question, answe
     if question == "offer":
         grid = grid_of_owners(tmp_path / "more ledgers", [3.0] * NUM_CLIENTS, spoil=spoil)
         with pytest.raises(RunError, match="^client 3 does not take part in this run: [^\n]*$"):
-            run(tmp_path / "other", [*EVERYBODY, "privacy.budgets=[3]"], grid=grid)
+            run(tmp_path / "another server" / "run", [*EVERYBODY, "privacy.budgets=[3]"], grid=grid)
 
 
 STAGE_LIES = [

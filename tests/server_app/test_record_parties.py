@@ -159,7 +159,7 @@ def test_groups_of_records_within_one_party(tmp_path):
     assert [group.budget for group in audit.groups] == [1, 2, 4]
     strict = parties(tmp_path / "strict", epsilons=["1,2,4"] * 5 + ["0.1,2,4"])
     with pytest.raises(RunError, match="client 5 does not take part in this run: this run does not fit"):
-        run(tmp_path / "two", overrides, grid=strict)
+        run(tmp_path / "another server" / "two", overrides, grid=strict)
 
 
 def test_a_second_run_is_refused_by_the_ledger_of_the_first_and_one_about_clients_is_not_added(tmp_path):

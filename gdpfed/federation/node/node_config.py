@@ -23,6 +23,7 @@ LEDGER_KEY = "ledger"
 CAP_KEY = "max-epsilon-against-server"
 MOST_ROUNDS_KEY = "max-participations"
 RAISED_KEY = "raised-from"
+LOST_ROUNDS_KEY = "lost-rounds"
 AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
 DATA_KEY = "data"
 MODE_KEY = "secagg-mode"
@@ -142,6 +143,7 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     CAP_KEY: positive(),
     MOST_ROUNDS_KEY: whole(1, 2**31),
     RAISED_KEY: amount(),
+    LOST_ROUNDS_KEY: whole(1, 2**31),
     AVERSION_KEY: positive(1.0),
     FIRST_BUDGET_KEY: positive(),
     DATA_KEY: path(),

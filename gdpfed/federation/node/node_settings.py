@@ -17,6 +17,7 @@ from gdpfed.federation.node.node_config import (
     FIRST_BUDGET_KEY,
     LEDGER_KEY,
     LIMITS,
+    LOST_ROUNDS_KEY,
     MODE_KEY,
     MOST_ROUNDS_KEY,
     RAISED_KEY,
@@ -166,6 +167,7 @@ class NodeSettings:
                 max_participations=float(config.get(MOST_ROUNDS_KEY, math.inf)),
                 edge_trusted=self.trusts_edge,
                 raised_from=float(config.get(RAISED_KEY, 0.0)),
+                lost_rounds=int(config.get(LOST_ROUNDS_KEY, 0)),
             )
             for unit, key in SETTING_OF.items()
             if key in config

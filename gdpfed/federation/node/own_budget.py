@@ -12,6 +12,7 @@ from gdpfed.federation.node.node_config import (
     EPSILON_KEY,
     FIRST_BUDGET_KEY,
     LEDGER_KEY,
+    LOST_ROUNDS_KEY,
     MOST_ROUNDS_KEY,
     RAISED_KEY,
     RECORD_DELTA_KEY,
@@ -21,7 +22,7 @@ from gdpfed.privacy.events import Unit
 
 BUDGET_KEYS = (
     *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
-    *(CAP_KEY, MOST_ROUNDS_KEY, RAISED_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
+    *(CAP_KEY, MOST_ROUNDS_KEY, RAISED_KEY, LOST_ROUNDS_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
 )
 
 
@@ -38,6 +39,8 @@ class Budget:
         edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
         raised_from: the operator's word that this budget is above that of the ledger's last run, which was so
             much; 0 without one.
+        lost_rounds: the operator's word that the ledger lacks at most so many rounds, in which the server
+            has received updates, and that their cost was taken off the budget; 0 without one.
     """
 
     epsilons: tuple[float, ...]
@@ -47,6 +50,7 @@ class Budget:
     max_participations: float = math.inf
     edge_trusted: bool = False
     raised_from: float = 0.0
+    lost_rounds: int = 0
 
     @property
     def epsilon(self) -> float:

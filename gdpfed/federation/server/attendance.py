@@ -8,6 +8,7 @@ from gdpfed.clients.messages import CLIENT_RECORD, END, RUN
 from gdpfed.errors import RunError
 from gdpfed.federation import log
 from gdpfed.federation.server.budgets import Offer, begin_terms, offer_terms
+from gdpfed.federation.server.client_history import ClientHistory
 from gdpfed.federation.server.join import Joined, NodeAnswer, ask_which_clients
 from gdpfed.federation.server.questions import NodeRefusedError, Questions
 from gdpfed.federation.server.transport import Transport, refusals
@@ -28,6 +29,7 @@ class Attendance:
         terms_of: the terms, from a round on, of those clients that have a budget of their own.
         refusals_of: why clients cannot take part with the records that they bring.
         questions: which a node answers before it takes part.
+        history: where it is written down that a client has charged the run.
         patience: how many nodes have to be there before a round, and how many seconds it waits for them: for
             edges, whose devices are charged for what they do although the mean is none without the others.
     """
@@ -40,10 +42,12 @@ class Attendance:
         refusals_of: Callable[[Joined], Mapping[int, str]],
         num_clients: int,
         questions: Questions,
+        history: ClientHistory,
         patience: tuple[int, float] = (0, 0.0),
     ) -> None:
         self._patience = patience
         self._transport = transport
+        self.history = history
         self._joined = joined
         self._terms_of = terms_of
         self._refusals_of = refusals_of
@@ -99,8 +103,8 @@ class Attendance:
         """
         _refuse(self._refusals_of(late))
         terms = self._terms_of(late, round_index)
-        for offered in (offer_terms, begin_terms):
-            _refuse(offered(self._transport, late, terms))
+        _refuse(offer_terms(self._transport, late, terms))
+        _refuse(begin_terms(self._transport, late, terms, self.history))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
         """Return one node's answer if the node may take part as that client.

@@ -13,6 +13,7 @@ from gdpfed.clients.messages import (
     TERMS_RECORD,
 )
 from gdpfed.federation import log
+from gdpfed.federation.server.client_history import ClientHistory
 from gdpfed.federation.server.join import Joined
 from gdpfed.federation.server.server_sides import told_with_terms
 from gdpfed.federation.server.transport import Records, Transport, refusals
@@ -97,7 +98,7 @@ class Offer:
 
     Attributes:
         terms: of the run, for this client.
-        told: what systems tell beside them, by side: what a game announced, or a price.
+        told: beside them, by record: what systems tell, as a price, and the client's earlier runs.
     """
 
     terms: Terms
@@ -108,8 +109,13 @@ class Offer:
         return {TERMS_RECORD: self.terms.to_scalars(), **self.told}
 
 
-def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict[int, Offer]:
-    """The terms of every client that has a budget of its own, from a round on; none once all are charged."""
+def terms_of_clients(
+    run: PreparedRun, history: ClientHistory, joined: Joined, first_round: int
+) -> dict[int, Offer]:
+    """The terms of every client that has a budget of its own, from a round on; none once all are charged.
+
+    With them each is told of its earlier runs.
+    """
     plan, secagg = run.method.plan, run.config.secagg
     if first_round == plan.num_rounds:
         return {}
@@ -133,7 +139,10 @@ def terms_of_clients(run: PreparedRun, joined: Joined, first_round: int) -> dict
             terms |= {client: Offer(of_group(client=client), told) for client in members}
         elif members:
             terms |= dict.fromkeys(members, Offer(of_group(), told))
-    return terms
+    earlier = history.told(terms)
+    return {
+        client: replace(each, told={**each.told, **earlier.get(client, {})}) for client, each in terms.items()
+    }
 
 
 def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer], enough: int) -> None:
@@ -182,14 +191,16 @@ def _leave_out(joined: Joined, refusals: Mapping[int, str], enough: int) -> None
     joined.leave_out(said, enough)
 
 
-def begin_with_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]) -> None:
+def begin_with_terms(
+    transport: Transport, joined: Joined, terms: Mapping[int, Offer], history: ClientHistory
+) -> None:
     """Have the clients charge the run to their own ledgers, before its first round.
 
     One that cannot is left out. The others have charged the run by then, so it goes on; before the next round
     the node is asked again, as one that comes late is.
     """
     agreed = {client: each for client, each in terms.items() if client in joined.nodes}
-    for client, refusal in begin_terms(transport, joined, agreed).items():
+    for client, refusal in begin_terms(transport, joined, agreed, history).items():
         log(WARNING, "client %d does not begin this run: %s", client, refusal)
         del joined.nodes[client]
 
@@ -199,9 +210,13 @@ def offer_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]
     return refusals(transport, joined.nodes, _contents(terms), OFFER)
 
 
-def begin_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]) -> dict[int, str]:
+def begin_terms(
+    transport: Transport, joined: Joined, terms: Mapping[int, Offer], history: ClientHistory
+) -> dict[int, str]:
     """Have the clients charge the run to their own ledgers; why not, of those who do not."""
-    return refusals(transport, joined.nodes, _contents(terms), BEGIN)
+    refused = refusals(transport, joined.nodes, _contents(terms), BEGIN)
+    history.begun(terms.keys() - refused.keys())
+    return refused
 
 
 def _contents(terms: Mapping[int, Offer]) -> dict[int, Records]:

@@ -1,0 +1,68 @@
+"""Compare a ledger with the runs that the server remembers of this client: one that was put back falls short.
+
+A server that lies can bring about a refusal, and no more.
+"""
+
+from collections.abc import Mapping
+from logging import ERROR
+from typing import Any
+
+from gdpfed.clients.messages import MOST_TOLD_RUNS, TOLD_ROUNDS, TOLD_RUNS, one_line
+from gdpfed.federation import log
+from gdpfed.federation.node.budget import BudgetRefusedError
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.node_config import LEDGER_KEY, LOST_ROUNDS_KEY
+from gdpfed.federation.node.own_budget import Budget
+from gdpfed.privacy.ledgers.client import ClientLedger
+
+
+def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
+    """Refuse a run where the ledger falls short of what the server remembers, unless its operator says so.
+
+    Args:
+        budget: of the node; all of its budgets have one ledger.
+        told: names of runs on this server, and in how many rounds of each it has received an update.
+
+    Raises:
+        BudgetRefusedError: the ledger lacks more than `Budget.lost_rounds`, or what is told is no history.
+        LedgerError: the ledger cannot be relied on.
+    """
+    if told is None:
+        return
+    earlier = _earlier(told)
+    with locked_ledger(budget.ledger) as file:
+        lacking = missing_rounds(file.ledger, earlier)
+    lost = sum(lacking.values())
+    if lost <= budget.lost_rounds:
+        return
+    log(
+        ERROR,
+        "ledger=%s lacks %d rounds in which the server has received updates (%s): bring back the newest %s; "
+        "where that is lost for good, lower the budget by what they cost, and start the node with %s=%d",
+        *(budget.ledger, lost),
+        ", ".join(f"{one_line(run)}: {rounds}" for run, rounds in lacking.items()),
+        *(LEDGER_KEY, LOST_ROUNDS_KEY, lost),
+    )
+    raise BudgetRefusedError("this client's ledger lacks runs that it has taken part in: see its log")
+
+
+def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, int]) -> dict[str, int]:
+    """By how many rounds a ledger falls short of each run; of one that it does not know, by one at least."""
+    known = {run.terms.run: len(set(run.rounds)) for run in ledger.runs}
+    short = {
+        name: rounds - known[name] if name in known else max(rounds, 1) for name, rounds in earlier.items()
+    }
+    return {name: rounds for name, rounds in short.items() if rounds > 0}
+
+
+def _earlier(told: Mapping[str, Any]) -> dict[str, int]:
+    runs, rounds = told.get(TOLD_RUNS), told.get(TOLD_ROUNDS)
+    if (
+        not isinstance(runs, list)
+        or not isinstance(rounds, list)
+        or not len(set(map(str, runs))) == len(runs) == len(rounds) <= MOST_TOLD_RUNS
+        or not all(isinstance(name, str) for name in runs)
+        or not all(type(count) is int and 0 <= count < 2**31 for count in rounds)
+    ):
+        raise BudgetRefusedError("the server tells of earlier runs in no form that this node reads")
+    return dict(zip(runs, rounds, strict=True))

@@ -1,0 +1,111 @@
+"""What a server remembers of its clients from run to run, so that a node notices a ledger that was put back.
+
+A node checks its ledger by its lock, and sees nothing where both are put back together. Its server has
+received the updates, so it tells each client, with the terms, its own earlier runs on this server, and the
+node compares (`gdpfed.federation.node.told_history`). A client is known by its key in the consortium's
+roster, or else by its number.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from gdpfed.clients.messages import HISTORY_RECORD, MOST_TOLD_RUNS, TOLD_ROUNDS, TOLD_RUNS
+from gdpfed.errors import RunError
+from gdpfed.federation.server.transport import Records
+from gdpfed.files import PRIVATE_MODE, read_regular, save_whole
+
+HISTORY_FILE = "client_history.json"
+VERSION = 1
+
+Rounds = dict[str, dict[str, int]]
+"""In how many rounds of each run an update was received, by client and by the run's name, in order."""
+
+
+class ClientHistory:
+    """The history of a server's clients, as one of its runs reads and writes it.
+
+    Args:
+        folder: where the server's run directories are; the file lies beside them, for its owner alone.
+        run: the name that clients know this run by.
+        keys: the public key of every client; None where no roster says whose is whose.
+    """
+
+    def __init__(self, folder: Path, run: str, keys: Mapping[int, str] | None) -> None:
+        self.path = folder / HISTORY_FILE
+        self._run = run
+        self._keys = keys or {}
+        self._counted: set[tuple[int, int]] = set()
+
+    def told(self, clients: Collection[int]) -> dict[int, Records]:
+        """The record with each client's own runs, the newest `MOST_TOLD_RUNS`; none for one without any.
+
+        Raises:
+            RunError: the file cannot be used.
+        """
+        rounds = self._read()
+        own = {client: rounds.get(self._name(client), {}) for client in clients}
+        return {
+            client: {HISTORY_RECORD: {TOLD_RUNS: list(runs), TOLD_ROUNDS: list(runs.values())}}
+            for client, runs in own.items()
+            if runs
+        }
+
+    def begun(self, clients: Collection[int]) -> None:
+        """Write down that clients have charged this run; RunError where the file cannot be used."""
+        self._add(dict.fromkeys(clients, 0), begins=True)
+
+    def received(self, clients: Collection[int], round_index: int) -> None:
+        """Write down whose updates of a round are there, of those that have charged this run.
+
+        Raises:
+            RunError: the file cannot be used.
+        """
+        fresh = {(client, round_index) for client in clients} - self._counted
+        self._counted |= fresh
+        self._add({client: 1 for client, _ in fresh}, begins=False)
+
+    def _add(self, more: Mapping[int, int], *, begins: bool) -> None:
+        if not more or not (begins or self.path.exists()):
+            return
+        with FileLock(self.path.with_name(f".{HISTORY_FILE}.lock"), mode=PRIVATE_MODE):
+            rounds = self._read()
+            for client, count in more.items():
+                runs = rounds.setdefault(self._name(client), {})
+                if begins or self._run in runs:
+                    runs[self._run] = runs.get(self._run, 0) + count
+                for oldest in list(runs)[:-MOST_TOLD_RUNS]:
+                    del runs[oldest]
+            body = {"version": VERSION, "clients": {name: runs for name, runs in rounds.items() if runs}}
+            save_whole(self.path, json.dumps(body, indent=1).encode() + b"\n")
+
+    def _name(self, client: int) -> str:
+        return self._keys.get(client, f"client {client}")
+
+    def _read(self) -> Rounds:
+        """What the file holds; nothing where there is none."""
+        try:
+            body = json.loads(read_regular(self.path))
+            if body["version"] != VERSION:
+                raise RunError(
+                    f"{self.path} has version {body['version']!r}, and this gdpfed reads {VERSION}"
+                )
+            return {str(name): _runs(runs) for name, runs in body["clients"].items()}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(
+                f"{self.path}, which says what clients have sent, is damaged ({type(error).__name__}): put "
+                "it back, or remove it, and nodes are told of no earlier run"
+            ) from None
+
+
+def _runs(runs: Mapping[str, Any]) -> dict[str, int]:
+    if any(type(count) is not int or count < 0 for count in runs.values()):
+        raise ValueError(runs)
+    return dict(runs)
