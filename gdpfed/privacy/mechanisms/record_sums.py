@@ -153,7 +153,7 @@ class RecordSums(Mechanism):
 
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "StepTerms":
         planned = self.records[m]
-        return StepTerms(
+        return self.terms_class(m)(
             **promised.common(),
             epsilon=group.epsilon,
             charges=self.charges(m, group, History(promised.num_rounds)),
@@ -167,6 +167,11 @@ class RecordSums(Mechanism):
                 sums_per_round=self.sums_per_round,
             ),
         )
+
+    def terms_class(self, m: int) -> type[StepTerms]:
+        """Return the class of a group's terms."""
+        del m
+        return StepTerms
 
     def record_groups(self, m: int) -> tuple[RecordGroup, ...]:
         return self.records[m].groups

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import Event, LocalWindows, RecordEvent, Unit, WindowBound
 from gdpfed.privacy.group_plan import GroupPlan
-from gdpfed.privacy.ledgers.terms import PromisedRun
 from gdpfed.privacy.mechanism import Mechanism
 from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
 from gdpfed.privacy.mechanisms.record_terms import StepTerms
@@ -58,11 +57,8 @@ class SubnetSteps(TrustedSubnets, RecordSums):
 
     unit: Unit = "record"
 
-    def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> StepTerms:
-        promise = super().terms(m, group, promised)
-        if isinstance(self.records[m], WindowPlan):
-            return WindowTerms(**{name: getattr(promise, name) for name in vars(promise)})
-        return promise
+    def terms_class(self, m: int) -> type[StepTerms]:
+        return WindowTerms if isinstance(self.records[m], WindowPlan) else StepTerms
 
 
 @dataclass(frozen=True, kw_only=True)
