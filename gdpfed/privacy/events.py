@@ -5,7 +5,6 @@ accountant's convention. `gdpfed.privacy.accountants` turns a list of charges in
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -309,21 +308,6 @@ class LocalWindows(Event):
 
 RecordEvent = DPSGDSteps | LocalWindows
 """What steps on records cost; all of them have a `batch_rate`, a `noise_multiplier` and `num_steps`."""
-
-_KINDS: dict[str, type[Event]] = {
-    each.kind: each for each in (SampledGaussian, Gaussian, DPSGDSteps, GaussianMixture, LocalWindows)
-}
-
-
-def event_from_dict(data: object) -> Event:
-    """Return the event that `to_dict` wrote; PrivacyError as in `charge_from_dict`."""
-    if not isinstance(data, Mapping) or data.get("kind") not in _KINDS:
-        raise PrivacyError(f"an event is {data!r}; its kind must be one of {', '.join(_KINDS)}")
-    values = {name: value for name, value in data.items() if name != "kind"}
-    try:
-        return _KINDS[data["kind"]](**values)
-    except TypeError as error:
-        raise PrivacyError(f"an event of kind {data['kind']} lacks or has odd entries ({error})") from None
 
 
 def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:

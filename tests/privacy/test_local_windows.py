@@ -13,8 +13,8 @@ from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.calibration import calibrate_windows
 from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.accountants.pld import pld_epsilon
-from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.events import LocalWindows, event_from_dict
+from gdpfed.privacy.charges import Charge, event_from_dict
+from gdpfed.privacy.events import LocalWindows
 
 DELTA = 1e-5
 

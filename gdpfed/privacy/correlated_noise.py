@@ -1,0 +1,180 @@
+"""Noise that is mostly taken back in later rounds, and what turns in such a stream of sums cost.
+
+The sum of round t carries y_t = z_t - sum_j g_j z_{t-j}; z_t ~ N(0, s^2 I) is new in every round and
+g_1, ..., g_p are the taps. With N the strictly lower triangular Toeplitz matrix of the taps, the noise is
+(I - N) z, and C = (I - N)^-1 has the entries h_0 = 1, h_t = sum_j g_j h_{t-j} on its diagonals. A client of
+norm C_m that takes part in the rounds pi has mu = C_m sens(pi) / s under zero_out against all who know pi,
+with sens(pi)^2 = sum_{a,b in pi} (C^T C)_{ab} and rows up to T. Where h never rises, of all patterns of at
+most k turns that are at least b rounds apart the earliest and densest, 0, b, ..., (k-1) b, costs most.
+
+Sources: Denisov et al., arXiv:2202.08312; Choquette-Choo et al., arXiv:2211.06530.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.events import Gaussian, Unit
+from gdpfed.privacy.validation import require_count, require_number
+
+Floats = npt.NDArray[np.float64]
+
+MOST_TAPS = 16
+ROUNDING = 1e-12
+
+
+@lru_cache(maxsize=256)
+def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
+    """Refuse taps under which the earliest and densest turns need not cost most.
+
+    Raises PrivacyError for more than `MOST_TAPS`, for taps that are negative or rise, and where h rises.
+    """
+    if len(taps) > MOST_TAPS:
+        raise PrivacyError(f"the noise has {len(taps)} taps; use at most {MOST_TAPS}")
+    for tap in taps:
+        if not 0.0 <= require_number("a tap of the noise", tap) < math.inf:
+            raise PrivacyError(f"a tap of the noise is {tap}; it must be finite and not negative")
+    if any(later > tap + ROUNDING for tap, later in pairwise(taps)):
+        raise PrivacyError(f"the taps of the noise, {_shown(taps)}, rise; the later must not be the larger")
+    response = noise_response(taps, num_rounds)
+    rises = np.flatnonzero(response[1:] > response[:-1] + ROUNDING)
+    if rises.size:
+        raise PrivacyError(
+            f"under the taps {_shown(taps)} the weight h of old noise rises after {rises[0]} rounds, so no "
+            "bound on turns is known; use smaller taps"
+        )
+
+
+def noise_response(taps: Sequence[float], num_rounds: int) -> Floats:
+    """Return h_0, ..., h_{T-1}: the first column of C, shape (T,)."""
+    return _filtered_once((0,), taps, num_rounds)
+
+
+@lru_cache(maxsize=65_536)
+def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int) -> float:
+    """Return sens of turns, for a norm of one, with rows up to `num_rounds`; 0 for no turn."""
+    return float(np.linalg.norm(_filtered_once(turns, taps, num_rounds)))
+
+
+def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[int, ...]:
+    """Return 0, b, ..., (k-1) b, as far as they lie below `num_rounds`."""
+    return tuple(range(0, min(num_rounds, most_turns * separation), separation))
+
+
+def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
+    """Return sens of 1, ..., T turns, each as far apart as T rounds allow, shape (T,)."""
+    present = np.zeros((num_rounds, num_rounds))
+    for turns in range(1, num_rounds + 1):
+        present[list(densest_turns(turns, num_rounds // turns, num_rounds)), turns - 1] = 1.0
+    return np.asarray(np.linalg.norm(_filtered(present, taps), axis=0))
+
+
+def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
+    """Refuse limits on turns that no T rounds hold: k turns, b apart, need (k-1) b + 1 rounds.
+
+    Raises PrivacyError.
+    """
+    require_count("num_rounds", num_rounds)
+    require_count("most_turns", most_turns)
+    require_count("separation", separation)
+    if most_turns * separation > num_rounds + separation - 1:
+        raise PrivacyError(
+            f"{most_turns} turns at least {separation} rounds apart do not fit in {num_rounds} rounds; use "
+            "fewer turns, or closer ones"
+        )
+
+
+def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_index: int) -> str:
+    """Say why a client with these turns may not have one in a round; "" if it may."""
+    if len(taken) >= most_turns:
+        return f"it has had {len(taken)} turns, and may have {most_turns}"
+    nearest = min((abs(round_index - each) for each in taken), default=separation)
+    if nearest < separation:
+        return f"it has had a turn {nearest} rounds away, and they must be {separation} apart"
+    return ""
+
+
+def prefix_noise(taps: Sequence[float], num_rounds: int) -> tuple[float, float]:
+    """Return the noise in the sum of all rounds up to each, in units of s: root mean square, and the last.
+
+    They are norms of rows of A C^-1, A being the prefix sums: of z_{t-r} 1 - g_1 - ... - g_r is left.
+    """
+    weights = np.ones(num_rounds)
+    weights[1:] -= np.cumsum(np.pad(np.asarray(taps, dtype=np.float64), (0, num_rounds)))[: num_rounds - 1]
+    variances = np.cumsum(weights**2)
+    return math.sqrt(variances.mean()), math.sqrt(variances[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelatedGaussian(Gaussian):
+    """A client's turns in a stream of sums with noise that later rounds mostly take back.
+
+    Each contribution has L2 norm at most `clipping_norm` C; `noise_stddev` s is that of the noise which is
+    new in every round, and `taps` say how much of it the next rounds take back. `num_rounds` are the rounds
+    whose sums are out. Whoever sees them and knows the turns has one Gaussian mechanism before him, of
+    mu = distance C sens / s. So runs add up mu^2.
+    """
+
+    kind: ClassVar[str] = "correlated_gaussian"
+    unit: ClassVar[Unit | None] = "client"
+
+    num_rounds: int
+    turns: tuple[int, ...]
+    taps: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise != "gaussian":
+            raise PrivacyError(f"{self.noise} noise cannot be taken back by parts; use gaussian noise")
+        require_count("num_rounds", self.num_rounds)
+        for name in ("turns", "taps"):
+            if not isinstance(getattr(self, name), list | tuple):
+                raise PrivacyError(f"the {name} of a stream of sums are {getattr(self, name)!r}; give a list")
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for turn in self.turns:
+            if require_count("a turn", turn, at_least=0) >= self.num_rounds:
+                raise PrivacyError(f"a turn is in round {turn}, and there are {self.num_rounds} rounds")
+        if not self.turns or list(self.turns) != sorted(set(self.turns)):
+            raise PrivacyError(f"turns are {self.turns}; give one or more, each once, in order")
+        check_taps(self.taps, self.num_rounds)
+
+    @property
+    def sensitivity(self) -> float:
+        """sens of the turns, for a norm of one."""
+        return sensitivity(self.taps, self.turns, self.num_rounds)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """1 / mu: s over the distance of two neighbouring streams, in which one client's turns differ."""
+        return super().noise_multiplier / self.sensitivity
+
+
+def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
+    """C times each column, row by row: c_t = x_t + sum_j g_j c_{t-j}."""
+    rows = present.copy()
+    for t in range(1, len(rows)):
+        for lag, tap in enumerate(taps[:t], start=1):
+            rows[t] += tap * rows[t - lag]
+    return rows
+
+
+def _filtered_once(turns: Sequence[int], taps: Sequence[float], num_rounds: int) -> Floats:
+    """The same of one column with ones in these rows; plain numbers are faster for one."""
+    rows = [0.0] * num_rounds
+    for turn in turns:
+        rows[turn] = 1.0
+    for t in range(1, num_rounds):
+        for lag, tap in enumerate(taps[:t], start=1):
+            rows[t] += tap * rows[t - lag]
+    return np.array(rows)
+
+
+def _shown(taps: Sequence[float]) -> str:
+    return ", ".join(f"{tap:g}" for tap in taps)
