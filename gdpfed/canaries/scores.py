@@ -13,7 +13,7 @@ from scipy.stats import binom
 from gdpfed.canaries.bounds import Scores
 from gdpfed.canaries.canary import parts_of
 from gdpfed.canaries.transcript import RevealedSum, Transcript
-from gdpfed.privacy.group_plan import Stretch
+from gdpfed.privacy.group_plan import RoundRange
 from gdpfed.privacy.mechanisms.record_sums import records_of
 
 # Differences of sums are compared on so many canaries, to find the two that are most alike.
@@ -32,16 +32,18 @@ def likelihood_ratio(transcript: Transcript, rounds: int) -> Scores:
     total = np.zeros(len(canaries.clients))
     for revealed in _up_to(transcript, rounds):
         for group in revealed.groups:
-            stretch = transcript.plan.groups[group].stretch(revealed.round_index)
+            round_range = transcript.plan.groups[group].at(revealed.round_index)
             ours = canaries.groups == group
-            total[ours] += _log_ratio(revealed, stretch, ours, canaries.adjacency == "replace_one")
+            total[ours] += _log_ratio(revealed, round_range, ours, canaries.adjacency == "replace_one")
     return total
 
 
-def _log_ratio(revealed: RevealedSum, stretch: Stretch, ours: npt.NDArray[np.bool_], opposed: bool) -> Scores:
-    x = revealed.projections[ours] / stretch.clipping_norm
-    variance = (np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / stretch.clipping_norm) ** 2
-    rate = np.float64(stretch.sampling_rate)
+def _log_ratio(
+    revealed: RevealedSum, round_range: RoundRange, ours: npt.NDArray[np.bool_], opposed: bool
+) -> Scores:
+    x = revealed.projections[ours] / round_range.clipping_norm
+    variance = (np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / round_range.clipping_norm) ** 2
+    rate = np.float64(round_range.sampling_rate)
     with np.errstate(divide="ignore"):
         drawn, missed = np.log(rate), np.log1p(-rate)
     present = np.logaddexp(missed, drawn + (2 * x - 1) / (2 * variance))
@@ -60,7 +62,7 @@ def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
     for revealed in _up_to(transcript, rounds):
         for number, part in enumerate(parts_of(transcript.plan)):
             group, records = transcript.plan.groups[part.group], records_of(transcript.plan)[part.group]
-            tau = group.stretch(revealed.round_index).record_steps
+            tau = group.at(revealed.round_index).record_steps
             ours = revealed.asked & (canaries.groups == number)
             if not tau or not ours.any():
                 continue
@@ -104,9 +106,9 @@ def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> S
         for revealed in sums:
             counted = revealed.asked & (taken < participations)
             for group in np.unique(canaries.groups[counted]).tolist():
-                stretch = transcript.plan.groups[group].stretch(index)
+                round_range = transcript.plan.groups[group].at(index)
                 ours = counted & (canaries.groups == group)
-                weight = stretch.clipping_norm / np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) ** 2
+                weight = round_range.clipping_norm / np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) ** 2
                 total[ours] += weight * revealed.projections[ours]
             asked |= revealed.asked
         taken += asked

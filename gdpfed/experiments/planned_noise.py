@@ -198,5 +198,5 @@ def _group_as_printed(plan: PrivacyPlan, index: int) -> GroupPlan:
             high, spent = middle, at_middle
         else:
             low = middle
-    stretches = tuple(replace(stretch, noise_multiplier=high) for stretch in group.stretches)
-    return replace(group, stretches=stretches, epsilon_accounted=spent)
+    ranges = tuple(replace(round_range, noise_multiplier=high) for round_range in group.ranges)
+    return replace(group, ranges=ranges, epsilon_accounted=spent)

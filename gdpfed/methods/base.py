@@ -187,18 +187,18 @@ class Method(ABC):
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """Return the requests of a round: one sum a group, noised on the clients."""
-        stretches = [group.stretch(round_index) for group in self.plan.groups]
+        ranges = [group.at(round_index) for group in self.plan.groups]
         return [
             SumRequest(
                 name=f"group {index}",
                 clients=cohort,
-                clipping_norm=stretch.clipping_norm,
-                noise_multiplier=stretch.noise_multiplier,
+                clipping_norm=round_range.clipping_norm,
+                noise_multiplier=round_range.noise_multiplier,
                 noise_at=self.noise_at,
                 noise=self.plan.noise,
                 start=theta,
             )
-            for index, (stretch, cohort) in enumerate(zip(stretches, cohorts, strict=True))
+            for index, (round_range, cohort) in enumerate(zip(ranges, cohorts, strict=True))
         ]
 
     @property

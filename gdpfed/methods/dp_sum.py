@@ -45,9 +45,9 @@ class DPSum(RecordMethod):
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum of clipped gradients, bounded and noised as a whole."""
-        stretches = [group.stretch(round_index) for group in self.plan.groups]
-        bound = stretches[0].clipping_norm
-        noise_multiplier = max(each.noise_stddev for each in stretches) / bound
+        ranges = [group.at(round_index) for group in self.plan.groups]
+        bound = ranges[0].clipping_norm
+        noise_multiplier = max(each.noise_stddev for each in ranges) / bound
         return [
             replace(
                 each,

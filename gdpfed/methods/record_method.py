@@ -122,7 +122,7 @@ class RecordMethod(ConfiguredMethod):
         """What a client of a group does in a round, with noise of its own."""
         records = records_of(self.plan)[group_index]
         return RecordSteps(
-            num_steps=self.plan.groups[group_index].stretch(round_index).record_steps,
+            num_steps=self.plan.groups[group_index].at(round_index).record_steps,
             batch_rates=records.batch_rates,
             clipping_norm=records.clipping_norm,
             noise_multiplier=records.noise_multiplier,
@@ -137,7 +137,7 @@ class RecordMethod(ConfiguredMethod):
         asked = [
             index
             for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
-            if len(cohort) and group.stretch(round_index).record_steps
+            if len(cohort) and group.at(round_index).record_steps
         ]
         if not asked:
             return []

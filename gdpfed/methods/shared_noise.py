@@ -24,7 +24,7 @@ class SharedNoise(Method):
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum over the cohorts of all groups, bounded and noised as the largest C_m needs."""
-        groups = [group.stretch(round_index) for group in self.plan.groups]
+        groups = [group.at(round_index) for group in self.plan.groups]
         largest = max(group.clipping_norm for group in groups)
         norms = [
             np.full(len(cohort), group.clipping_norm) for group, cohort in zip(groups, cohorts, strict=True)

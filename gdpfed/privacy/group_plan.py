@@ -10,7 +10,7 @@ BUDGET_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class RoundRange:
     """Rounds in a row that are alike for one group.
 
     `sampling_rate` is q_m as it is drawn, `clipping_norm` C_m the L2 bound on a contribution,
@@ -26,9 +26,9 @@ class Stretch:
     record_steps: int = 0
 
     def __post_init__(self) -> None:
-        require_count("a stretch's num_rounds", self.num_rounds)
-        require_rate("a stretch's sampling_rate", self.sampling_rate)
-        require_count("a stretch's record_steps", self.record_steps, at_least=0)
+        require_count("a round range's num_rounds", self.num_rounds)
+        require_rate("a round range's sampling_rate", self.sampling_rate)
+        require_count("a round range's record_steps", self.record_steps, at_least=0)
 
     @property
     def noise_stddev(self) -> float:
@@ -42,8 +42,8 @@ class GroupPlan:
 
     `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
     who knows neither who nor how many were sampled, `epsilon_against_server` what it costs against the server
-    a client that takes part in `participations_p99` rounds (inf: no bound). `stretches` are the rounds in
-    order; the properties without a round are those of the first one, and of all where there is one stretch.
+    a client that takes part in `participations_p99` rounds (inf: no bound). `ranges` are the rounds in
+    order; the properties without a round are those of the first one, and of all where there is one range.
     What a mechanism needs besides is in the mechanism, group by group.
     """
 
@@ -52,27 +52,27 @@ class GroupPlan:
     epsilon_against_server: float
     participations_p99: int
     clients: Sequence[int]
-    stretches: tuple[Stretch, ...]
+    ranges: tuple[RoundRange, ...]
 
     def __post_init__(self) -> None:
         check_accounted(self.epsilon, self.epsilon_accounted)
 
-    def stretch(self, round_index: int) -> Stretch:
+    def at(self, round_index: int) -> RoundRange:
         """Return what holds in a round, from 0.
 
         Raises PrivacyError for a round beyond the plan.
         """
         position = 0
-        for stretch in self.stretches:
-            position += stretch.num_rounds
+        for round_range in self.ranges:
+            position += round_range.num_rounds
             if round_index < position:
-                return stretch
+                return round_range
         raise PrivacyError(f"round {round_index} lies beyond the plan's {position} rounds")
 
     @property
     def sampling_rate(self) -> float:
         """q_m as it is drawn."""
-        return self.stretches[0].sampling_rate
+        return self.ranges[0].sampling_rate
 
     @property
     def expected_cohort_size(self) -> float:
@@ -82,12 +82,12 @@ class GroupPlan:
     @property
     def clipping_norm(self) -> float:
         """C_m, the L2 bound on a contribution."""
-        return self.stretches[0].clipping_norm
+        return self.ranges[0].clipping_norm
 
     @property
     def noise_multiplier(self) -> float:
         """sigma_m, in units of C_m."""
-        return self.stretches[0].noise_multiplier
+        return self.ranges[0].noise_multiplier
 
     @property
     def noise_variance_multiplier(self) -> float:
@@ -97,7 +97,7 @@ class GroupPlan:
     @property
     def noise_stddev(self) -> float:
         """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update."""
-        return self.stretches[0].noise_stddev
+        return self.ranges[0].noise_stddev
 
 
 def check_accounted(epsilon: float, accounted: float) -> None:

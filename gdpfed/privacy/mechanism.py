@@ -119,7 +119,7 @@ class Mechanism(ABC):
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
         """Return the ids (int64, ascending) of a group's cohort of a round."""
         del m
-        return self.law.draw(group.clients, group.stretch(round_index).sampling_rate, generator)
+        return self.law.draw(group.clients, group.at(round_index).sampling_rate, generator)
 
     def most_rounds(self, m: int) -> int | None:
         """Return in how many rounds a client is asked at most; None where chance alone limits it."""

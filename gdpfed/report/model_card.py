@@ -141,7 +141,7 @@ def _steps(subject: CardSubject) -> str:
     plan = subject.plan
     if plan.unit == "client":
         return f"{subject.config.training.local_steps} local steps"
-    steps = sorted({each.record_steps for group in plan.groups for each in group.stretches})
+    steps = sorted({each.record_steps for group in plan.groups for each in group.ranges})
     return f"{steps[0]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps"
 
 

@@ -98,7 +98,7 @@ def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
         active = [
             (group, records, steps)
             for group, records in zip(plan.groups, records_of(plan), strict=True)
-            if (steps := group.stretch(index).record_steps)
+            if (steps := group.at(index).record_steps)
         ]
         if not active:
             continue
@@ -106,7 +106,7 @@ def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
         sizes = [len(group.clients) for group, _, _ in active]
         together = math.fsum(size * rate for size, rate in zip(sizes, rates, strict=True))
         if plan.works == ("gradient_sum",):
-            variance += (max(group.stretch(index).noise_stddev for group, _, _ in active) / together) ** 2
+            variance += (max(group.at(index).noise_stddev for group, _, _ in active) / together) ** 2
             learnt += 1
             continue
         for (_, records, steps), size, rate in zip(active, sizes, rates, strict=True):
@@ -148,7 +148,7 @@ def _caption(plan: PrivacyPlan) -> str:
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
     """The steps of every round, and epsilon as it grows."""
-    parts = [f"{each.record_steps or 'none'} in {_rounds(each.num_rounds)}" for each in group.stretches]
+    parts = [f"{each.record_steps or 'none'} in {_rounds(each.num_rounds)}" for each in group.ranges]
     ends = sorted({1, plan.num_rounds // 4, plan.num_rounds // 2, plan.num_rounds} - {0})
     grows = ", ".join(f"{plan.epsilon_after(index, end):.3g} after {end}" for end in ends)
     return f"group {index}: steps a round: {', then '.join(parts)}; epsilon {grows} rounds"

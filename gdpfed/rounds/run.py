@@ -152,7 +152,7 @@ class PreparedRun:
         plan, theta = self.method.plan, flatten(self.task.build_model())
         starts = {0}
         for group in plan.groups:
-            starts |= set(accumulate(stretch.num_rounds for stretch in group.stretches[:-1]))
+            starts |= set(accumulate(round_range.num_rounds for round_range in group.ranges[:-1]))
         requests = [
             request
             for index in sorted(starts)
@@ -162,7 +162,7 @@ class PreparedRun:
 
     def _largest_cohorts(self, round_index: int) -> list[ClientIds]:
         law = self.method.plan.law
-        rates = [group.stretch(round_index).sampling_rate for group in self.method.plan.groups]
+        rates = [group.at(round_index).sampling_rate for group in self.method.plan.groups]
         return [
             np.asarray(group.clients[: law.largest_expected(rate, len(group.clients))], dtype=np.int64)
             for group, rate in zip(self.method.plan.groups, rates, strict=True)

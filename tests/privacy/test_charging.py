@@ -45,12 +45,12 @@ def ledger_of(plan=ONE):
 
 
 def request(group=0, plan=ONE, **changes):
-    stretch = plan.groups[group].stretches[0]
+    round_range = plan.groups[group].ranges[0]
     values = {
         "name": f"group {group}",
         "clients": COHORTS[group],
-        "clipping_norm": stretch.clipping_norm,
-        "noise_multiplier": stretch.noise_multiplier,
+        "clipping_norm": round_range.clipping_norm,
+        "noise_multiplier": round_range.noise_multiplier,
         "noise_at": NoiseAt.CLIENT if plan.private else NoiseAt.NOWHERE,
     }
     return Release(**values | changes)

@@ -17,11 +17,10 @@ PLAN = make_plan(
 )
 
 
-def stretched(num_rounds):
+def lasting(num_rounds):
     """The plan with its noise and another number of rounds."""
     groups = tuple(
-        replace(group, stretches=(replace(group.stretches[0], num_rounds=num_rounds),))
-        for group in PLAN.groups
+        replace(group, ranges=(replace(group.ranges[0], num_rounds=num_rounds),)) for group in PLAN.groups
     )
     return replace(PLAN, groups=groups, num_rounds=num_rounds)
 
@@ -46,7 +45,7 @@ def test_spending_ends_at_what_the_plan_accounts():
 
 
 def test_training_stops_before_a_budget_is_exceeded():
-    longer = stretched(100)
+    longer = lasting(100)
     ledger = Ledger(longer)
     run(ledger, longer, 6)
     with pytest.raises(BudgetExhausted, match=r"round 6 would take group 0 to epsilon 1.* its budget 1;"):
@@ -56,7 +55,7 @@ def test_training_stops_before_a_budget_is_exceeded():
 
 
 def test_rounds_beyond_the_plan_are_refused_even_within_the_budget():
-    shorter = stretched(2)
+    shorter = lasting(2)
     ledger = Ledger(shorter)
     run(ledger, shorter, 2)
     with pytest.raises(BudgetExhausted, match="round 2 lies beyond the plan's 2 rounds"):

@@ -110,7 +110,7 @@ class Run(RuleBasedStateMachine):
         for m, group in enumerate(self.plan.groups):
             members, most = cohort & set(group.clients), self.plan.mechanism.most_rounds(m)
             if most is not None:
-                resting = self.plan is OF_RECORDS and not group.stretch(index).record_steps
+                resting = self.plan is OF_RECORDS and not group.at(index).record_steps
                 taken = Counter(client for each in self.cohorts for client in each)
                 if members and (resting or max(taken[i] for i in members) >= most):
                     return False

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.weighting import Weighting, group_weights
-from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups
 from gdpfed.privacy.planning.make_plan import RelativeRounds, make_plan, plain_plan
 
@@ -203,7 +203,7 @@ def test_a_group_plan_above_its_budget_cannot_exist(accounted):
             epsilon_against_server=3.0,
             participations_p99=1,
             clients=range(3),
-            stretches=(Stretch(num_rounds=3, sampling_rate=0.5, clipping_norm=1.0, noise_multiplier=1.0),),
+            ranges=(RoundRange(num_rounds=3, sampling_rate=0.5, clipping_norm=1.0, noise_multiplier=1.0),),
         )
 
     with pytest.raises(PrivacyError, match=rf"accounted epsilon {accounted:.6g} is above its budget 1"):
@@ -233,7 +233,7 @@ def test_rounds_may_differ_and_the_whole_still_meets_every_budget(accountant):
     )
     plan = make_plan(**SMALL, accountant=accountant, schedule=schedule)
     for index, group in enumerate(plan.groups):
-        loud, quiet = group.stretches
+        loud, quiet = group.ranges
         assert loud.noise_multiplier == pytest.approx(2 * quiet.noise_multiplier)
         assert (loud.sampling_rate, quiet.sampling_rate) == pytest.approx((0.2, 0.3))
         assert (loud.clipping_norm, quiet.clipping_norm) == (1.0, 0.5)

@@ -167,7 +167,7 @@ def test_own_steps_end_when_the_budget_is_spent():
         allowed = steps_allowed(
             PLD, epsilon=group.epsilon, delta=DELTA, batch_rate=0.05, noise_multiplier=1.2
         )
-        steps = [group.stretch(index).record_steps for index in range(10)]
+        steps = [group.at(index).record_steps for index in range(10)]
         assert sum(steps) == min(allowed, 40)
         assert records_of(plan)[index].steps_allowed == allowed
         assert plan.epsilon_after(index, 10) <= group.epsilon
@@ -244,7 +244,7 @@ def test_a_batch_that_a_sum_has_no_room_for_is_drawn_once_in_a_thousand_million(
 def steps_of(plan, **changes):
     records = records_of(plan)[0]
     own = RecordSteps(
-        num_steps=plan.groups[0].stretch(0).record_steps,
+        num_steps=plan.groups[0].at(0).record_steps,
         batch_rates=records.batch_rates,
         clipping_norm=1.0,
         noise_multiplier=records.noise_multiplier if plan is ONE else 0.0,
@@ -342,7 +342,7 @@ def test_training_ends_when_too_few_clients_have_steps_left():
     )
     alone = record_plan(groups=SIX, num_rounds=10, training=training)
     together = record_plan(groups=SIX, num_rounds=10, training=training, minimum_cohort=6)
-    steps = [[group.stretch(index).record_steps for index in range(10)] for group in alone.groups]
+    steps = [[group.at(index).record_steps for index in range(10)] for group in alone.groups]
     end = next(index for index in range(10) if steps[0][index] == 0)
     for group, own in zip(together.groups, steps, strict=True):
-        assert [group.stretch(index).record_steps for index in range(10)] == own[:end] + [0] * (10 - end)
+        assert [group.at(index).record_steps for index in range(10)] == own[:end] + [0] * (10 - end)

@@ -215,11 +215,11 @@ class OtherPlan(Rogue):
 
     def ask(self, honest):
         (group,) = self.plan.groups
-        (stretch,) = group.stretches
-        weaker = replace(stretch, noise_multiplier=stretch.noise_multiplier / 2)
+        (round_range,) = group.ranges
+        weaker = replace(round_range, noise_multiplier=round_range.noise_multiplier / 2)
         self.plan = replace(
             self.plan,
-            groups=(replace(group, stretches=(weaker,)),),
+            groups=(replace(group, ranges=(weaker,)),),
             mechanism=replace(self.plan.mechanism, sums_per_round=9),
         )
         return DPFedAvg.requests(self, honest.start, 1, [honest.clients])

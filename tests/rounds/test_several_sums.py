@@ -233,7 +233,7 @@ class Scheduled(Planned):
 def test_a_schedule_is_kept_round_by_round(trained, tmp_path):
     records = trained(Scheduled, *PRIVATE)
     (group,) = Scheduled.make_plan(configured(*PRIVATE)).groups
-    stddevs = [group.stretch(index).noise_stddev for index in range(3)]
+    stddevs = [group.at(index).noise_stddev for index in range(3)]
     assert stddevs[0] > 2 * stddevs[1] == 2 * stddevs[2]
     assert [record.noise_stddevs for record in records] == [[stddev] for stddev in stddevs]
     assert records[0].cohort_sizes == [NUM_CLIENTS]

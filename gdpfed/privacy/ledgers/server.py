@@ -311,7 +311,7 @@ class Ledger:
                 raise PrivacyError(f"client {spent} has no step left; its budget is spent")
             return clients
         group = self._plan.groups[group_index]
-        rate = group.stretch(min(round_index, self._plan.num_rounds - 1)).sampling_rate
+        rate = group.at(min(round_index, self._plan.num_rounds - 1)).sampling_rate
         try:
             self._plan.law.check(len(clients), rate, len(group.clients))
         except PrivacyError as error:

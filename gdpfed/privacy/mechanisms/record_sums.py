@@ -84,7 +84,7 @@ class RecordSums(Mechanism):
         return self.records[m].most_rounds
 
     def rests(self, group: GroupPlan, round_index: int) -> bool:
-        return group.stretch(round_index).record_steps == 0
+        return group.at(round_index).record_steps == 0
 
     def hides_by_sampling(self, group: GroupPlan) -> bool:
         return False
@@ -98,11 +98,11 @@ class RecordSums(Mechanism):
         """
         records = self.records[m]
         left, charges = min(history.rounds, records.most_rounds), []
-        for stretch in sorted(group.stretches, key=lambda each: -each.record_steps):
-            count = min(left, stretch.num_rounds)
+        for round_range in sorted(group.ranges, key=lambda each: -each.record_steps):
+            count = min(left, round_range.num_rounds)
             left -= count
-            if count and stretch.record_steps:
-                event = records.event(record_group, stretch.record_steps)
+            if count and round_range.record_steps:
+                event = records.event(record_group, round_range.record_steps)
                 charges.append(Charge(event=event, count=count, unit="record"))
         return tuple(charges)
 
@@ -125,7 +125,7 @@ class RecordSums(Mechanism):
             request.clients.tolist(), request.records, request.weights.tolist(), strict=True
         ):
             m = group_of[client]
-            most = groups[m].stretch(round_index).record_steps // self.sums_per_round
+            most = groups[m].at(round_index).record_steps // self.sums_per_round
             broken = self.records[m].broken_steps(client, asked.num_steps, most) or self._broken_asked(
                 m, client, asked, weight, request
             )
@@ -178,7 +178,7 @@ class RecordSums(Mechanism):
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
         """Return what holds for records; `charges` of their groups are those of a whole run."""
-        planned, every = self.records[m], History(sum(each.num_rounds for each in group.stretches))
+        planned, every = self.records[m], History(sum(each.num_rounds for each in group.ranges))
         groups = [
             {
                 **asdict(each),

@@ -17,7 +17,7 @@ from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.server_view import server_epsilon
 from gdpfed.privacy.charges import Charge, event_of_round, first_charges
 from gdpfed.privacy.events import SampledGaussian
-from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
 from gdpfed.privacy.mechanism import History, Mechanism
 from gdpfed.privacy.release import ROUNDING, Release, planned_norm_exceeded
@@ -33,15 +33,15 @@ class SampledSums(Mechanism):
     kind: ClassVar[str] = "sampled_sums"
 
     def hides_by_sampling(self, group: GroupPlan) -> bool:
-        return any(stretch.sampling_rate < 1 for stretch in group.stretches)
+        return any(round_range.sampling_rate < 1 for round_range in group.ranges)
 
-    def event(self, group: GroupPlan, stretch: Stretch) -> SampledGaussian:
+    def event(self, group: GroupPlan, round_range: RoundRange) -> SampledGaussian:
         """Return what a round costs a client of a group, as a sum over its cohort."""
         return self.law.event(
-            rate=stretch.sampling_rate,
+            rate=round_range.sampling_rate,
             group_size=len(group.clients),
-            noise_stddev=stretch.noise_stddev,
-            clipping_norm=1.0 if math.isinf(stretch.clipping_norm) else stretch.clipping_norm,
+            noise_stddev=round_range.noise_stddev,
+            clipping_norm=1.0 if math.isinf(round_range.clipping_norm) else round_range.clipping_norm,
             adjacency=self.adjacency,
             noise=self.noise,
             num_sums=self.sums_per_round,
@@ -51,13 +51,13 @@ class SampledSums(Mechanism):
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
         charges = tuple(
-            Charge(event=self.event(group, stretch), count=stretch.num_rounds, unit=self.unit)
-            for stretch in group.stretches
+            Charge(event=self.event(group, round_range), count=round_range.num_rounds, unit=self.unit)
+            for round_range in group.ranges
         )
         return first_charges(charges, history.rounds)
 
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
-        least = min(group.stretches, key=lambda each: each.noise_multiplier)
+        least = min(group.ranges, key=lambda each: each.noise_multiplier)
         if not turns:
             return ()
         return (Charge(event=self.event(group, least).for_members(), count=turns, unit=self.unit),)
@@ -65,7 +65,7 @@ class SampledSums(Mechanism):
     def epsilon_of_turns(
         self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
     ) -> float:
-        sigma = min(stretch.noise_multiplier for stretch in group.stretches)
+        sigma = min(round_range.noise_multiplier for round_range in group.ranges)
         return server_epsilon(self.noise, sigma, turns * self.sums_per_round, delta, self.adjacency)
 
     def broken_rule(
@@ -77,7 +77,7 @@ class SampledSums(Mechanism):
             return f"{request.noise} noise is asked for, and the plan's is {self.noise}"
         for client, norm in zip(request.clients.tolist(), request.contribution_norms.tolist(), strict=True):
             m = group_of[client]
-            planned = groups[m].stretch(round_index)
+            planned = groups[m].at(round_index)
             if planned_norm_exceeded(norm, planned.clipping_norm):
                 return (
                     f"client {client} may contribute a norm of {norm:.6g}, above the plan's "

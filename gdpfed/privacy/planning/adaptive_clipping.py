@@ -46,9 +46,9 @@ def with_adaptive_clipping(
     groups = tuple(
         replace(
             group,
-            stretches=tuple(
+            ranges=tuple(
                 replace(each, clipping_norm=each.clipping_norm / adaptive.update_share)
-                for each in group.stretches
+                for each in group.ranges
             ),
         )
         for group in plan.groups

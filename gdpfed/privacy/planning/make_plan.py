@@ -13,7 +13,7 @@ from gdpfed.privacy.accountants.discrete import refuse_unaccountable
 from gdpfed.privacy.accountants.server_view import participations_quantile, server_epsilon
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, SampledGaussian, Sampling
-from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
@@ -67,12 +67,12 @@ class _Common:
             for each in self.schedule
         )
 
-    def stretches(self, group: Group, rate: float, norm: float, sigma: float) -> tuple[Stretch, ...]:
+    def ranges(self, group: Group, rate: float, norm: float, sigma: float) -> tuple[RoundRange, ...]:
         """The rounds of a group whose plain rate, norm and noise are these."""
         if self.is_constant:
-            return (_stretch(self.num_rounds, rate, norm, sigma),)
+            return (_round_range(self.num_rounds, rate, norm, sigma),)
         return tuple(
-            _stretch(
+            _round_range(
                 each.num_rounds,
                 self.law.drawn_rate(require_rate("a round's rate", rate * each.sampling_rate), group.size),
                 norm * each.clipping_norm,
@@ -81,25 +81,25 @@ class _Common:
             for each in self.schedule
         )
 
-    def charges(self, group: Group, stretches: Sequence[Stretch]) -> list[Charge]:
+    def charges(self, group: Group, ranges: Sequence[RoundRange]) -> list[Charge]:
         return [
             Charge(
                 event=self.law.event(
-                    rate=stretch.sampling_rate,
+                    rate=round_range.sampling_rate,
                     group_size=group.size,
-                    noise_stddev=stretch.noise_stddev,
-                    clipping_norm=stretch.clipping_norm,
+                    noise_stddev=round_range.noise_stddev,
+                    clipping_norm=round_range.clipping_norm,
                     adjacency=self.adjacency,
                     noise=self.noise,
                     num_sums=self.sums_per_round,
                 ),
-                count=stretch.num_rounds,
+                count=round_range.num_rounds,
             )
-            for stretch in stretches
+            for round_range in ranges
         ]
 
-    def epsilon(self, group: Group, stretches: Sequence[Stretch]) -> float:
-        charges = self.charges(group, stretches)
+    def epsilon(self, group: Group, ranges: Sequence[RoundRange]) -> float:
+        charges = self.charges(group, ranges)
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
 
@@ -213,7 +213,7 @@ def plain_plan(
             epsilon_against_server=math.inf,
             participations_p99=participations_quantile(num_rounds, rate),
             clients=group.clients,
-            stretches=(_stretch(num_rounds, rate, math.inf, 0.0),),
+            ranges=(_round_range(num_rounds, rate, math.inf, 0.0),),
         )
         for group, rate in zip(groups, rates, strict=True)
     )
@@ -231,8 +231,8 @@ def plain_plan(
     )
 
 
-def _stretch(num_rounds: int, rate: float, clipping_norm: float, sigma: float) -> Stretch:
-    return Stretch(
+def _round_range(num_rounds: int, rate: float, clipping_norm: float, sigma: float) -> RoundRange:
+    return RoundRange(
         num_rounds=num_rounds, sampling_rate=rate, clipping_norm=clipping_norm, noise_multiplier=sigma
     )
 
@@ -275,7 +275,7 @@ def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm:
     if common.is_constant:
         return sigma
     return calibrate_scale(
-        lambda scale: common.epsilon(group, common.stretches(group, rate, clipping_norm, scale)),
+        lambda scale: common.epsilon(group, common.ranges(group, rate, clipping_norm, scale)),
         target_epsilon=group.epsilon,
         guess=sigma,
     )
@@ -284,25 +284,25 @@ def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm:
 def _private_group(
     common: _Common, group: Group, rate: float, clipping_norm: float, sigma: float
 ) -> GroupPlan:
-    stretches = common.stretches(group, rate, clipping_norm, sigma)
+    ranges = common.ranges(group, rate, clipping_norm, sigma)
     # Above the largest rate nobody takes part more often.
     participations = participations_quantile(
-        common.num_rounds, max(stretch.sampling_rate for stretch in stretches)
+        common.num_rounds, max(round_range.sampling_rate for round_range in ranges)
     )
     against_server = server_epsilon(
         common.noise,
-        min(stretch.noise_multiplier for stretch in stretches),
+        min(round_range.noise_multiplier for round_range in ranges),
         participations * common.sums_per_round,
         common.delta,
         common.adjacency,
     )
     return GroupPlan(
         epsilon=group.epsilon,
-        epsilon_accounted=common.epsilon(group, stretches),
+        epsilon_accounted=common.epsilon(group, ranges),
         epsilon_against_server=against_server if common.sums_hidden else math.inf,
         participations_p99=participations,
         clients=group.clients,
-        stretches=stretches,
+        ranges=ranges,
     )
 
 

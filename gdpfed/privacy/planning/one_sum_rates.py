@@ -75,8 +75,7 @@ def one_sum_sampling_rates(
     check_feasible(require_rate("sampling_rate", sampling_rate), min_sampling_rate)
     if len(groups) == 1 or sampling_rate in (1.0, min_sampling_rate):
         return (float(sampling_rate),) * len(groups)
-    sizes = [group.size for group in groups]
-    epsilons = [group.epsilon for group in groups]
+    sizes, epsilons = [group.size for group in groups], [group.epsilon for group in groups]
     free = closed_form_sampling_rates(epsilons, sizes, sampling_rate=sampling_rate, delta=delta)
     start = _fitted(free, sizes, sampling_rate, min_sampling_rate)
     if accountant.name == "theorem1":
@@ -95,12 +94,8 @@ def one_sum_sampling_rates(
         )
         return estimate_noise_multiplier(accountant, unit_noise, group.epsilon, num_rounds, delta)
 
-    gains = [
-        _estimated_gain(
-            group, law, sigma, (max(rate / SPAN, min_sampling_rate), min(rate * SPAN, MOST_SAMPLED))
-        )
-        for group, rate in zip(groups, start, strict=True)
-    ]
+    bounds = [(max(rate / SPAN, min_sampling_rate), min(rate * SPAN, MOST_SAMPLED)) for rate in start]
+    gains = [_estimated_gain(group, law, sigma, each) for group, each in zip(groups, bounds, strict=True)]
     if not all(len(each.rates) for each in gains):
         return start
     found = _fitted(_at_one_price(gains, sizes, sampling_rate), sizes, sampling_rate, min_sampling_rate)

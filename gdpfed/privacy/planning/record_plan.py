@@ -13,7 +13,7 @@ from typing import Unpack
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, make_accountant
 from gdpfed.privacy.accountants.server_view import participations_quantile
-from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanism import RecordGroup
 from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
 from gdpfed.privacy.plan import PrivacyPlan
@@ -245,8 +245,8 @@ def _group_plan(
         epsilon_against_server=accounted if common.sums_hidden or not common.is_noised else math.inf,
         participations_p99=records.most_rounds,
         clients=group.clients,
-        stretches=tuple(
-            Stretch(
+        ranges=tuple(
+            RoundRange(
                 num_rounds=len(list(alike)),
                 sampling_rate=rate,
                 clipping_norm=norm,

@@ -4,7 +4,7 @@ import math
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import Adjacency, Unit
-from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanisms.own_spending import OwnSpending
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.spending import Spending
@@ -47,7 +47,7 @@ def spending_plan(
         epsilon_against_server=accounted,
         participations_p99=spending.most_rounds,
         clients=range(num_clients),
-        stretches=tuple(_without_shared_noise(rate, steps) for rate in rates),
+        ranges=tuple(_without_shared_noise(rate, steps) for rate in rates),
     )
     return PrivacyPlan(
         groups=(group,),
@@ -69,9 +69,9 @@ def spending_plan(
     )
 
 
-def _without_shared_noise(sampling_rate: float, record_steps: int) -> Stretch:
+def _without_shared_noise(sampling_rate: float, record_steps: int) -> RoundRange:
     """A round whose sum gets neither a bound nor noise besides the clients' own."""
-    return Stretch(
+    return RoundRange(
         num_rounds=1,
         sampling_rate=sampling_rate,
         clipping_norm=math.inf,

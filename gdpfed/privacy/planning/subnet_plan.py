@@ -14,7 +14,7 @@ from gdpfed.privacy.accountants.calibration import calibrate_windows
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import GaussianMixture, LocalWindows, WindowBound
-from gdpfed.privacy.group_plan import GroupPlan, Stretch
+from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanism import RecordGroup
 from gdpfed.privacy.mechanisms.record_sums import RecordPlan
 from gdpfed.privacy.mechanisms.subnet_sums import SubnetSteps, Trust, WindowPlan
@@ -212,8 +212,8 @@ def _group_plan(
         epsilon_against_server=accounted if sums_hidden or not summed else math.inf,
         participations_p99=records.most_rounds,
         clients=subnet.clients,
-        stretches=(
-            Stretch(
+        ranges=(
+            RoundRange(
                 num_rounds=records.most_rounds,
                 sampling_rate=sampling_rate,
                 clipping_norm=norm,

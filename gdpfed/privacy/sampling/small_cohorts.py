@@ -37,7 +37,7 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
     require_count("minimum_cohort", minimum_cohort)
     starts = {0}
     for group in plan.groups:
-        starts |= set(accumulate(stretch.num_rounds for stretch in group.stretches[:-1]))
+        starts |= set(accumulate(round_range.num_rounds for round_range in group.ranges[:-1]))
     edges = [*sorted(starts), plan.num_rounds]
     sums = np.zeros(1 if plan.one_sum else len(plan.groups))
     rounds = 0.0
@@ -68,7 +68,7 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
 def _below(plan: PrivacyPlan, round_index: int, least: int) -> list[float]:
     """The probability, for every sum of a round, that its cohort is below `least`; groups are independent."""
     sizes = [
-        plan.law.size_probabilities(least, group.stretch(round_index).sampling_rate, len(group.clients))
+        plan.law.size_probabilities(least, group.at(round_index).sampling_rate, len(group.clients))
         for group in plan.groups
     ]
     if plan.one_sum:

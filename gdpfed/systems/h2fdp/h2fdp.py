@@ -124,12 +124,12 @@ class SubnetMethod(ConfiguredMethod):
         self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
         """The request to a subnet in any window."""
-        stretch, mechanism = self.plan.groups[number].stretch(round_index), self.plan.mechanism
+        round_range, mechanism = self.plan.groups[number].at(round_index), self.plan.mechanism
         return SumRequest(
             name="subnet",
             clients=cohort,
-            clipping_norm=stretch.clipping_norm,
-            noise_multiplier=stretch.noise_multiplier * mechanism.noise_factor(number, len(cohort)),
+            clipping_norm=round_range.clipping_norm,
+            noise_multiplier=round_range.noise_multiplier * mechanism.noise_factor(number, len(cohort)),
             noise_at=NoiseAt.EDGE if mechanism.edge_adds_noise(number) else self.noise_at,
             noise=self.plan.noise,
             work=self.work,

@@ -24,7 +24,7 @@ from testing.local_grid import make_context
 MILLION = 1e-6
 
 
-def stretch(rate, count, *, noise=2.0, sampling="poisson"):
+def charge(rate, count, *, noise=2.0, sampling="poisson"):
     event = SampledGaussian(
         sampling=sampling, sampling_rate=rate, group_size=10**9, noise_stddev=noise, clipping_norm=1.0
     )
@@ -89,7 +89,7 @@ def node(tmp_path):
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
 def test_a_node_that_is_asked_in_every_round_of_a_low_rate_answers_few(node, sampling, caplog):
     """The terms cost nearly nothing, since draws would leave it out."""
-    answered = asked_in_turn(node, terms_with(stretch(1e-6, 100, sampling=sampling)), range(100))
+    answered = asked_in_turn(node, terms_with(charge(1e-6, 100, sampling=sampling)), range(100))
     assert answered == [0]
     assert "asked so often at the sampling rates of the terms" in caplog.text
     with locked_ledger(next(iter(node.values())).ledger) as file:
@@ -97,32 +97,32 @@ def test_a_node_that_is_asked_in_every_round_of_a_low_rate_answers_few(node, sam
 
 
 def test_the_order_of_the_rounds_makes_no_room(node):
-    answered = asked_in_turn(node, terms_with(stretch(0.01, 100)), range(99, -1, -1))
+    answered = asked_in_turn(node, terms_with(charge(0.01, 100)), range(99, -1, -1))
     assert len(answered) == 8
     assert tail(8, 100, 0.01) > MILLION > tail(9, 100, 0.01)
 
 
 def test_many_runs_of_few_rounds_make_no_room(node):
     """One round of each run would be likely enough, were it the only run."""
-    answered = [asked_in_turn(node, terms_with(stretch(1e-5, 1), run=f"run {k}"), [0]) for k in range(9)]
+    answered = [asked_in_turn(node, terms_with(charge(1e-5, 1), run=f"run {k}"), [0]) for k in range(9)]
     assert answered == [[0]] + 8 * [[]]
 
 
 @pytest.mark.parametrize("step", [-0.1, 0.1])
 def test_nor_do_runs_of_other_noise(step):
-    runs = [(terms_with(stretch(1e-4, 1, noise=2 + step * k), run=f"run {k}"), [0]) for k in range(2)]
-    last = terms_with(stretch(1e-4, 1, noise=2 + 2 * step), run="last")
+    runs = [(terms_with(charge(1e-4, 1, noise=2 + step * k), run=f"run {k}"), [0]) for k in range(2)]
+    last = terms_with(charge(1e-4, 1, noise=2 + 2 * step), run="last")
     assert ledger_with(*runs, (last, [])).chance_of_round("last", 0) < MILLION
 
 
 def test_rounds_that_are_cheap_by_their_noise_make_no_room_for_others():
-    quiet = terms_with(stretch(1.0, 10**6, noise=1e6), run="quiet")
-    loud = terms_with(stretch(1e-4, 10), run="loud")
+    quiet = terms_with(charge(1.0, 10**6, noise=1e6), run="quiet")
+    loud = terms_with(charge(1e-4, 10), run="loud")
     assert ledger_with((quiet, []), (loud, [0])).chance_of_round("loud", 1) < MILLION
 
 
 def test_the_chance_is_the_binomial_tail_of_the_rounds_so_far():
-    terms = terms_with(stretch(0.2, 50))
+    terms = terms_with(charge(0.2, 50))
     ledger = ledger_with((terms, [0, 3, 4, 7]))
     assert ledger.chance_of_round("run", 11) == pytest.approx(tail(5, 12, 0.2), rel=1e-9)
     late = replace(terms, first_round=10)
@@ -132,7 +132,7 @@ def test_the_chance_is_the_binomial_tail_of_the_rounds_so_far():
 
 def test_the_chance_is_not_below_that_of_rates_that_differ():
     rates = [0.02, 0.3, 0.3, 0.05, 0.05, 0.05]
-    ledger = ledger_with((terms_with(stretch(0.02, 1), stretch(0.3, 2), stretch(0.05, 3)), [1, 2, 3, 4]))
+    ledger = ledger_with((terms_with(charge(0.02, 1), charge(0.3, 2), charge(0.05, 3)), [1, 2, 3, 4]))
     exact = np.ones(1)
     for rate in rates:
         exact = np.convolve(exact, [1 - rate, rate])
@@ -142,7 +142,7 @@ def test_the_chance_is_not_below_that_of_rates_that_differ():
 @pytest.mark.parametrize("rate", [0.002, 0.1, 0.5, 1.0])
 def test_a_node_that_is_drawn_at_the_rate_is_not_refused(rate):
     """200 draws of 40 rounds each: one of 125 such tests may refuse, were the seed another each time."""
-    generator, terms = np.random.default_rng(7), terms_with(stretch(rate, 40))
+    generator, terms = np.random.default_rng(7), terms_with(charge(rate, 40))
     for _ in range(200):
         drawn = np.flatnonzero(generator.random(40) < rate).tolist()
         for k, index in enumerate(drawn):
