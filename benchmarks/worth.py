@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from benchmarks.harness import publish, read_options
 from conf.load import load
-from gdpfed.privacy.spending import epsilon_of_total
+from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.report.table import Table
 from gdpfed.systems.fedpcs.configured_game import configured_game
 from gdpfed.systems.fedpcs.fedpcs import FedPCS

@@ -68,7 +68,7 @@ def _execute(options: argparse.Namespace) -> int:
         show_plan,
     )
     from gdpfed.methods import make_method
-    from gdpfed.report.guess_lines import guesses_dict
+    from gdpfed.report.inference_lines import inference_dict
     from gdpfed.report.plan_table import comparison_table
     from gdpfed.report.record_plan_table import record_comparison as record_comparison_table
     from gdpfed.runs.resume import load_run
@@ -102,7 +102,7 @@ def _execute(options: argparse.Namespace) -> int:
     if picture is not None and not method.draw_plan(picture):
         _refuse_picture(picture)
     if options.json:
-        _print_json({**method.describe(), "best_guesses": guesses_dict(method.plan)})
+        _print_json({**method.describe(), "inference_bounds": inference_dict(method.plan)})
     else:
         show_plan(make_console(), config, method)
     return 0

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gdpfed.privacy.accountants.accountant import Accountant, AccountantName, RenyiOrders, accountant_for
-from gdpfed.privacy.accountants.composition import best_guess
-from gdpfed.privacy.accountants.guesses import NO_BOUND, BestGuess
+from gdpfed.privacy.accountants.composition import inference_bound
+from gdpfed.privacy.accountants.inference_bound import NO_BOUND, InferenceBound
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
 from gdpfed.privacy.group_plan import GroupPlan
@@ -178,14 +178,16 @@ class PrivacyPlan:
             accountant=self._accountant,
         )
 
-    def best_guess(self, group_index: int, rounds: int | None = None, record_group: int = 0) -> BestGuess:
+    def inference_bound(
+        self, group_index: int, rounds: int | None = None, record_group: int = 0
+    ) -> InferenceBound:
         """Return what no attack exceeds on a client or record of a group, after so many rounds or all.
 
         The attacker sees the models and is told nothing of the cohorts.
         """
-        return best_guess(self.charges(group_index, rounds, record_group)) if self.private else NO_BOUND
+        return inference_bound(self.charges(group_index, rounds, record_group)) if self.private else NO_BOUND
 
-    def best_guess_of_members(self, group_index: int, participations: int) -> BestGuess:
+    def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
         """Return the same of members of the sums of a client that took part K times, as for epsilon.
 
         It holds against the server as well where `sums_hidden`.
@@ -193,7 +195,7 @@ class PrivacyPlan:
         if not self.private:
             return NO_BOUND
         group = self.groups[group_index]
-        return best_guess(self.mechanism.charges_of_turns(group_index, group, participations))
+        return inference_bound(self.mechanism.charges_of_turns(group_index, group, participations))
 
     @property
     def _accountant(self) -> Accountant:

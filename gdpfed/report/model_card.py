@@ -11,7 +11,7 @@ from conf.schema import FIRST_SEEN, Config
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.methods.plan_tables import CardText
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.guess_lines import guess_lines
+from gdpfed.report.inference_lines import inference_lines
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import chosen_by_data_lines, large_delta_lines
@@ -161,8 +161,8 @@ def _promise(subject: CardSubject) -> list[str]:
     if own.promise:
         return [*own.promise]
     if plan.unit == "record":
-        guesses = guess_lines(plan, subject.charged_rounds)
-        return [*record_promise(plan, subject.spent), *guesses, "", *own.also]
+        inference = inference_lines(plan, subject.charged_rounds)
+        return [*record_promise(plan, subject.spent), *inference, "", *own.also]
     words = ADJACENCY_IN_WORDS[plan.adjacency]
     lines = [
         "Take any client, with everything it holds. Whoever sees the models of this run, and is told nothing "
@@ -193,7 +193,7 @@ def _promise(subject: CardSubject) -> list[str]:
         f"secret of the server, which the epsilon rests on.) Accounted with {plan.accountant} for "
         f"{plan.sampling} sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second "
         "time.",
-        *guess_lines(plan, subject.charged_rounds),
+        *inference_lines(plan, subject.charged_rounds),
         "",
         *own.also,
     ]

@@ -11,7 +11,7 @@ from gdpfed.methods.base import Method
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import WIDTH, Fitted
-from gdpfed.report.guess_lines import guess_line
+from gdpfed.report.inference_lines import inference_line
 from gdpfed.report.record_plan_table import record_table
 
 HEADINGS = (
@@ -91,7 +91,7 @@ def _caption(method: Method) -> str:
         f"{plan.adjacency} adjacency, {_clipping(plan)}, "
         f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}{_step(method)}\n"
         "* against the server, which draws the cohorts, and members of the same sums: a client that takes "
-        f"part K times, the 99th percentile.{hidden}\n{guess_line(plan)}"
+        f"part K times, the 99th percentile.{hidden}\n{inference_line(plan)}"
     )
 
 

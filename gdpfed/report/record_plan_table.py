@@ -13,7 +13,7 @@ from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import Fitted
-from gdpfed.report.guess_lines import guess_line
+from gdpfed.report.inference_lines import inference_line
 
 HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
 
@@ -143,7 +143,7 @@ def _caption(plan: PrivacyPlan) -> str:
             f"one takes part in at most {max(group.participations_p99 for group in plan.groups)} rounds."
         )
     lines += [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
-    return "\n".join([*lines, guess_line(plan)])
+    return "\n".join([*lines, inference_line(plan)])
 
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:

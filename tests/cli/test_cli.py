@@ -39,8 +39,8 @@ def test_plan_as_json(capsys):
     assert {"groups", "weighting", "delta", "accountant", "sampling"} <= plan.keys()
     assert len(plan["weighting"]["group_weights"]) == len(plan["weighting"]["keep_fractions"]) == 3
     assert all(group.keys() >= GROUP_KEYS for group in plan["groups"])
-    guesses = [each["true_alarms_at_1_percent_false"] for each in plan["best_guesses"]]
-    assert 0.01 < guesses[0] < guesses[1] < guesses[2] < 1
+    tpr = [each["tpr_at_1_percent_fpr"] for each in plan["inference_bounds"]]
+    assert 0.01 < tpr[0] < tpr[1] < tpr[2] < 1
     assert (plan["accountant"], plan["sampling"]) == ("rdp", "poisson")
     assert [group["clients"] for group in plan["groups"]] == [2000, 2000, 2000]
 
@@ -55,7 +55,7 @@ def test_plan_as_table_is_whole_at_any_width(capsys, monkeypatch, columns):
     assert len(re.findall(r"\d+\.\d\d \(K=\d+\)", out)) == len(re.findall(r"0\.\d{5}(?!\d)", out)) - 1 == 3
     for words in ("gdpfed_plus", "vs server", "34.50 %", "delta 0.00154", "against the server"):
         assert words in out
-    assert "true alarms at 1 % false ones" in " ".join(out.split())
+    assert "true positives at 1 % false positives" in " ".join(out.split())
     assert "and members of the same sums: a client that takes part K times" in " ".join(out.split())
 
 

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.group_plan import BUDGET_TOLERANCE
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
@@ -20,7 +21,6 @@ from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.privacy.release import NoiseAt, Release
-from gdpfed.privacy.spending import Spending
 from gdpfed.record_steps import RecordSteps
 
 ROUNDS = 4
@@ -44,7 +44,7 @@ OF_RECORDS = record_plan(
 # Each client has 0.01 or 0.02 zCDP a round, for two of the four rounds.
 BUDGETS = np.tile([0.01, 0.02], (ROUNDS, CLIENTS // 2))
 OF_PATHS = spending_plan(
-    Spending(
+    ClientBudgets(
         budgets=BUDGETS,
         draw_probabilities=np.full_like(BUDGETS, 1 / CLIENTS),
         cohort_sizes=np.full(ROUNDS, 3),

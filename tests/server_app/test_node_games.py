@@ -15,8 +15,8 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import ORDER_RECORD, TERMS_RECORD
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.mechanisms.own_spending import PathTerms
-from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.simulation import simulate
 from gdpfed.systems.fedpcs.game.mean_field import play
 from gdpfed.systems.fedpcs.game.payoffs import Game

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conf.load import load
-from gdpfed.privacy.accountants.guesses import NOTHING_TOLD
+from gdpfed.privacy.accountants.inference_bound import NOTHING_TOLD
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.simulated_run import simulate_prepared
@@ -59,7 +59,7 @@ def test_planning_makes_nothing_of_the_size_of_the_population(traced):
 
 def test_training_makes_nothing_of_the_size_of_the_population(tmp_path, traced, monkeypatch):
     # Composed losses have a size of their own, whatever the population.
-    for name in ("best_guess", "best_guess_of_members"):
+    for name in ("inference_bound", "inference_bound_of_members"):
         monkeypatch.setattr(PrivacyPlan, name, lambda *given: NOTHING_TOLD)
     for name, num_clients in (("small", 1000), ("large", POPULATION)):
         tracemalloc.stop()

@@ -8,12 +8,12 @@ from functools import lru_cache, partial
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
+from gdpfed.privacy.accountants.bisection import Start, UnreachableError, is_met, solve_falling
 from gdpfed.privacy.accountants.calibrated import keep_noise, known_noise
 from gdpfed.privacy.accountants.estimate import estimate_by
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.rdp import rough_fixed_size_epsilon
-from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, is_met, solve_falling
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
 from gdpfed.privacy.events import LocalWindows, SampledGaussian
 from gdpfed.privacy.validation import require_count, require_delta, require_positive

@@ -25,13 +25,13 @@ from gdpfed.privacy.accountants.discrete import (
     MOST_EPSILON,
     effective_delta,
 )
-from gdpfed.privacy.accountants.guesses import (
+from gdpfed.privacy.accountants.inference_bound import (
     NO_BOUND,
     NOTHING_TOLD,
-    BestGuess,
-    gaussian_guess,
-    profile_guess,
-    renyi_guess,
+    InferenceBound,
+    gaussian_inference_bound,
+    profile_inference_bound,
+    renyi_inference_bound,
 )
 from gdpfed.privacy.accountants.pld import composed_pld_epsilon, gaussian_parameter, has_losses, pld_deltas
 from gdpfed.privacy.accountants.rdp import epsilon_of_renyi, renyi_curve
@@ -117,7 +117,7 @@ def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
     )
 
 
-def best_guess(charges: Sequence[Charge]) -> BestGuess:
+def inference_bound(charges: Sequence[Charge]) -> InferenceBound:
     """Return what no attacker exceeds who sees the releases of all charges and is told nothing of samples.
 
     By privacy loss distributions, whatever accountant planned them, except for fixed_size sampling, which has
@@ -134,17 +134,17 @@ def best_guess(charges: Sequence[Charge]) -> BestGuess:
     # delta pays for a distance t of the noise from its law as (1 + e^epsilon) t, so a chance does, too.
     slack = DELTA_RESERVE if _discrete_releases(merged) else 0.0
     if not all(has_losses(each.event) for each in merged):
-        return renyi_guess(_renyi_total(merged, "fine"), slack)
+        return renyi_inference_bound(_renyi_total(merged, "fine"), slack)
     releases = [(_charged(charge.event), charge.count) for charge in merged]
     mu = gaussian_parameter(releases)
     if mu is not None:
-        return gaussian_guess(mu, slack)
-    return profile_guess(lambda epsilons: pld_deltas(releases, epsilons) + slack)
+        return gaussian_inference_bound(mu, slack)
+    return profile_inference_bound(lambda epsilons: pld_deltas(releases, epsilons) + slack)
 
 
-def best_guess_against_server(charges: Sequence[Charge]) -> BestGuess:
+def inference_bound_against_server(charges: Sequence[Charge]) -> InferenceBound:
     """Return the same of those who know that a client is part of every release of a sum."""
-    return best_guess([replace(charge, event=charge.event.for_members()) for charge in charges])
+    return inference_bound([replace(charge, event=charge.event.for_members()) for charge in charges])
 
 
 def _refuse_mixed_units(charges: Sequence[Charge]) -> None:

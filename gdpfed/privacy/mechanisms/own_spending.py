@@ -1,7 +1,7 @@
 """Clients that spend what each has chosen, under noise of their own.
 
 A client adds its noise itself, and none is there where it is not: sampling does not amplify. What it costs is
-`Spending`, by the rounds that each client took part in. Whoever sees a contribution learns nothing more.
+`ClientBudgets`, by the rounds that each client took part in. Whoever sees a contribution learns nothing more.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +14,7 @@ import numpy as np
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.charges import Charge, event_of_round
+from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Gaussian
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.ledgers.terms import PromisedRun, Terms
@@ -22,7 +23,6 @@ from gdpfed.privacy.mechanisms.record_terms import RecordTerms, TermsOfRecords
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import RecordSteps
 
@@ -40,7 +40,7 @@ class OwnSpending(Mechanism):
     keeps_turns: ClassVar[bool] = True
     adds_own_noise: ClassVar[bool] = True
 
-    spending: Spending
+    spending: ClientBudgets
     clipping_norm: float
 
     @property
@@ -97,7 +97,7 @@ class OwnSpending(Mechanism):
     def epsilon_of_turns(
         self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
     ) -> float:
-        return self.spending.dearest_epsilon(turns, delta)
+        return self.spending.most_expensive_epsilon(turns, delta)
 
     def epsilon_of_most(
         self, m: int, group: GroupPlan, turns: Mapping[int, Sequence[int]], *, delta: float
@@ -284,7 +284,7 @@ class PathTerms(TermsOfRecords):
         return f"a path of {fsum(path[index] for index in rounds):.4g} zCDP in {len(rounds)} rounds"
 
 
-def planned_spending(plan: PrivacyPlan) -> Spending:
+def planned_spending(plan: PrivacyPlan) -> ClientBudgets:
     """Return what each client of a plan spends; TypeError for a plan in which clients choose nothing."""
     if not isinstance(plan.mechanism, OwnSpending):
         raise TypeError(f"in {plan.mechanism.kind} clients spend what is planned for them")

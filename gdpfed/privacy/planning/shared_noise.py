@@ -12,9 +12,9 @@ from dataclasses import replace
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.accountants.bisection import Start, UnreachableError, solve_falling
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
 from gdpfed.privacy.accountants.estimate import estimate_by
-from gdpfed.privacy.accountants.safe_search import Start, UnreachableError, solve_falling
 from gdpfed.privacy.events import Adjacency, SampledGaussian, Sampling
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates

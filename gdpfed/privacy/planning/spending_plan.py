@@ -3,17 +3,17 @@
 import math
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanisms.own_spending import OwnSpending
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_delta, require_positive
 from gdpfed.record_steps import Work
 
 
 def spending_plan(
-    spending: Spending,
+    spending: ClientBudgets,
     *,
     unit: Unit,
     adjacency: Adjacency,

@@ -3,9 +3,9 @@
 import numpy as np
 
 from gdpfed.methods.plan_tables import CardText
+from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.step_spending import StepSpending
-from gdpfed.privacy.spending import Spending, epsilon_of_total
+from gdpfed.privacy.planning.step_budgets import StepBudgets
 
 _RECORDS_NOT_COVERED = """\
 * the client as a whole: what is typical of its records may be learnt
@@ -35,7 +35,7 @@ IN_WORDS = {
 }
 
 
-def budgets_card(plan: PrivacyPlan, spending: Spending, against_server: float) -> CardText:
+def budgets_card(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) -> CardText:
     """The promise to every record, or to every client, and its limits.
 
     Args:
@@ -51,7 +51,7 @@ def _not_covered(plan: PrivacyPlan) -> str:
     return whole + (_CHOSEN_BY_RELEASES if plan.mechanism.rule else "") + _NOT_COVERED
 
 
-def _promise(plan: PrivacyPlan, spending: Spending, against_server: float) -> list[str]:
+def _promise(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) -> list[str]:
     whose, otherwise = IN_WORDS[plan.unit, plan.adjacency]
     return [
         f"Take {whose}. Whoever sees the models of this run, or every single message, can hardly tell them "
@@ -91,9 +91,9 @@ def _released(plan: PrivacyPlan) -> list[str]:
     return [f"Who was asked follows from {what}.", ""]
 
 
-def _made_of(spending: Spending) -> str:
+def _made_of(spending: ClientBudgets) -> str:
     """The rounds that a client's epsilon covers."""
-    if not isinstance(spending, StepSpending):
+    if not isinstance(spending, StepBudgets):
         return "that of one Gaussian mechanism of its total zCDP"
     return (
         f"that of {spending.steps} steps of DP-SGD a round at its own noise, each of a batch that is drawn "
@@ -101,10 +101,10 @@ def _made_of(spending: Spending) -> str:
     )
 
 
-def _totals(spending: Spending, delta: float) -> list[str]:
+def _totals(spending: ClientBudgets, delta: float) -> list[str]:
     """A table of the clients' largest possible spending, by quantile."""
     quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
-    if isinstance(spending, StepSpending):
+    if isinstance(spending, StepBudgets):
         steps = spending.steps * spending.most_rounds
         figures = {name: float(np.quantile(spending.epsilons, each)) for name, each in quantiles.items()}
         head = "steps if it is asked as often as it may be"

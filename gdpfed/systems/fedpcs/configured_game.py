@@ -9,8 +9,8 @@ import numpy.typing as npt
 from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.methods.record_method import configured_records
+from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
-from gdpfed.privacy.spending import Spending
 from gdpfed.systems.fedpcs.game.adaptive import play_under_caps
 from gdpfed.systems.fedpcs.game.mean_field import Equilibrium, SolvedGame, play
 from gdpfed.systems.fedpcs.game.payoffs import Game, GameError
@@ -107,7 +107,7 @@ def played(config: Config, declared: Declared) -> SolvedGame:
     return play_under_caps(game, rewards, caps, least=config.secagg.minimum_cohort)
 
 
-def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Spending:
+def spending_of(config: Config, found: Equilibrium, declared: Declared) -> ClientBudgets:
     """Return every client's budgets and the law of sampling, by client_sampling and spending.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
@@ -121,7 +121,7 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Spend
     draws = cast("Draws", method.draws)
     most = method.max_participations or len(budgets)
     common: dict[str, Any] = {"cohort_sizes": found.cohort_sizes, "draws": draws, "most_rounds": most}
-    own = Spending(budgets=scale * budgets, draw_probabilities=found.draw_probabilities, **common)
+    own = ClientBudgets(budgets=scale * budgets, draw_probabilities=found.draw_probabilities, **common)
     if method.client_sampling == "budgets":
         return own
     first = np.tile(budgets[0], (len(budgets), 1))
@@ -133,27 +133,27 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Spend
         # Fed-CBS draws K clients one after the other, DELTA each on its own.
         draws = "without_replacement" if rule == "fed_cbs" else "poisson"
         common |= {"rule": rule, "counts_rho": counts_rho, "draws": draws}
-        _refuse_dear_counts(config, own, counts_rho)
+        _refuse_expensive_counts(config, own, counts_rho)
     by_first = method.client_sampling == "first_budgets"
     chances = first / first.sum(axis=1, keepdims=True) if by_first else uniform
     if method.spending == "equal":
         return _equal(own, chances, common)
     least = method.spending == "paper" and method.client_sampling == "random"
     levels = np.full_like(budgets, method.least_budget) if least else first
-    return Spending(budgets=scale * levels, draw_probabilities=chances, **common)
+    return ClientBudgets(budgets=scale * levels, draw_probabilities=chances, **common)
 
 
-def _equal(own: Spending, chances: Floats, common: dict[str, Any]) -> Spending:
+def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> ClientBudgets:
     """The budgets under other chances at which every client spends in the mean what it spends in the game.
 
     Each client spends the same in every round: a single round of very little would be one of very much noise.
     """
-    drawn = Spending(budgets=own.budgets, draw_probabilities=chances, **common)
+    drawn = ClientBudgets(budgets=own.budgets, draw_probabilities=chances, **common)
     level = (own.expected_totals() - drawn.counts_rho) / drawn.inclusions().sum(axis=0)
-    return Spending(budgets=np.tile(level, (len(own.budgets), 1)), draw_probabilities=chances, **common)
+    return ClientBudgets(budgets=np.tile(level, (len(own.budgets), 1)), draw_probabilities=chances, **common)
 
 
-def _refuse_dear_counts(config: Config, own: Spending, counts_rho: float) -> None:
+def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: float) -> None:
     """Refuse class counts that leave a client nothing for its gradients.
 
     Raises:
@@ -169,7 +169,9 @@ def _refuse_dear_counts(config: Config, own: Spending, counts_rho: float) -> Non
         )
 
 
-def _unbiased(config: Config, own: Spending, declared: Declared, common: dict[str, Any]) -> Spending:
+def _unbiased(
+    config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
+) -> ClientBudgets:
     """x_i ~ theta_i sqrt(C^2 + d sigma_i^2): at it unbiased weights add least noise. It needs no data."""
     norm, budgets = config.privacy.clipping_norm, own.budgets
     for _ in range(FIXED_POINT_STEPS):
@@ -180,7 +182,7 @@ def _unbiased(config: Config, own: Spending, declared: Declared, common: dict[st
         if config.method.spending != "equal":
             break
         budgets = _equal(own, chances, common).budgets
-    return Spending(budgets=budgets, draw_probabilities=chances, **common)
+    return ClientBudgets(budgets=budgets, draw_probabilities=chances, **common)
 
 
 def refuse_lone_reward(config: Config) -> None:

@@ -26,13 +26,13 @@ from gdpfed.methods.base import (
 )
 from gdpfed.methods.plan_tables import CardText, PlanTable
 from gdpfed.methods.rates import configured_delta
+from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.mechanisms.own_spending import planned_spending
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.spending import Spending
 from gdpfed.record_steps import RecordSteps
 from gdpfed.systems.fedpcs.configured_game import Declared, played, refuse_lone_reward, spending_of
 from gdpfed.systems.fedpcs.fedpcs_options import BEST, FedPCSConfig
@@ -115,7 +115,7 @@ class FedPCS(ConfiguredMethod):
         return plan, found, declared
 
     @property
-    def spending(self) -> Spending:
+    def spending(self) -> ClientBudgets:
         """Each client's budgets, and the law of sampling."""
         return planned_spending(self.plan)
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.step_spending import StepSpending
-from gdpfed.privacy.spending import epsilon_of_total
+from gdpfed.privacy.planning.step_budgets import StepBudgets
 
 if TYPE_CHECKING:
     from gdpfed.systems.fedpcs.fedpcs import FedPCS
@@ -50,7 +50,7 @@ def _by_round(method: "FedPCS") -> PlanTable:
 
 def _by_client(method: "FedPCS") -> PlanTable:
     spending, delta = method.spending, method.plan.delta
-    if isinstance(spending, StepSpending):
+    if isinstance(spending, StepBudgets):
         return _by_steps(method, spending)
     rows = []
     expected, most = spending.expected_totals(), spending.worst_totals(spending.num_rounds)
@@ -66,7 +66,7 @@ def _by_client(method: "FedPCS") -> PlanTable:
     )
 
 
-def _by_steps(method: "FedPCS", spending: StepSpending) -> PlanTable:
+def _by_steps(method: "FedPCS", spending: StepBudgets) -> PlanTable:
     expected = spending.steps * spending.inclusions().sum(axis=0)
     rows = [
         (
@@ -90,7 +90,7 @@ def _notes(method: "FedPCS") -> tuple[str, ...]:
     found, plan, rule = method.equilibrium, method.plan, method.plan.mechanism.rule
     ended = "converged" if found.converged else "did not converge"
     most = method.spending.most_rounds
-    asked = "every round" if most >= plan.num_rounds else f"{most} rounds, the dearest"
+    asked = "every round" if most >= plan.num_rounds else f"{most} rounds, the most expensive"
     return (
         f"delta {plan.delta:.3g}, {plan.adjacency} adjacency of one {plan.unit}, C {plan.clipping_norm:g}, "
         f"{rule or method.spending.draws} draws, weights {method.config.method.weights}. The mean field "
@@ -119,7 +119,7 @@ def _public(method: "FedPCS") -> str:
     if method.plan.unit == "client":
         return "All budgets are public."
     known = "How many records each client has, and all budgets, are public."
-    if not isinstance(method.spending, StepSpending):
+    if not isinstance(method.spending, StepBudgets):
         return known
     return (
         f"{known} A round is {method.spending.steps} steps of DP-SGD at batch rate {method.spending.rate:g}; "

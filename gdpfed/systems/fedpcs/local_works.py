@@ -9,9 +9,9 @@ from typing import Any, cast
 from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.methods.rates import configured_delta
+from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_secret_samples, epsilon_of_total
 from gdpfed.privacy.events import Adjacency, Unit
-from gdpfed.privacy.planning.step_spending import StepSpending
-from gdpfed.privacy.spending import Spending, epsilon_of_secret_samples, epsilon_of_total
+from gdpfed.privacy.planning.step_budgets import StepBudgets
 from gdpfed.record_steps import NOISED_UPDATE, Work
 from gdpfed.systems.fedpcs.node_game import plays_with_nodes
 
@@ -77,7 +77,7 @@ def adjacency_of(config: Config) -> Adjacency:
     return local_work(config).adjacency or cast("Adjacency", config.privacy.adjacency)
 
 
-def paid_by(config: Config, spending: Spending) -> Spending:
+def paid_by(config: Config, spending: ClientBudgets) -> ClientBudgets:
     """Return the spending unchanged, or converted to steps.
 
     Raises:
@@ -85,7 +85,7 @@ def paid_by(config: Config, spending: Spending) -> Spending:
     """
     if not local_work(config).in_steps:
         return spending
-    return StepSpending.of(
+    return StepBudgets.of(
         spending,
         steps=config.training.local_steps,
         rate=config.privacy.batch_rate,
@@ -93,11 +93,11 @@ def paid_by(config: Config, spending: Spending) -> Spending:
     )
 
 
-def totals_of(spending: Spending, delta: float) -> dict[str, Any]:
+def totals_of(spending: ClientBudgets, delta: float) -> dict[str, Any]:
     """Every client's total cost, in the form of a plan's JSON."""
     inclusions = spending.inclusions()
     most = {"most_epsilon": spending.most_epsilons(delta).tolist()}
-    if isinstance(spending, StepSpending):
+    if isinstance(spending, StepBudgets):
         return most | {"expected_steps": (spending.steps * inclusions.sum(axis=0)).tolist()}
     expected = spending.expected_totals().tolist()
     totals = most | {

@@ -17,10 +17,10 @@ from gdpfed.federation.node.node_config import (
 )
 from gdpfed.federation.node.node_sides import NodeSide, Values
 from gdpfed.federation.node.own_budget import Budget, Budgets, Player
+from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.mechanisms.own_spending import PathTerms
-from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.systems.fedpcs.game.announcement import Announcement
 from gdpfed.systems.fedpcs.game.payoffs import Floats, GameError
 from gdpfed.systems.fedpcs.game.posted_price import PostedPrice

@@ -9,7 +9,7 @@ from conf.schema import CLIENTS, Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import make_method
 from gdpfed.methods.rates import configured_delta
-from gdpfed.privacy.spending import epsilon_of_total
+from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
 from gdpfed.systems.fedpcs.game.payoffs import Floats
 from gdpfed.systems.fedpcs.game.posted_price import PostedPrice

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
-from gdpfed.privacy.spending import Rule, Spending
+from gdpfed.privacy.client_budgets import ClientBudgets, Rule
 from gdpfed.systems.fedpcs.client_choice import (
     BalancedSamples,
     noised_distances,
@@ -126,7 +126,7 @@ class PlannedDraws:
 class ClassDraws(PlannedDraws):
     """Fed-CBS from noised class counts, clipped at 0."""
 
-    def __init__(self, spending: Spending, seed: int) -> None:
+    def __init__(self, spending: ClientBudgets, seed: int) -> None:
         self._sizes, self._seed = spending.cohort_sizes.tolist(), seed
         self._samples: BalancedSamples | None = None
 
@@ -147,7 +147,7 @@ class DistanceDraws(PlannedDraws):
 
     reads_alone: ClassVar[bool] = True
 
-    def __init__(self, spending: Spending, shares: Floats, seed: int) -> None:
+    def __init__(self, spending: ClientBudgets, shares: Floats, seed: int) -> None:
         self._sizes, self._shares, self._seed = spending.cohort_sizes.tolist(), shares, seed
         self._distances = np.full(len(shares), np.nan)
         self._noted: tuple[int, Positions] | None = None
@@ -185,7 +185,7 @@ class DistanceDraws(PlannedDraws):
         self._distances = saved.astype(np.float64)
 
 
-def draws_of(spending: Spending, shares: Floats, seed: int) -> PlannedDraws:
+def draws_of(spending: ClientBudgets, shares: Floats, seed: int) -> PlannedDraws:
     """Return the draws for the clients' budgets."""
     if spending.rule == "fed_cbs":
         return ClassDraws(spending, seed)

@@ -22,13 +22,13 @@ from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.own_budget import Budget
+from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.spending_plan import spending_plan
-from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.record_steps import RecordSteps
 from secagg import SumParameters
 from testing.local_grid import Crash
@@ -50,7 +50,7 @@ OF_RECORDS = record_plan(
 )
 BUDGETS = np.tile([[0.01], [0.03], [0.02]], (1, 3))
 OF_PATHS = spending_plan(
-    Spending(
+    ClientBudgets(
         budgets=BUDGETS,
         draw_probabilities=np.full_like(BUDGETS, 1 / 3),
         cohort_sizes=np.full(ROUNDS, 2),

@@ -13,13 +13,13 @@ from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import AuditError, PrivacyError
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.spending_plan import spending_plan
-from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.record_steps import RecordSteps
 from secagg import SumParameters
 from testing.local_grid import make_context
@@ -40,7 +40,7 @@ NO_TOLERANCE: Any = {"dropout_tolerance": 0.0, "corrupt_tolerance": 0.0}
 def path_terms(run="run", path=PATH, most_rounds=None, first_round=0):
     """The terms of client 1 of three."""
     budgets = np.column_stack([np.full(len(path), 1.0), path, np.full(len(path), 2.0)])
-    spending = Spending(
+    spending = ClientBudgets(
         budgets=budgets,
         draw_probabilities=np.full_like(budgets, 1 / 3),
         cohort_sizes=np.full(len(path), 2),

@@ -14,9 +14,9 @@ from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.errors import InputError, PrivacyError
 from gdpfed.learning.models import flatten
 from gdpfed.methods import ClientSum, make_method
+from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
-from gdpfed.privacy.spending import epsilon_of_total
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.checkpoint import Checkpoint

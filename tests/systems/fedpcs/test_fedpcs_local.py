@@ -19,10 +19,10 @@ from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.errors import InputError, PrivacyError
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
+from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.planning.step_spending import StepSpending
+from gdpfed.privacy.planning.step_budgets import StepBudgets
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
-from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.record_steps import NOISED_UPDATE, RecordSteps
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.state import new_ledger
@@ -64,7 +64,7 @@ def method_of(*overrides):
 
 def steps_of(method):
     spending = method.spending
-    assert isinstance(spending, StepSpending)
+    assert isinstance(spending, StepBudgets)
     return spending
 
 
@@ -183,16 +183,16 @@ def test_many_budgets_are_rounded_down_to_few_levels(monkeypatch):
         sought.append(epsilon)
         return 1 / epsilon
 
-    monkeypatch.setattr("gdpfed.privacy.planning.step_spending.step_noise", noise)
+    monkeypatch.setattr("gdpfed.privacy.planning.step_budgets.step_noise", noise)
     budgets = np.tile(np.geomspace(1e-4, 1e-1, 40), (3, 1))
-    plain = Spending(
+    plain = ClientBudgets(
         budgets=budgets,
         draw_probabilities=np.full_like(budgets, 1 / 40),
         cohort_sizes=np.full(3, 5),
         draws="poisson",
         most_rounds=2,
     )
-    found = StepSpending.of(plain, steps=5, rate=0.1, delta=1e-5)
+    found = StepBudgets.of(plain, steps=5, rate=0.1, delta=1e-5)
     exact = plain.most_epsilons(1e-5)
     assert len(set(sought)) == len(sought) == 8
     assert np.all(found.epsilons <= exact)

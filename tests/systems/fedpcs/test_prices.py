@@ -12,7 +12,7 @@ from conf.load import load
 from gdpfed.cli.app import main
 from gdpfed.errors import InputError
 from gdpfed.methods import make_method
-from gdpfed.privacy.spending import epsilon_of_total
+from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.systems.fedpcs.game.payoffs import GameError
 from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
 from gdpfed.systems.fedpcs.prices import sweep

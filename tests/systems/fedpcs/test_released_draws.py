@@ -14,10 +14,10 @@ from gdpfed.clients.configured import task_of
 from gdpfed.clients.released_counts import noised_counts
 from gdpfed.errors import InputError, PrivacyError, RunError
 from gdpfed.methods import ClientSum, make_method
+from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.release import CountsRequest
-from gdpfed.privacy.spending import Spending, epsilon_of_total
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import NO_COUNTS, NO_SINGLE_UPDATES
 from gdpfed.rounds.state import new_ledger
@@ -53,7 +53,7 @@ def method_of(*overrides):
 
 def test_fed_cbs_draws_by_noised_counts_that_are_clipped_at_0():
     """One of three is drawn in the first round, with chance ~ 1 / QCID."""
-    spending = Spending(
+    spending = ClientBudgets(
         budgets=np.ones((1, 3)),
         draw_probabilities=np.full((1, 3), 1 / 3),
         cohort_sizes=np.array([1]),

@@ -82,8 +82,8 @@ def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
     if STEPS in own:
         least = min(own[STEPS]["noise_multipliers"])
         return _of_steps(files, own, least, min(rounds, own["most_rounds"]))
-    dearest = np.sort(_budgets(own)[:rounds], axis=0)[-own["most_rounds"] :]
-    return epsilon_of(float(dearest.sum(axis=0).max()) + _before(own), files.plan["delta"])
+    most_expensive = np.sort(_budgets(own)[:rounds], axis=0)[-own["most_rounds"] :]
+    return epsilon_of(float(most_expensive.sum(axis=0).max()) + _before(own), files.plan["delta"])
 
 
 def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:

@@ -1,9 +1,9 @@
-"""Spending: every client's zCDP of every round, how the rounds' samples are drawn, and what they cost.
+"""zCDP budgets by client and round, how the samples of rounds are drawn, and the epsilon that results.
 
 A client adds noise of its own to what it releases, at rho_i^t zCDP in the unit of the plan. So its whole cost
-is one Gaussian mechanism: epsilon(rho), rho being the sum over the rounds that it took part in. That it adds
-the noise itself, and no noise is there where it is not, leaves no amplification by sampling: whether it takes
-part shows. Who cannot know the samples has a mixture of these Gaussians before them, and no more is proved.
+is one Gaussian mechanism: epsilon(rho), rho being the sum over the rounds that it took part in. Each client
+adds its own noise, so its absence is visible and sampling does not amplify. Whoever cannot know the samples
+sees a mixture of these Gaussians, and no more is proved.
 
 A rule may draw the samples from what clients have released before: from class counts that each has released
 once (`fed_cbs`), or from noised gradients (`delta`). Then nobody knows the chances beforehand, and what is
@@ -35,7 +35,7 @@ MOST_SECRET_EPSILON = 1e4
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Spending:
+class ClientBudgets:
     """What each client spends in each round that it takes part in, and how likely it does.
 
     Attributes:
@@ -105,7 +105,7 @@ class Spending:
     def worst_totals(self, rounds: int) -> Floats:
         """The zCDP of each client that is asked as often as it may be in so many rounds, shape (n,).
 
-        It may be asked in the dearest of them.
+        It may be asked in the most expensive of them.
         """
         most = min(rounds, self.most_rounds)
         asked = np.sort(self.budgets[:rounds], axis=0)[rounds - most :].sum(axis=0)
@@ -120,12 +120,12 @@ class Spending:
         """Epsilon after so many rounds of the client that may have spent most."""
         return epsilon_of_total(float(self.worst_totals(rounds).max()), delta)
 
-    def dearest_epsilon(self, participations: int, delta: float) -> float:
+    def most_expensive_epsilon(self, participations: int, delta: float) -> float:
         """The most that so many rounds can have cost a client, whichever they are."""
         if participations == 0:
             return self.first_epsilon(delta)
-        dearest = np.sort(self.budgets, axis=0)[-participations:]
-        return epsilon_of_total(float(dearest.sum(axis=0).max()) + self.counts_rho, delta)
+        most_expensive = np.sort(self.budgets, axis=0)[-participations:]
+        return epsilon_of_total(float(most_expensive.sum(axis=0).max()) + self.counts_rho, delta)
 
     def first_epsilon(self, delta: float) -> float:
         """Epsilon of what every client has released before the first round."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_secret_samples, epsilon_of_total
 from gdpfed.privacy.sampling.weighted import capped_probabilities, weighted_draws
-from gdpfed.privacy.spending import Spending, epsilon_of_secret_samples, epsilon_of_total
 
 DELTA = 1e-5
 
@@ -29,7 +29,7 @@ def spending(budgets, **changes):
         "draws": "poisson",
         "most_rounds": rounds,
     }
-    return Spending(**(usual | changes))
+    return ClientBudgets(**(usual | changes))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_samples_that_are_certain_hide_nothing():
     assert epsilon_of_secret_samples(budgets, np.full(20, 1e-8), DELTA) == 0.0
 
 
-def test_totals_are_those_of_the_dearest_rounds_a_client_may_be_asked_in():
+def test_totals_are_those_of_the_most_expensive_rounds_a_client_may_be_asked_in():
     budgets = np.array([[1.0, 4.0], [3.0, 3.0], [2.0, 0.5]])
     assert spending(budgets).worst_totals(2).tolist() == [4.0, 7.0]
     assert spending(budgets, most_rounds=2).worst_totals(3).tolist() == [5.0, 7.0]

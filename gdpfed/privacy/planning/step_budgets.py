@@ -1,4 +1,4 @@
-"""Spending in steps of DP-SGD: a client's budget of the whole run is spent in steps of one noise.
+"""zCDP budgets spent in steps of DP-SGD: a client spends its budget of the whole run in steps of one noise.
 
 What steps on batches cost does not add up by round as zCDP does, so a round has no cost of its own. What is
 kept of the budgets by round is the promise: epsilon of their total.
@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.planning.record_steps import step_noise, steps_epsilon
-from gdpfed.privacy.spending import Spending
 from gdpfed.privacy.validation import require_count, require_rate
 
 Floats = npt.NDArray[np.float64]
@@ -26,8 +26,8 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StepSpending(Spending):
-    """Spending whose rounds are each tau steps of DP-SGD on a client's own records.
+class StepBudgets(ClientBudgets):
+    """Client budgets whose rounds are each tau steps of DP-SGD on a client's own records.
 
     Attributes:
         budgets: what the steps are made of, and nobody is charged: rho_i^t, shape (num_rounds, n).
@@ -43,7 +43,7 @@ class StepSpending(Spending):
     epsilons: Floats
 
     @classmethod
-    def of(cls, spending: Spending, *, steps: int, rate: float, delta: float) -> Self:
+    def of(cls, spending: ClientBudgets, *, steps: int, rate: float, delta: float) -> Self:
         """Return the same draws, at the noise with which each client's steps cost what it would spend.
 
         Budgets are rounded down to one of `LEVELS`, in equal ratios, for each of which a noise is found.
@@ -91,9 +91,9 @@ class StepSpending(Spending):
         return self.epsilons
 
     def most_epsilon(self, rounds: int, delta: float) -> float:
-        return self.dearest_epsilon(min(rounds, self.most_rounds), delta)
+        return self.most_expensive_epsilon(min(rounds, self.most_rounds), delta)
 
-    def dearest_epsilon(self, participations: int, delta: float) -> float:
+    def most_expensive_epsilon(self, participations: int, delta: float) -> float:
         return self._epsilon(float(self.noise.min()), participations, delta)
 
     def largest_epsilon(self, taken: Mapping[int, Sequence[int]], delta: float) -> float:
