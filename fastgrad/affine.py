@@ -7,7 +7,7 @@ import torch
 
 from fastgrad import kernels
 from fastgrad.kernels import PatchGeometry, WindowGeometry
-from fastgrad.layer import Call, Layer, Outer, Part, Rows, flat
+from fastgrad.layer import Call, Given, Layer, Outer, Part, Rows, flat
 from fastgrad.lowered import Affine, Pair
 
 
@@ -16,14 +16,11 @@ class AffineLayer(Layer):
 
     Args:
         stage: the layer.
-        inputs: its input, shape (records, height, width, channels).
-        parameters: those of the program, shape (d,); read at every pass.
-        gradient: of the program, shape (d,); None where gradients are left apart for each record.
+        given: what it is bound to.
     """
 
-    def __init__(
-        self, stage: Affine, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
-    ) -> None:
+    def __init__(self, stage: Affine, given: Given) -> None:
+        inputs, parameters, gradient = given.inputs, given.parameters, given.gradient
         self._stage = stage
         self._count = len(inputs)
         self._inputs = inputs

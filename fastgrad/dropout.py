@@ -8,7 +8,7 @@ from numba.extending import register_jitable
 from numba.types import float32, float64, int64
 
 from fastgrad.kernels import Floats, Integers, compiled
-from fastgrad.layer import Call, Layer, flat
+from fastgrad.layer import Call, Given, Layer, flat
 from fastgrad.lowered import Dropout
 from fastgrad.modules import mixed, offset_of, scale_of, stays, threshold_of
 
@@ -56,18 +56,18 @@ class DropoutLayer(Layer):
 
     Args:
         stage: the layer.
-        inputs: its input, shape (records, height, width, channels).
-        drawn: the program's key, and how many records came before.
+        given: what it is bound to.
     """
 
-    def __init__(self, stage: Dropout, inputs: torch.Tensor, drawn: Integers) -> None:
+    def __init__(self, stage: Dropout, given: Given) -> None:
+        inputs = given.inputs
         self.output, self.output_back = torch.empty_like(inputs), torch.empty_like(inputs)
         self._factors = torch.empty_like(inputs)
         self.forward = [
             partial(
                 leave_out,
                 flat(inputs),
-                drawn,
+                given.drawn,
                 np.array(stage.entries, np.int64),
                 offset_of(stage.number),
                 threshold_of(stage.rate),

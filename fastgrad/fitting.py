@@ -5,7 +5,7 @@ from importlib import import_module
 import torch
 from torch import nn
 
-from fastgrad.lowered import Dropout, LoweredModel, Norm, Pooling
+from fastgrad.lowered import LoweredModel
 from fastgrad.lowering import NotLoweredError, lower
 
 # Smaller models gain nothing unless they read a text step by step, and numba takes a while to load.
@@ -44,10 +44,9 @@ def fitted(
 
 def _compile(lowered: LoweredModel) -> None:
     """Load the kernels that a model needs: from the cache on the disk, or compiled now."""
-    needed = ["kernels"]
-    needed += ["lstm_kernels"] if lowered.reading is not None else []
-    for kind, module in ((Norm, "group_norm"), (Pooling, "pooling"), (Dropout, "dropout")):
-        needed += [module] if any(isinstance(stage, kind) for stage in lowered.stages) else []
+    needed = ["fastgrad.kernels"]
+    needed += ["fastgrad.lstm_kernels"] if lowered.reading is not None else []
+    needed += [stage.compiled.partition(":")[0] for stage in lowered.stages]
     try:
         from numba import config
         from numba.core.errors import NumbaError
@@ -57,7 +56,7 @@ def _compile(lowered: LoweredModel) -> None:
         raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT")
     try:
         for module in needed:
-            import_module(f"fastgrad.{module}")
+            import_module(module)
     except (NumbaError, ImportError, OSError, RuntimeError) as error:
         raise UncompiledError(f"numba cannot compile: {_line(error)}") from None
 

@@ -13,7 +13,7 @@ import torch
 from numba.types import UniTuple, float32, float64, int64
 
 from fastgrad.kernels import Doubles, Floats, compiled
-from fastgrad.layer import Call, Layer, Rows, flat
+from fastgrad.layer import Call, Given, Layer, Rows, flat
 from fastgrad.lowered import Norm
 
 NormGeometry = tuple[int, int, int, int, int]
@@ -163,12 +163,11 @@ class NormLayer(Layer):
 
     Args:
         stage: the layer.
-        inputs, parameters, gradient: as in `AffineLayer`.
+        given: what it is bound to.
     """
 
-    def __init__(
-        self, stage: Norm, inputs: torch.Tensor, parameters: torch.Tensor, gradient: torch.Tensor | None
-    ) -> None:
+    def __init__(self, stage: Norm, given: Given) -> None:
+        inputs, parameters, gradient = given.inputs, given.parameters, given.gradient
         count, height, width, channels = inputs.shape
         geometry = (count, height * width, channels, stage.groups, int(stage.rectify))
         self.output, self.output_back = torch.empty_like(inputs), torch.empty_like(inputs)
@@ -184,13 +183,13 @@ class NormLayer(Layer):
             else:
                 sums = [gradient[place].view(1, -1) for place in places]
         moments = flat(torch.empty(count, channels)), flat(torch.empty(count, channels))
-        given, out = flat(inputs), flat(self.output)
+        out = flat(self.output)
         self.forward = [
-            partial(normalise, given, geometry, stage.eps, (flat(weight), flat(bias)), moments, out)
+            partial(normalise, flat(inputs), geometry, stage.eps, (flat(weight), flat(bias)), moments, out)
         ]
         both = flat(sums[0]), flat(sums[1])
         self._back = partial(
-            normalise_back, given, moments, out, flat(self.output_back), geometry, flat(weight), both
+            normalise_back, flat(inputs), moments, out, flat(self.output_back), geometry, flat(weight), both
         )
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from fastgrad import clip_kernels
-from fastgrad.kernels import Doubles, Floats
+from fastgrad.kernels import Doubles, Floats, Integers
 
 Call = Callable[[], object]
 
@@ -86,8 +86,25 @@ class Outer:
 Part = Rows | Outer
 
 
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a layer of a program is bound to.
+
+    Attributes:
+        inputs: its input, shape (records, height, width, channels).
+        parameters: those of the program, shape (d,); read at every pass.
+        gradient: of the program, shape (d,); None where gradients are left apart for each record.
+        drawn: the key of a pass, and how many records of its batch came before.
+    """
+
+    inputs: torch.Tensor
+    parameters: torch.Tensor
+    gradient: torch.Tensor | None
+    drawn: Integers
+
+
 class Layer(ABC):
-    """A layer for a fixed number of records.
+    """A layer for a fixed number of records, made of a `fastgrad.lowered.LoweredLayer` and what is `Given`.
 
     Attributes:
         output: shape (records, height, width, channels).

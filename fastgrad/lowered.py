@@ -1,9 +1,11 @@
 """What a program is made of: a model's layers with their sizes, and where their parameters stand."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +19,37 @@ Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Affine:
+class LoweredLayer(ABC):
+    """A layer of a model, and what follows it in one pass with it.
+
+    Attributes:
+        compiled: the module of its loops and the `fastgrad.layer.Layer` in it, which programs import where a
+            model has such a layer: numba compiles the loops of a module at its import.
+        draws: whether it draws by keys.
+        shape: of the input: height, width, channels; of what is no picture, (1, 1, features).
+    """
+
+    compiled: ClassVar[str]
+    draws: ClassVar[bool] = False
+
+    shape: Shape
+
+    @property
+    def output(self) -> Shape:
+        """Height, width and channels of what comes out."""
+        return self.shape
+
+    @property
+    @abstractmethod
+    def floats(self) -> int:
+        """About what a record's buffers take, with its gradient by weights that are shared by places."""
+
+
+@dataclass(frozen=True)
+class Affine(LoweredLayer):
     """One layer with weights, and what follows it: out = pool(relu(W patch + b)).
 
     Attributes:
-        shape: of the input: height, width, channels; of what is no picture, (1, 1, features).
         kernel, stride, padding: of the patches; a linear layer has one patch, the whole input.
         outputs: how many channels there are after the weights.
         weight: where the weights begin among the parameters; shape (outputs, entries of a patch).
@@ -30,7 +58,8 @@ class Affine:
         pool_stride: of the pooling that follows; None without one.
     """
 
-    shape: Shape
+    compiled: ClassVar[str] = "fastgrad.affine:AffineLayer"
+
     kernel: Pair
     stride: Pair
     padding: Pair
@@ -58,7 +87,6 @@ class Affine:
 
     @property
     def output(self) -> Shape:
-        """Height, width and channels of what comes out."""
         height, width = self.places
         if self.pool_stride is not None:
             height, width = (
@@ -68,25 +96,24 @@ class Affine:
 
     @property
     def floats(self) -> int:
-        """About what a record's buffers take, with its gradient by weights that are shared by places."""
         places, outputs = prod(self.places), prod(self.output)
         floats = prod(self.shape) + places * (self.patch + self.outputs) + 3 * outputs
         return floats + (self.outputs * self.patch if places > 1 else 0)
 
 
 @dataclass(frozen=True)
-class Norm:
+class Norm(LoweredLayer):
     """Group normalisation (Wu and He, 2018), and ReLU where it follows.
 
     Attributes:
-        shape: of the input and of what comes out.
         groups: of channels that lie side by side.
         eps: is added to the variance.
         weight, bias: where gamma and beta begin among the parameters; shape (channels,). None without them.
         rectify: whether ReLU follows.
     """
 
-    shape: Shape
+    compiled: ClassVar[str] = "fastgrad.group_norm:NormLayer"
+
     groups: int
     eps: float
     weight: int | None
@@ -94,29 +121,23 @@ class Norm:
     rectify: bool = False
 
     @property
-    def output(self) -> Shape:
-        """Height, width and channels of what comes out."""
-        return self.shape
-
-    @property
     def floats(self) -> int:
-        """As in `Affine`."""
         return 2 * prod(self.shape) + 4 * self.shape[2]
 
 
 @dataclass(frozen=True)
-class Pooling:
+class Pooling(LoweredLayer):
     """The mean or the largest of each window, by channel, and ReLU where it follows.
 
     Attributes:
-        shape: of the input.
         rows, columns: where each window begins in the picture, and the first place behind it.
         averages: whether means are taken.
         divisor: of the sum over a window, for a mean; 0 for as many places as the window has.
         rectify: whether ReLU follows.
     """
 
-    shape: Shape
+    compiled: ClassVar[str] = "fastgrad.pooling:PoolingLayer"
+
     rows: tuple[Pair, ...]
     columns: tuple[Pair, ...]
     averages: bool
@@ -125,43 +146,33 @@ class Pooling:
 
     @property
     def output(self) -> Shape:
-        """Height, width and channels of what comes out."""
         return len(self.rows), len(self.columns), self.shape[2]
 
     @property
     def floats(self) -> int:
-        """As in `Affine`."""
         return 3 * prod(self.output)
 
 
 @dataclass(frozen=True)
-class Dropout:
+class Dropout(LoweredLayer):
     """Entries that are left out in training, by a key (`fastgrad.modules`).
 
     Attributes:
-        shape: of the input and of what comes out.
         rate: the probability that an entry is left out.
         number: of the layer in its model.
         entries: which of a record's entries each is in the model's order.
     """
 
-    shape: Shape
+    compiled: ClassVar[str] = "fastgrad.dropout:DropoutLayer"
+    draws: ClassVar[bool] = True
+
     rate: float
     number: int
     entries: tuple[int, ...]
 
     @property
-    def output(self) -> Shape:
-        """Height, width and channels of what comes out."""
-        return self.shape
-
-    @property
     def floats(self) -> int:
-        """As in `Affine`."""
         return 3 * prod(self.shape)
-
-
-LoweredLayer = Affine | Norm | Pooling | Dropout
 
 
 @dataclass(frozen=True)
@@ -224,7 +235,7 @@ class LoweredModel:
     @property
     def draws(self) -> bool:
         """Whether a layer draws by keys."""
-        return any(isinstance(stage, Dropout) for stage in self.stages)
+        return any(stage.draws for stage in self.stages)
 
     @property
     def bytes_a_record(self) -> int:

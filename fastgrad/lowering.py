@@ -197,8 +197,8 @@ class _Reader:
         if not self._stages or self._shape != self._stages[-1].output:
             raise NotLoweredError("ReLU that does not follow another layer")
         last = self._stages[-1]
-        if isinstance(last, Dropout):
-            raise NotLoweredError("ReLU behind dropout, and not before it")
+        if not isinstance(last, Affine | Norm | Pooling):
+            raise NotLoweredError(f"ReLU behind {type(last).__name__.lower()}, and not before it")
         self._stages[-1] = replace(last, rectify=True)
 
     def _dropout(self, layer: DrawnDropout) -> None:

@@ -12,7 +12,7 @@ from numba.types import UniTuple, float32, int32, int64
 
 from fastgrad import kernels
 from fastgrad.kernels import Floats, Integers, Whiches, compiled
-from fastgrad.layer import Call, Layer, flat
+from fastgrad.layer import Call, Given, Layer, flat
 from fastgrad.lowered import Pooling
 
 PictureGeometry = tuple[int, int, int, int]
@@ -126,10 +126,11 @@ class PoolingLayer(Layer):
 
     Args:
         stage: the layer.
-        inputs: its input, shape (records, height, width, channels).
+        given: what it is bound to.
     """
 
-    def __init__(self, stage: Pooling, inputs: torch.Tensor) -> None:
+    def __init__(self, stage: Pooling, given: Given) -> None:
+        inputs = given.inputs
         count, height, width, channels = inputs.shape
         self._stage, self._geometry = stage, (count, height, width, channels)
         self.output = torch.empty(count, *stage.output)

@@ -5,18 +5,15 @@ computes does not depend on what was computed before.
 """
 
 from functools import partial
+from importlib import import_module
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fastgrad import kernels
-from fastgrad.affine import AffineLayer
-from fastgrad.layer import Call, Layer, flat
-from fastgrad.lowered import Affine, Dropout, LoweredLayer, LoweredModel, Norm
+from fastgrad.layer import Call, Given, Layer, flat
+from fastgrad.lowered import LoweredLayer, LoweredModel
 from fastgrad.modules import Loss, cross_entropy
-
-Integers = npt.NDArray[np.int64]
 
 
 class Program:
@@ -61,7 +58,7 @@ class Program:
             self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
         self.layers: list[Layer] = []
         for stage in lowered.stages:
-            self.layers.append(layer_of(stage, inputs, parameters, gradient, self.drawn))
+            self.layers.append(layer_of(stage, Given(inputs, parameters, gradient, self.drawn)))
             inputs = self.layers[-1].output
         self._logits = inputs.view(num_records, -1)
         self._logits_back = self.layers[-1].output_back.view(num_records, -1)
@@ -106,27 +103,8 @@ class Program:
         self._logits_back.copy_(gradient)
 
 
-def layer_of(
-    stage: LoweredLayer,
-    inputs: torch.Tensor,
-    parameters: torch.Tensor,
-    gradient: torch.Tensor | None,
-    drawn: Integers,
-) -> Layer:
-    """The layer of a stage, on its input.
-
-    Loops that some models need are imported here, since numba compiles a module's at its import.
-    """
-    if isinstance(stage, Affine):
-        return AffineLayer(stage, inputs, parameters, gradient)
-    if isinstance(stage, Norm):
-        from fastgrad.group_norm import NormLayer
-
-        return NormLayer(stage, inputs, parameters, gradient)
-    if isinstance(stage, Dropout):
-        from fastgrad.dropout import DropoutLayer
-
-        return DropoutLayer(stage, inputs, drawn)
-    from fastgrad.pooling import PoolingLayer
-
-    return PoolingLayer(stage, inputs)
+def layer_of(stage: LoweredLayer, given: Given) -> Layer:
+    """The layer of a stage, which is imported here."""
+    module, name = stage.compiled.split(":")
+    made: Layer = getattr(import_module(module), name)(stage, given)
+    return made

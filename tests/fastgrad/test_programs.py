@@ -12,7 +12,7 @@ from torch.nn import functional
 from fastgrad import clip_kernels, fitting, kernels, lstm_kernels
 from fastgrad.clipped import ClippedProgram
 from fastgrad.fitting import UncompiledError, fitted
-from fastgrad.layer import Rows
+from fastgrad.layer import Given, Rows
 from fastgrad.lowering import NotLoweredError, lower
 from fastgrad.modules import LastPosition, LSTMLayer, cross_entropy
 from fastgrad.program import Program, layer_of
@@ -153,8 +153,8 @@ def test_a_layer_by_itself_is_that_of_torch_both_ways(layer, rectify):
     for count in (0, 1, 3):
         inputs = drawn(count, 5, 7, 6) + 0.5
         gradient = torch.full_like(parameters, torch.nan)
-        ours = layer_of(lowered.stages[0], inputs, parameters, gradient, NO_KEY)
-        apart = layer_of(lowered.stages[0], inputs, parameters, None, NO_KEY)
+        ours = layer_of(lowered.stages[0], Given(inputs, parameters, gradient, NO_KEY))
+        apart = layer_of(lowered.stages[0], Given(inputs, parameters, None, NO_KEY))
         given, back = drawn(*ours.output.shape, seed=1), torch.full_like(inputs, torch.nan)
         for one in (apart, ours):
             one.output_back.copy_(given)
@@ -183,7 +183,7 @@ def test_what_is_not_a_number_goes_on_for_its_own_record(layer):
     for place in range(9):
         pictures = drawn(2, 3, 3, 2)
         pictures[0].view(9, 2)[place] = torch.nan
-        ours = layer_of(lowered.stages[0], pictures, parameters, None, NO_KEY)
+        ours = layer_of(lowered.stages[0], Given(pictures, parameters, None, NO_KEY))
         for call in ours.forward:
             call()
         assert ours.output[0].isnan().all()
