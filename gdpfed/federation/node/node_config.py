@@ -3,7 +3,7 @@
 A setting that nobody knows is refused, as one with a wrong value is: a limit that is misspelt would be none.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite
@@ -132,6 +132,14 @@ LIMITS: Mapping[str, Kind] = {
 }
 """The node's limits on a sum: the fields of ``ClientPolicy``, with hyphens."""
 
+BUDGET_LIMITS: Mapping[str, Kind] = {
+    CAP_KEY: positive(),
+    MOST_ROUNDS_KEY: whole(1, 2**31),
+    RAISED_KEY: amount(),
+    LOST_ROUNDS_KEY: whole(1, 2**31),
+}
+"""What goes with a budget of the node's own: fields of ``Budget``, with hyphens."""
+
 OWN_SETTINGS: Mapping[str, Kind] = {
     CLIENT_ID_KEY: whole(0, 2**63 - 1),
     NUM_CLIENTS_KEY: whole(1, 2**63 - 1),
@@ -140,10 +148,7 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     RECORD_EPSILON_KEY: ascending(),
     RECORD_DELTA_KEY: positive(1.0),
     LEDGER_KEY: path(),
-    CAP_KEY: positive(),
-    MOST_ROUNDS_KEY: whole(1, 2**31),
-    RAISED_KEY: amount(),
-    LOST_ROUNDS_KEY: whole(1, 2**31),
+    **BUDGET_LIMITS,
     AVERSION_KEY: positive(1.0),
     FIRST_BUDGET_KEY: positive(),
     DATA_KEY: path(),
@@ -156,3 +161,8 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     CONSORTIUM_KEY: text(),
     **LIMITS,
 }
+
+
+def fields_in(config: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Those of some settings that are given, by the names of the fields that they are."""
+    return {key.replace("-", "_"): config[key] for key in settings if key in config}

@@ -1,6 +1,5 @@
 """What a node was told at its start, by ``--node-config`` or by the simulation, as values of their types."""
 
-import math
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
+    BUDGET_LIMITS,
     CAP_KEY,
     CLIENT_ID_KEY,
     DATA_KEY,
@@ -17,16 +17,14 @@ from gdpfed.federation.node.node_config import (
     FIRST_BUDGET_KEY,
     LEDGER_KEY,
     LIMITS,
-    LOST_ROUNDS_KEY,
     MODE_KEY,
-    MOST_ROUNDS_KEY,
-    RAISED_KEY,
     RECORD_DELTA_KEY,
     RECORD_EPSILON_KEY,
     SESSION_FILE_KEY,
     SESSION_SECONDS_KEY,
     SETTING_OF,
     NodeConfigError,
+    fields_in,
     numbers_in,
 )
 from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Player
@@ -105,7 +103,7 @@ class NodeSettings:
         Raises:
             NodeConfigError: limits that no sum, or every sum, would meet by mistake.
         """
-        limits = {key.replace("-", "_"): self.config[key] for key in LIMITS if key in self.config}
+        limits = fields_in(self.config, LIMITS)
         mode = self.mode
         usual = DEFAULT_LIMITS | ({"minimum_bare_survivors": LEAST_BARE} if mode == ACTIVE else {})
         try:
@@ -142,8 +140,7 @@ class NodeSettings:
         """The node's own budgets by unit; none for a node that leaves them to the server's configuration.
 
         The keys are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``, which
-        belong together, and with them ``delta``, ``delta-record``, ``max-epsilon-against-server`` and
-        ``max-participations``.
+        belong together, and with them ``delta``, ``delta-record`` and those of ``BUDGET_LIMITS``.
 
         Raises:
             NodeConfigError: keys without those they need.
@@ -163,11 +160,8 @@ class NodeSettings:
                 epsilons=numbers_in(config[key]),
                 delta=deltas[unit],
                 ledger=Path(str(config[LEDGER_KEY])).expanduser(),
-                max_epsilon_against_server=float(config.get(CAP_KEY, math.inf)),
-                max_participations=float(config.get(MOST_ROUNDS_KEY, math.inf)),
                 edge_trusted=self.trusts_edge,
-                raised_from=float(config.get(RAISED_KEY, 0.0)),
-                lost_rounds=int(config.get(LOST_ROUNDS_KEY, 0)),
+                **fields_in(config, BUDGET_LIMITS),
             )
             for unit, key in SETTING_OF.items()
             if key in config

@@ -7,14 +7,11 @@ from pathlib import Path
 
 from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
-    CAP_KEY,
+    BUDGET_LIMITS,
     DELTA_KEY,
     EPSILON_KEY,
     FIRST_BUDGET_KEY,
     LEDGER_KEY,
-    LOST_ROUNDS_KEY,
-    MOST_ROUNDS_KEY,
-    RAISED_KEY,
     RECORD_DELTA_KEY,
     RECORD_EPSILON_KEY,
 )
@@ -22,7 +19,7 @@ from gdpfed.privacy.events import Unit
 
 BUDGET_KEYS = (
     *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
-    *(CAP_KEY, MOST_ROUNDS_KEY, RAISED_KEY, LOST_ROUNDS_KEY, AVERSION_KEY, FIRST_BUDGET_KEY),
+    *(*BUDGET_LIMITS, AVERSION_KEY, FIRST_BUDGET_KEY),
 )
 
 
