@@ -1,4 +1,4 @@
-"""What a step that follows from the noise brings: the rule of `gdpfed.methods.server_step` against one.
+"""What a step that follows from the noise brings: `gdpfed.methods.weighting.step_of_noise` against one.
 
 Both the last model and the average of the same runs (method.average=polynomial) are shown, on the digits.
 
@@ -11,7 +11,7 @@ from benchmarks.harness import CONSOLE, publish, read_options
 from benchmarks.option import BUDGETS, headings, row
 from conf.load import load
 from gdpfed.methods import make_method
-from gdpfed.methods.server_step import step_of_noise
+from gdpfed.methods.weighting import step_of_noise
 from gdpfed.report.table import Table
 
 METHODS = ("gdpfed_star", "idp_fedavg_scale", "gdpfed_plus", "dp_fedavg")

@@ -10,8 +10,7 @@ from gdpfed.audit.figure_checks import check_figures
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_rounds
 from gdpfed.audit.rules import GroupAudit, RecordAudit, rule_of
-from gdpfed.audit.run_files import RunFiles
-from gdpfed.audit.seal_checks import check_seal, digest_of_seal
+from gdpfed.audit.run_files import RunFiles, check_seal, digest_of_seal
 from gdpfed.errors import AuditError
 
 # Two upper bounds of one figure on different grids; every round is compared on the coarsest.

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gdpfed.runs.records import (
     CONFIG_FILE,
     COUNTS_FILE,
     LEDGER_FILE,
+    MODEL_FILE,
     PLAN_FILE,
     ROUNDS_FILE,
     SEAL_FILE,
@@ -163,3 +165,26 @@ def _six_digits(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _six_digits(item) for key, item in value.items()}
     return value
+
+
+def check_seal(directory: Path, files: RunFiles) -> Iterator[str]:
+    """One line for every file that changed or is missing; an unfinished run has no seal yet.
+
+    Who changes a file can make a new seal. `digest_of_seal` tells, if it was published with the model.
+    """
+    if files.seal is None:
+        if (directory / MODEL_FILE).exists():
+            yield f"{SEAL_FILE} is missing, with the hashes that a run leaves when it ends"
+        return
+    for name, digest in files.seal.items():
+        path = directory / Path(name).name
+        if not path.is_file():
+            yield f"{path.name} is missing, which {SEAL_FILE} names"
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            yield f"{path.name} is not the file that the run wrote: {SEAL_FILE} has another hash of it"
+
+
+def digest_of_seal(directory: Path) -> str | None:
+    """SHA-256 of the seal, which holds those of the other files; None of a run that goes on."""
+    path = directory / SEAL_FILE
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

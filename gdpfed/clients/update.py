@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.clients.indicator import with_indicator
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import (
@@ -25,7 +24,7 @@ from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import own_split
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.gaussian_noise import gaussian_noise
-from gdpfed.learning.training.local_update import clip, local_update
+from gdpfed.learning.training.local_update import clip, local_update, with_indicator
 from gdpfed.record_steps import NOISED_UPDATE, RECORD_WORKS
 from secagg import Encoding, EncodingError, SumParameters, keystream
 

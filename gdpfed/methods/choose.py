@@ -15,7 +15,7 @@ from gdpfed.late_import import late_import
 from gdpfed.methods import METHODS
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.rates import configured_delta
-from gdpfed.methods.server_step import RELATIVE_NOISE, step_of_noise
+from gdpfed.methods.weighting import RELATIVE_NOISE, step_of_noise
 
 optimize = late_import("scipy.optimize")
 special = late_import("scipy.special")

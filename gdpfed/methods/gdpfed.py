@@ -6,11 +6,13 @@ Each class adds one idea to the one before: noise by group, then rates by group,
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from conf.schema import Config, MethodConfig
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import CurveStyle, Method, configured_groups
 from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates, uniform_rate_plan
-from gdpfed.methods.top_k import keep_largest
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import Vector
@@ -115,3 +117,27 @@ class GDPFedPlus(GDPFedOp):
     def transform(self, group_index: int, total: Vector) -> Vector:
         """Top_k(y_m, k_m) with k_m = round(keep_fraction * d)."""
         return keep_largest(total, self.weighting.keep_fractions[group_index])
+
+
+def keep_largest(vector: npt.NDArray[np.float64], keep_fraction: float) -> npt.NDArray[np.float64]:
+    """Top_k(vector, k): exactly k = max(1, round(keep_fraction * d)) entries of largest magnitude.
+
+    Of entries with equal magnitude those of lower index are kept. Works on what is already released, so it
+    costs no privacy (post-processing).
+
+    Args:
+        vector: float64[d].
+        keep_fraction: k / d in (0, 1].
+
+    Returns:
+        float64[d], a new vector, zero where nothing was kept.
+    """
+    k = max(1, round(keep_fraction * len(vector)))
+    if k >= len(vector):
+        return vector.copy()
+    magnitude = np.abs(vector)
+    threshold = np.partition(magnitude, len(vector) - k)[len(vector) - k]
+    kept = magnitude > threshold
+    ties = np.flatnonzero(magnitude == threshold)
+    kept[ties[: k - int(kept.sum())]] = True
+    return np.where(kept, vector, 0.0)

@@ -14,6 +14,9 @@ from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.validation import require_choice, require_length, require_number
 
+RELATIVE_NOISE = 0.12
+"""Of all rounds together, in a parameter and in units of C: the most that the rule's step brings."""
+
 Reweighting = Literal["uniform", "squared_participation"]
 
 
@@ -138,3 +141,13 @@ def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: 
         if not 0.0 < require_number("keep_fraction", fraction) <= 1.0:
             raise PrivacyError(f"keep_fraction is {fraction}; choose it within (0, 1]")
     return tuple(float(fraction) for fraction in keep_fractions)
+
+
+def step_of_noise(noise_per_step: float, num_rounds: int) -> float:
+    """Return min(1, 0.12 / (sqrt(T) v)): T rounds then bring a parameter noise of at most 0.12 C.
+
+    v is the noise of a round in a parameter, in units of C, at a step of one (`Weighting.noise_per_step`);
+    it holds what the rule needs of budgets, cohorts and rates. Independent rounds add up to sqrt(T) v.
+    """
+    noise = math.sqrt(num_rounds) * noise_per_step
+    return 1.0 if noise <= RELATIVE_NOISE else RELATIVE_NOISE / noise

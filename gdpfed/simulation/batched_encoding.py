@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import torch
 
-from gdpfed.clients.indicator import with_indicator
 from gdpfed.clients.order import TrainingOrder
+from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.simulation.engine import Cohort
 from secagg import Encoding
 

@@ -11,10 +11,10 @@ import torch
 
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.clients.indicator import with_indicator
 from gdpfed.clients.order import OrderError
 from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.errors import ConfigError, PrivacyError
+from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.norm_factor import NormFactor

@@ -9,9 +9,8 @@ from hypothesis.extra.numpy import arrays
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, ClientSum, make_method, resolve
-from gdpfed.methods.gdpfed import GDPFed
-from gdpfed.methods.server_step import step_of_noise
-from gdpfed.methods.top_k import keep_largest
+from gdpfed.methods.gdpfed import GDPFed, keep_largest
+from gdpfed.methods.weighting import step_of_noise
 from gdpfed.privacy.release import NoiseAt
 
 FMNIST = ["dataset=fmnist", "privacy.accountant=rdp"]

@@ -8,7 +8,7 @@ from math import inf, nan
 
 import numpy as np
 
-from gdpfed.methods.dp_fedavg import DPFedAvg
+from gdpfed.methods.fedavg import DPFedAvg
 from gdpfed.privacy.release import NoiseAt
 
 

@@ -18,7 +18,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import batch_generator
 from gdpfed.errors import FailedError, PrivacyError
-from gdpfed.methods.dp_fedavg import DPFedAvg
+from gdpfed.methods.fedavg import DPFedAvg
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.cohorts import draw_cohorts

@@ -16,8 +16,7 @@ from gdpfed.clients.update import batch_generator
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.local_update import clip, local_update
 from gdpfed.methods.base import ClientSum, SumRequest, configured_groups
-from gdpfed.methods.dp_fedavg import DPFedAvg
-from gdpfed.methods.fedavg import FedAvg
+from gdpfed.methods.fedavg import DPFedAvg, FedAvg
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.planning.groups import merge_groups
 from gdpfed.privacy.planning.make_plan import RelativeRounds, make_plan

@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.methods.dp_fedavg import DPFedAvg
+from gdpfed.methods.fedavg import DPFedAvg
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
 from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, final_model, grid_of_owners, run
 

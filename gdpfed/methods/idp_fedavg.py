@@ -1,7 +1,7 @@
-"""IDP-FedAvg by sampling: clients with larger budgets are sampled more often, under one noise.
+"""IDP-FedAvg: under one noise, larger budgets are sampled more often, or clipped to larger norms.
 
 Source: Boenisch et al., "Have it your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023,
-arXiv:2303.17046, Sample, with clients in place of examples.
+arXiv:2303.17046, Sample and Scale, with clients in place of examples.
 """
 
 from typing import ClassVar, cast
@@ -11,8 +11,10 @@ from gdpfed.methods.base import CurveStyle, configured_groups
 from gdpfed.methods.rates import (
     configured_accountant,
     configured_delta,
+    one_noise_plan,
     private_plan,
     refuse_given_rates,
+    uniform_rate_plan,
 )
 from gdpfed.methods.shared_noise import SharedNoise
 from gdpfed.privacy.events import Adjacency, Sampling
@@ -42,3 +44,18 @@ class IDPFedAvgSample(SharedNoise):
             adjacency=cast("Adjacency", privacy.adjacency),
         )
         return private_plan(config, groups=groups, group_sampling_rates=rates, one_sum=True)
+
+
+class IDPFedAvgScale(SharedNoise):
+    """Rate q for all; C_m proportional to 1 / sigma_m with mean C, sigma_m being gdpfed's."""
+
+    name: ClassVar[str] = "idp_fedavg_scale"
+    label: ClassVar[str] = "IDP-FedAvg, scale"
+    curve: ClassVar[CurveStyle | None] = ("#CC79A7", "--", "v")
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        refuse_given_rates(config)
+        groups = configured_groups(config)
+        apart = uniform_rate_plan(config, groups)
+        return one_noise_plan(config, groups, apart, [group.size for group in groups])
