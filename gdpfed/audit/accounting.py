@@ -115,6 +115,17 @@ def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[
     return charges_of(kept)
 
 
+def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[str, Any]:
+    """The event that is charged for a round, from 0; that of the last one for a round beyond the charges."""
+    event: Mapping[str, Any] = {}
+    end = 0
+    for charge in saved:
+        event, end = charge["event"], end + charge["count"]
+        if round_index < end:
+            break
+    return event
+
+
 def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> float:
     """An upper bound on epsilon at delta of a schedule that was fixed beforehand.
 

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from gdpfed.audit.accounting import charges_of, first_rounds
-from gdpfed.audit.record_checks import check_record_plan
-from gdpfed.audit.rules import AuditRule, rule_of
+from gdpfed.audit.rules import ROUNDING, AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
 
 # Settings that a plan takes over from the configuration as they are.
 COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
-ROUNDING = 1e-9
 
 
 def check_plan(files: RunFiles) -> Iterator[str]:
@@ -25,20 +23,17 @@ def check_plan(files: RunFiles) -> Iterator[str]:
     if files.plan["private"]:
         yield from _check_settings(files, rule)
     yield from _check_charges(files, rule)
-    if files.plan["unit"] == "record" and not rule.own_budgets:
-        yield from check_record_plan(files)
-    yield from rule.check(files)
+    yield from rule.check_plan()
     yield from _check_assignment(files)
     yield from _check_budgets(files)
 
 
 def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     privacy, plan = files.config["privacy"], files.plan
-    free = rule.free_settings(files)
-    asked = {key: privacy[key] for key in COPIED if key not in free} | {
+    asked = {key: privacy[key] for key in COPIED if key not in rule.free_settings} | {
         "num_rounds": files.config["run"]["num_rounds"]
     }
-    asked |= rule.asked(files)
+    asked |= rule.asked
     asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
     # Older runs, which were all about clients, have no such setting.
     asked["unit"] = privacy.get("unit", "client")
@@ -47,7 +42,7 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     for key, value in asked.items():
         if plan[key] != value:
             yield f"plan.json has {key} {plan[key]}, the configuration {value}"
-    budgets = None if rule.own_budgets else privacy["budgets"]
+    budgets = rule.asked_budgets
     for group in plan["groups"]:
         if isinstance(budgets, list) and group["epsilon"] not in budgets:
             yield f"plan.json has a budget of {group['epsilon']:g}, the configuration {budgets}"
@@ -63,16 +58,7 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
             yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
         if charges_of(files.ledger["charges"][index]) != first_rounds(charges, charged):
             yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
-        if plan["unit"] == "record" or rule.own_budgets:
-            continue
-        rounds = sum(charge["count"] for charge in charges)
-        if rounds != plan["num_rounds"]:
-            yield f"the charges of group {index} are for {rounds} rounds, the plan has {plan['num_rounds']}"
-        (first, _), *_ = charges_of(charges)
-        stated = group["noise_multiplier"] / plan["sums_per_round"] ** 0.5
-        odd = abs(first.noise_multiplier - stated) > ROUNDING * max(stated, 1.0)
-        if odd or first.sampling_rate != group["sampling_rate"] or first.group_size != group["clients"]:
-            yield f"the charges of group {index} are not those of its rate, size and noise in plan.json"
+        yield from rule.check_charges(index)
 
 
 def _check_assignment(files: RunFiles) -> Iterator[str]:

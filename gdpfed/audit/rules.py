@@ -1,17 +1,23 @@
 """What an audit does by the mechanism of a run, which its plan names.
 
-The rule of a system lies in its package and imports nothing else of it, so that it shares no code with what
-it audits.
+The rules of this project's mechanisms are in `gdpfed.audit.mechanisms`. That of a system lies in its package
+and imports nothing else of it, so that it shares no code with what it audits.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
 from gdpfed.registry import Registry
+
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class GroupAudit:
         budget: epsilon that it may cost.
         planned: epsilon of all rounds of the plan, computed here.
         spent: epsilon of the charged rounds, computed here.
-        recorded: what the run itself has recorded of them; None before its first round.
+        recorded: what the run itself has recorded of them; None where it records none.
         against_server: of the client that took part most often, in `most_rounds` rounds.
         against_members: the same against members of its sums, who never see single updates.
         records: which of the clients' records the figures are about; None where they are about clients.
@@ -65,59 +71,122 @@ class GroupAudit:
         return math.isinf(self.budget) or max(self.planned, self.spent) <= self.budget
 
 
-class AuditRule:
-    """The audit of sums over sampled clients, by charges of the groups; others override what differs.
+@dataclass(frozen=True)
+class Cohorts:
+    """The cohorts of all rounds in the log, int64, one row a round and one column a group.
+
+    Attributes:
+        sizes: how many clients were asked.
+        reachable: of how many they were drawn.
+        drawn: by round, whether it ended: of how many an interrupted one was drawn is forgotten.
+    """
+
+    sizes: npt.NDArray[np.int64]
+    reachable: npt.NDArray[np.int64]
+    drawn: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class AuditRule(ABC):
+    """The audit of a run by its mechanism: checks yield one line for every contradiction, here none.
 
     Attributes:
         entries: what the groups of a plan of this mechanism have besides.
-        own_budgets: whether clients have budgets and noise of their own, in place of the plan's charges,
-            rates and noise of sums: `group` and `check` compute their figures.
-        own_bounds: whether `check` holds norms and steps of records to what they follow from.
+        files: of the run.
     """
 
     entries: ClassVar[frozenset[str]] = frozenset()
-    own_budgets: ClassVar[bool] = False
-    own_bounds: ClassVar[bool] = False
 
-    def free_settings(self, files: RunFiles) -> Collection[str]:
+    files: RunFiles
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The run's plan."""
+        return self.files.plan
+
+    @property
+    def noised(self) -> bool:
+        """Whether anything that the run pays for has noise."""
+        return any(
+            charge["event"].get("noise_stddev") or charge["event"].get("noise_multiplier")
+            for group in self.plan["groups"]
+            for charge in group["charges"]
+        )
+
+    @property
+    def asked_budgets(self) -> Any:
+        """The configured budgets, where those of groups are among them if it is a list."""
+        return self.files.config["privacy"]["budgets"]
+
+    @property
+    def free_settings(self) -> Collection[str]:
         """Settings of ``privacy`` that the plan does not take over from the configuration."""
-        del files
         return ()
 
-    def asked(self, files: RunFiles) -> Mapping[str, Any]:
+    @property
+    def asked(self) -> Mapping[str, Any]:
         """Entries of the plan that the configuration asks for elsewhere than in ``privacy``."""
-        del files
         return {}
 
-    def check(self, files: RunFiles) -> Iterator[str]:
-        """One line for every contradiction in the entries that only this system's plans have."""
-        del files
+    @abstractmethod
+    def groups(self) -> Iterator[GroupAudit]:
+        """The figures of every group, or of all records of one budget in it, in order."""
+
+    def check_charges(self, index: int) -> Iterator[str]:
+        """Check that the charges of a group follow from its other entries."""
+        del index
         yield from ()
 
-    def group(self, files: RunFiles) -> GroupAudit:
-        """The figures of the one group of a plan with ``own_budgets``."""
-        raise NotImplementedError
+    def check_plan(self) -> Iterator[str]:
+        """Check the entries that only plans of this mechanism have."""
+        yield from ()
 
-    def noise_factor(self, group: Mapping[str, Any], size: int) -> float:
-        """How many times its planned noise a sum over so many clients of a group owes."""
-        del group, size
-        return 1.0
+    def check_figures(self, index: int) -> Iterator[str]:
+        """Check that the values of a group that are shown to people follow from its charges."""
+        del index
+        yield from ()
 
+    def check_log(self, index: int) -> Iterator[str]:
+        """Check the values of a group in the log of rounds against the plan."""
+        del index
+        yield from ()
 
-class OfRecords(AuditRule):
-    """The audit of steps on records: `gdpfed.audit.record_checks` has what is checked of them."""
+    def check_recorded(self, group: GroupAudit) -> Iterator[str]:
+        """Check what the run has recorded of a group against its figures."""
+        del group
+        yield from ()
 
-    entries = frozenset({"records"})
+    def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
+        """Check the cohorts of a group; any will do whose clients were there, as sampling hides nothing."""
+        sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
+        for at in np.flatnonzero(cohorts.drawn & (sizes > there))[:1]:
+            yield (
+                f"round {at + 1} has a cohort of {sizes[at]} in group {index}, of {there[at]} "
+                "clients in reach"
+            )
+
+    def check_participations(self, index: int) -> Iterator[str]:
+        """Check how often the ledger has clients of a group in rounds."""
+        del index
+        yield from ()
+
+    def planned_noise(self, index: int, round_number: int, size: int) -> float:
+        """The standard deviation that a sum over so many clients of a group owes in a round, from 1.
+
+        It is 0 where clients have noise of their own: what they send carries it already.
+        """
+        del index, round_number, size
+        return 0.0
 
 
 AUDIT_RULES: Registry[type[AuditRule]] = Registry(
     "audit rule",
     "gdpfed.audit_rules",
     built_in={
-        "sampled_sums": "gdpfed.audit.rules:AuditRule",
-        "record_sums": "gdpfed.audit.rules:OfRecords",
+        "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SampledSumsRule",
+        "record_sums": "gdpfed.audit.mechanisms.record_sums:RecordSumsRule",
         "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
-        "subnet_sums": "gdpfed.systems.h2fdp.audit.subnet_checks:Subnets",
+        "subnet_sums": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfClients",
         "subnet_steps": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfRecords",
     },
     error=AuditError,
@@ -132,7 +201,7 @@ def rule_of(files: RunFiles) -> AuditRule:
         AuditError: a mechanism that there is not, or groups that are not of the one that the plan names.
     """
     name = files.plan["mechanism"]
-    rule, known = AUDIT_RULES.get(name)(), {"records", "trust", "spending"}
+    rule, known = AUDIT_RULES.get(name)(files), {"records", "trust", "spending"}
     for index, group in enumerate(files.plan["groups"]):
         if known & set(group) != rule.entries:
             raise AuditError(
@@ -141,3 +210,8 @@ def rule_of(files: RunFiles) -> AuditRule:
                 f"{', '.join(sorted(known & set(group))) or 'nothing'}"
             )
     return rule
+
+
+def or_infinite(value: float | None) -> float:
+    """A figure of a file, in which None is infinite."""
+    return math.inf if value is None else float(value)

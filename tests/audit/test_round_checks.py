@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdpfed.audit.round_checks import UNLIKELY, check_rounds
+from gdpfed.audit.mechanisms.sampled_sums import UNLIKELY
+from gdpfed.audit.round_checks import check_rounds
 from gdpfed.audit.run_files import RunFiles
 
 CLIENTS = 20
@@ -118,10 +119,11 @@ def test_rates_that_change_are_taken_together():
     assert "about 38 " in finding
 
 
-@pytest.mark.parametrize("plan", [{"unit": "record"}, {"spending": True}])
-def test_who_hides_nothing_may_be_asked_in_every_round(plan):
-    files = files_of(favouring(ROUNDS), unit=plan.get("unit", "client"))
-    if "spending" in plan:
-        files.plan["groups"][0]["spending"] = {}
-        files.plan["mechanism"] = "own_spending"
+@pytest.mark.parametrize(
+    ("mechanism", "entry"),
+    [("record_sums", {"records": {"most_rounds": ROUNDS}}), ("own_spending", {"spending": {}})],
+)
+def test_who_hides_nothing_may_be_asked_in_every_round(mechanism, entry):
+    files = files_of(favouring(ROUNDS), mechanism=mechanism)
+    files.plan["groups"][0] |= entry
     assert list(check_rounds(files)) == []

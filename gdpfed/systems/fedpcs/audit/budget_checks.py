@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.audit.accounting import charges_of, epsilon_after
-from gdpfed.audit.rules import AuditRule, GroupAudit
+from gdpfed.audit.rules import AuditRule, GroupAudit, or_infinite
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.systems.fedpcs.audit.draw_checks import check_draws
 
@@ -23,9 +23,11 @@ STEPS_AGREE_WITHIN = 0.02
 STEPS = "steps"
 """Of a plan's spending, where it is in steps of DP-SGD."""
 
-
-# Settings that the plan has of its own.
-NOT_COPIED = ("sampling", "sampling_rate")
+NOT_COPIED = {
+    "client": ("sampling", "sampling_rate"),
+    "record": ("sampling", "sampling_rate", "adjacency"),
+}
+"""Settings that the plan has of its own, by whom it protects."""
 # One figure, computed twice by the same formula.
 SAME_FIGURE = 1e-9
 
@@ -34,34 +36,32 @@ class OwnBudgets(AuditRule):
     """Audit clients with chosen budgets by the client that may spend or has spent most."""
 
     entries = frozenset({"spending"})
-    own_budgets = True
+    noised = True
+    asked_budgets = None
 
-    def free_settings(self, files: RunFiles) -> Collection[str]:
-        return NOT_COPIED if files.plan["unit"] == "client" else (*NOT_COPIED, "adjacency")
+    @property
+    def free_settings(self) -> Collection[str]:
+        return NOT_COPIED[self.plan["unit"]]
 
-    def check(self, files: RunFiles) -> Iterator[str]:
-        own = _spending(files)
-        yield from check_spending(files, own)
-        yield from check_draws(files, own)
+    def check_plan(self) -> Iterator[str]:
+        own = _spending(self.files)
+        yield from check_spending(self.files, own)
+        yield from check_draws(self.files, own)
 
-    def group(self, files: RunFiles) -> GroupAudit:
-        group, own = files.plan["groups"][0], _spending(files)
+    def groups(self) -> Iterator[GroupAudit]:
+        files, group, own = self.files, self.plan["groups"][0], _spending(self.files)
         spent = largest_spent(files, own)
-        return GroupAudit(
+        yield GroupAudit(
             group=0,
             clients=group["clients"],
             budget=group["epsilon"] * (1 + SAME_FIGURE),
             planned=most_after(files, own, files.plan["num_rounds"]),
             spent=most_after(files, own, files.ledger["charged_rounds"]),
-            recorded=_recorded(files.rounds[-1]["spent_epsilon"][0]) if files.rounds else None,
+            recorded=or_infinite(files.rounds[-1]["spent_epsilon"][0]) if files.rounds else None,
             against_server=spent,
             against_members=spent,
             most_rounds=max(files.ledger["participations"][0].values(), default=0),
         )
-
-
-def _recorded(epsilon: float | None) -> float:
-    return math.inf if epsilon is None else float(epsilon)
 
 
 def _spending(files: RunFiles) -> Mapping[str, Any]:

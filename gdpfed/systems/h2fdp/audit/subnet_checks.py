@@ -6,10 +6,11 @@ from typing import Any
 
 from scipy import stats
 
-from gdpfed.audit.rules import AuditRule
+from gdpfed.audit.mechanisms.record_sums import StepsRule
+from gdpfed.audit.mechanisms.sampled_sums import SampledSumsRule
+from gdpfed.audit.rules import ROUNDING, AuditRule
 from gdpfed.audit.run_files import RunFiles
 
-ROUNDING = 1e-9
 CONVEX_MODEL, USUAL_BIAS_INPUT = "softmax", 0.1
 # What long steps may have of delta.
 MOST_RESERVED = 0.01
@@ -18,24 +19,24 @@ MOST_RESERVED = 0.01
 class Subnets(AuditRule):
     """Subnets of devices: their noise and their windows follow from trust and training."""
 
-    entries = frozenset({"trust"})
-    own_bounds = True
+    def planned_noise(self, index: int, round_number: int, size: int) -> float:
+        """Where each device adds all of its noise, a sum over so many owes that often as much variance."""
+        group, planned = self.plan["groups"][index], super().planned_noise(index, round_number, size)
+        return planned * (math.sqrt(size) if group["trust"] == "untrusted" else 1.0)
 
-    def noise_factor(self, group: Mapping[str, Any], size: int) -> float:
-        """How many times its planned noise a sum over so many devices owes: where each adds all of it."""
-        return math.sqrt(size) if group.get("trust") == "untrusted" and group["noise_multiplier"] else 1.0
-
-    def asked(self, files: RunFiles) -> Mapping[str, Any]:
+    @property
+    def asked(self) -> Mapping[str, Any]:
         """How the configuration has devices drawn, which it says in its method."""
-        drawn, groups = files.config["method"]["participants"], files.plan["groups"]
+        drawn, groups = self.files.config["method"]["participants"], self.plan["groups"]
         if drawn is None:
             return {"sampling": "poisson", "sampling_rate": 1.0}
         taking_part = sum(drawn) if isinstance(drawn, list) else drawn * len(groups)
         clients = sum(group["clients"] for group in groups)
         return {"sampling": "fixed_size", "sampling_rate": min(1.0, taking_part / clients)}
 
-    def check(self, files: RunFiles) -> Iterator[str]:
-        groups, method = files.plan["groups"], files.config["method"]
+    def check_plan(self) -> Iterator[str]:
+        yield from super().check_plan()
+        files, groups, method = self.files, self.plan["groups"], self.files.config["method"]
         if len(groups) != method["num_subnets"]:
             yield f"plan.json has {len(groups)} subnets, the configuration {method['num_subnets']}"
         for index, (group, word) in enumerate(zip(groups, _trust(files), strict=False)):
@@ -46,7 +47,13 @@ class Subnets(AuditRule):
                 yield from _check_window(files, index, records)
 
 
-class SubnetsOfRecords(Subnets):
+class SubnetsOfClients(Subnets, SampledSumsRule):
+    """Subnets of devices that are protected as a whole."""
+
+    entries = frozenset({"trust"})
+
+
+class SubnetsOfRecords(Subnets, StepsRule):
     """Subnets of devices whose records are protected."""
 
     entries = frozenset({"records", "trust"})

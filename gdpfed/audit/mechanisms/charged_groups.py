@@ -1,0 +1,120 @@
+"""Groups whose epsilon follows from their charges: what is checked of clients and of records alike."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from gdpfed.audit.accounting import charges_of, epsilon_after, first_rounds
+from gdpfed.audit.rules import AuditRule, GroupAudit, or_infinite
+
+# Two upper bounds of one figure on different grids; every round is compared on the coarsest.
+AGREES_WITHIN = 0.02
+# One figure, computed twice by the same formula; files may have it to nine digits.
+SAME_FIGURE = 1e-6
+
+
+class ChargedGroups(AuditRule):
+    """The audit of groups by their charges.
+
+    Attributes:
+        loose: whether a looser accountant's figure against those who know the cohorts may be larger than that
+            computed here, as it may be of a whole run.
+    """
+
+    loose: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def in_clear(self) -> bool:
+        """Whether the server sees what clients send without noise."""
+
+    @abstractmethod
+    def cost(self, index: int, rounds: int) -> float:
+        """Epsilon of a client of a group, against those who know that it took part in so many rounds."""
+
+    def cost_to_server(self, index: int, rounds: int) -> float:
+        """The same against the server."""
+        return math.inf if self.in_clear and rounds else self.cost(index, rounds)
+
+    def most_often(self, index: int) -> int:
+        """In how many rounds that client of a group was which was in most."""
+        return int(max(self.files.ledger["participations"][index].values(), default=0))
+
+    def exact(self, index: int) -> dict[str, float]:
+        """Figures of a group that have one value."""
+        group = self.plan["groups"][index]
+        exact = {"expected_cohort_size": group["clients"] * group["sampling_rate"]}
+        if group["noise_multiplier"] is not None:
+            exact["noise_variance_multiplier"] = group["noise_multiplier"] ** 2
+        return exact
+
+    def check_figures(self, index: int) -> Iterator[str]:
+        plan, group = self.plan, self.plan["groups"][index]
+        stated = {"clipping_norm": plan["clipping_norm"], **group}
+        for key, value in self.exact(index).items():
+            if stated[key] is None or not math.isclose(stated[key], value, rel_tol=SAME_FIGURE):
+                yield f"plan.json has {key} {stated[key]} of group {index}, where {value:.6g} follows"
+        most = group["participations_p99"]
+        accounted = epsilon_after(charges_of(group["charges"]), plan["delta"])
+        for key, epsilon, loose in (
+            ("epsilon_accounted", accounted, True),
+            ("epsilon_against_members", self.cost(index, most), self.loose),
+            ("epsilon_against_server", self.cost_to_server(index, most), self.loose),
+        ):
+            if not self.agrees(group[key], epsilon, loose=loose):
+                yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
+
+    def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
+        """Whether a value equals the computed one; a looser accountant's bound may be larger."""
+        if stated is None or math.isinf(computed):
+            return stated is None and math.isinf(computed)
+        above = loose and self.plan["accountant"] != "pld"
+        return computed * (1 - AGREES_WITHIN) <= stated and (
+            above or stated <= computed * (1 + AGREES_WITHIN)
+        )
+
+    def check_log(self, index: int) -> Iterator[str]:
+        plan, planned = self.plan, self.plan["groups"][index]["epsilon_accounted"]
+        last = [each["spent_epsilon"][index] for each in self.files.rounds[plan["num_rounds"] - 1 :]]
+        if not all(math.isclose(each, planned, rel_tol=SAME_FIGURE) for each in last):
+            yield f"the last round records epsilon {last[0]} of group {index}, and the plan {planned}"
+        # Every round's figure is that of a client that took part in some of the rounds so far.
+        for record in self.files.rounds:
+            stated = record["epsilon_against_server"][index]
+            costs = (self.cost_to_server(index, rounds) for rounds in range(record["round"], -1, -1))
+            if not any(self.agrees(stated, cost, loose=self.loose) for cost in costs):
+                yield (
+                    f"round {record['round']} records epsilon {stated} against the server in group {index}, "
+                    "which no number of rounds costs"
+                )
+                return
+
+    def check_recorded(self, group: GroupAudit) -> Iterator[str]:
+        """Every round's figure: not below what it costs and, with losses accounted, not far above."""
+        files, index = self.files, group.group
+        tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
+        for record in files.rounds:
+            recorded = or_infinite(record["spent_epsilon"][index])
+            computed = epsilon_after(first_rounds(charges, record["round"]), self.plan["delta"])
+            too_low = recorded < computed * (1 - AGREES_WITHIN)
+            if too_low or (tight and recorded > computed * (1 + AGREES_WITHIN)):
+                yield (
+                    f"round {record['round']} records epsilon {recorded:.4g} of group {index}, where "
+                    f"{computed:.4g} is spent"
+                )
+                return
+            if recorded > group.budget * (1 + AGREES_WITHIN):
+                yield (
+                    f"round {record['round']} records epsilon {recorded:.4g} of group {index}, above its "
+                    "budget"
+                )
+                return
+        if files.rounds and len(files.rounds) == files.ledger["charged_rounds"]:
+            claimed = or_infinite(files.rounds[-1]["epsilon_against_server"][index])
+            above = claimed > group.against_server * (1 + AGREES_WITHIN) and (tight or not self.loose)
+            if above or claimed < group.against_server * (1 - AGREES_WITHIN):
+                yield (
+                    f"the last round records epsilon {claimed:.4g} against the server in group {index}, "
+                    f"where {group.against_server:.4g} is spent"
+                )

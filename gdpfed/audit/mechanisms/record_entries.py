@@ -1,0 +1,124 @@
+"""Steps on records in a client's own ledger: what the steps that it took cost each group of its records."""
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dp_accounting as dp
+
+from gdpfed.audit.accounting import Charges, charges_of, composed_epsilon, first_rounds
+from gdpfed.audit.node_entries import NodeEntry, NodeRunAudit
+
+
+class RecordEntry(NodeEntry):
+    """A run that protects records, by groups that have a budget each."""
+
+    protects = "record"
+    has_records = True
+
+    @property
+    def records(self) -> Mapping[str, Any]:
+        """What the terms say about records."""
+        return records_in(self)
+
+    @property
+    def num_rounds(self) -> int:
+        return int(self.records["num_rounds"])
+
+    def updates_in(self, round_index: int) -> int:
+        return int(self.records["sums_per_round"])
+
+    @property
+    def private_by_itself(self) -> bool:
+        return bool(self.records["work"] == "dp_sgd")
+
+    @property
+    @abstractmethod
+    def most_steps(self) -> int:
+        """The steps that the records may pay for in the rounds that are left when the client comes."""
+
+    @abstractmethod
+    def check_charges(self) -> Iterator[str]:
+        """Check that the charges are those of the records' rates."""
+
+    def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
+        saved, groups = self.saved, len(self.records["batch_rates"])
+        budgets, delta = saved["epsilons"], saved["delta"]
+        for group in range(groups):
+            runs = [each.planned(self, group) for each in alike]
+            taken = [each.taken(self, group) for each in alike]
+            yield NodeRunAudit(
+                name=self.terms["run"],
+                unit=self.protects,
+                # One number is for all groups; records that are all alike keep the least.
+                budget=budgets[group] if len(budgets) == groups else min(budgets),
+                delta=delta,
+                epsilon=_of_runs(runs, delta, min(budgets)),
+                num_updates=self.most_updates,
+                sent=len(saved["rounds"]),
+                against_server=self.server_epsilon(alike, _of_runs(taken, delta, 0.0)),
+                record_group=group,
+                steps=sum(saved["steps"]),
+                num_steps=self.most_steps,
+            )
+
+    def check(self) -> Iterator[str]:
+        """The steps: some in every round with an update, and no more than were charged."""
+        yield from super().check()
+        yield from self.check_charges()
+        name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
+        if len(steps) != len(rounds) or any(type(each) is not int or each < 1 for each in steps):
+            yield f"run {name} has steps {steps} for {len(rounds)} rounds with an update"
+        if sum(steps) > self.most_steps:
+            yield f"run {name} took {sum(steps)} steps, and {self.most_steps} were charged"
+
+
+class StepEntry(RecordEntry):
+    """Steps at one noise, each released, or windows of them."""
+
+    @property
+    def most_steps(self) -> int:
+        left = first_rounds(self.charges, len(self.rounds))
+        return sum(count * sums.window_steps for sums, count in left)
+
+    def planned(self, last: NodeEntry, group: int) -> Charges:
+        return self._steps(last, group, self.most_steps)
+
+    def taken(self, last: NodeEntry, group: int) -> Charges:
+        steps = self.saved["steps"]
+        return self._steps(last, group, sum(steps)) if steps else []
+
+    def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
+        """The cost of so many steps for a group of those that the last run makes.
+
+        Where this run makes other groups, they may have been those that are drawn most often.
+        """
+        own, others = self.records, records_in(last)
+        alike = (own["shares"], own["seed"]) == (others["shares"], others["seed"])
+        rate = own["batch_rates"][group] if alike else max(own["batch_rates"])
+        event = {**self.charges[0]["event"], "batch_rate": rate, "num_steps": steps}
+        return charges_of([{"event": event, "count": 1}])
+
+    def check_charges(self) -> Iterator[str]:
+        events = [charge["event"] for charge in self.charges]
+        if len({(each["batch_rate"], each["noise_multiplier"]) for each in events}) > 1 or (
+            events[0]["batch_rate"] != self.records["batch_rates"][0]
+        ):
+            yield f"the charges of run {self.terms['run']} are not those of one noise and its batch rates"
+
+
+def records_in(entry: NodeEntry) -> Mapping[str, Any]:
+    """What the terms of a run say about records."""
+    records: Mapping[str, Any] = json.loads(entry.terms["records"])
+    return records
+
+
+def _of_runs(runs: Sequence[Charges], delta: float, at_most: float) -> float:
+    """Epsilon of runs; without sampling that of one Gaussian of all their zCDP, 1 / (2 sigma^2) each."""
+    releases = [each for run in runs for each in run]
+    if not all(sums.sampling_rate == 1 and not sums.bound for sums, _ in releases):
+        return composed_epsilon([run for run in runs if run], delta, at_most=at_most)
+    rho = math.fsum(count / (2 * sums.noise_multiplier**2) for sums, count in releases)
+    return float(dp.get_epsilon_gaussian(1 / math.sqrt(2 * rho), delta)) if rho else 0.0

@@ -1,0 +1,226 @@
+"""The audit of steps on records: the plan charges all its steps, and each budget admits them.
+
+Batches are drawn on the clients, whose cohorts are not accounted. So what counts is how many steps a record
+pays for, at which batch rate, under which noise: X of them are within its budget, and X + 1 are not.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gdpfed.audit.accounting import charges_of, epsilon_after, first_rounds
+from gdpfed.audit.mechanisms.charged_groups import AGREES_WITHIN, SAME_FIGURE, ChargedGroups
+from gdpfed.audit.rules import ROUNDING, GroupAudit, RecordAudit, or_infinite
+
+# What a plan does not look beyond.
+MOST_STEPS = 10_000_000
+OWN_NOISE = ("dp_sgd", "noised_update")
+"""Works whose results are private before they leave a client."""
+
+
+class StepsRule(ChargedGroups):
+    """Groups of clients whose records pay for steps, wherever their bounds come from."""
+
+    entries = frozenset({"records"})
+    loose = True
+
+    @property
+    def in_clear(self) -> bool:
+        return not self.plan["sums_hidden"] and bool(set(self.plan["works"]) - set(OWN_NOISE))
+
+    def records(self, index: int) -> Mapping[str, Any]:
+        """The entry of a group about records."""
+        found: Mapping[str, Any] = self.plan["groups"][index]["records"]
+        return found
+
+    def cost(self, index: int, rounds: int) -> float:
+        return epsilon_after(first_rounds(self.plan["groups"][index]["charges"], rounds), self.plan["delta"])
+
+    def groups(self) -> Iterator[GroupAudit]:
+        for index in range(len(self.plan["groups"])):
+            for number in range(len(self.records(index)["groups"])):
+                yield self._group(index, number)
+
+    def _group(self, index: int, number: int) -> GroupAudit:
+        """The cost for records of one budget; their batches are secret from the server, too."""
+        files, group, delta = self.files, self.plan["groups"][index], self.plan["delta"]
+        own, most = self.records(index)["groups"][number], self.most_often(index)
+        saved, budget = own["charges"], or_infinite(own["epsilon"])
+        cost = epsilon_after(first_rounds(saved, most), delta)
+        is_recorded = number == 0 and bool(files.rounds)
+        return GroupAudit(
+            group=index,
+            clients=group["clients"],
+            budget=budget,
+            planned=epsilon_after(charges_of(saved), delta, at_most=budget),
+            spent=epsilon_after(first_rounds(saved, files.ledger["charged_rounds"]), delta, at_most=budget),
+            recorded=or_infinite(files.rounds[-1]["spent_epsilon"][index]) if is_recorded else None,
+            against_server=math.inf if self.in_clear and most else cost,
+            against_members=cost,
+            most_rounds=most,
+            records=RecordAudit(
+                number=number,
+                share=own["share"],
+                batch_rate=own["batch_rate"],
+                steps=sum(count * sums.window_steps for sums, count in first_rounds(saved, most)),
+                steps_allowed=self.records(index)["steps_allowed"],
+            ),
+        )
+
+    def planned_noise(self, index: int, round_number: int, size: int) -> float:
+        return self._noise_of_record(index)
+
+    def _noise_of_record(self, index: int) -> float:
+        """The noise that hides one record in a sum, sigma C; 0 where steps have their own."""
+        if self.plan["works"] == ["dp_sgd"]:
+            return 0.0
+        return float(self.records(index)["noise_multiplier"] * self.records(index)["clipping_norm"])
+
+    def check_plan(self) -> Iterator[str]:
+        for index in range(len(self.plan["groups"])):
+            yield from self._check_groups(index)
+            yield from self._check_shares(index)
+            yield from self.check_bounds(index)
+            yield from self._check_noise(index)
+
+    def check_participations(self, index: int) -> Iterator[str]:
+        most = self.records(index)["most_rounds"]
+        for client, count in self.files.ledger["participations"][index].items():
+            if count > most:
+                yield f"the ledger counts client {client} in {count} rounds, and its records pay for {most}"
+                return
+
+    def _check_groups(self, index: int) -> Iterator[str]:
+        """The charges of every group of records are those of its rate, the noise and the rounds."""
+        group, records, num_rounds = self.plan["groups"][index], self.records(index), self.plan["num_rounds"]
+        if records["groups"][0]["charges"] != group["charges"]:
+            yield f"the charges of group {index} are not those of its first group of records"
+        if not 1 <= records["most_rounds"] <= num_rounds:
+            yield f"group {index} takes part in {records['most_rounds']} of {num_rounds} rounds"
+        shape = _shape(group["charges"])
+        for number, own in enumerate(records["groups"]):
+            said = own["batch_rate"], records["noise_multiplier"]
+            events = [charge["event"] for charge in own["charges"]]
+            if any((each["batch_rate"], each["noise_multiplier"]) != said for each in events):
+                yield (
+                    f"the charges of group {index}, records {number}, are not those of batch rate "
+                    f"{own['batch_rate']:.6g} and noise multiplier {records['noise_multiplier']:.6g} in "
+                    "plan.json"
+                )
+            if _shape(own["charges"]) != shape:
+                yield (
+                    f"group {index}, records {number}, is charged for other steps than the records beside it"
+                )
+        rounds = sum(count for count, _ in shape)
+        if rounds != records["most_rounds"]:
+            yield (
+                f"the charges of group {index} are for {rounds} rounds, its clients take part in "
+                f"{records['most_rounds']}"
+            )
+
+    def _check_shares(self, index: int) -> Iterator[str]:
+        """All records are shared out, to budgets that were configured."""
+        groups, budgets = self.records(index)["groups"], self.files.config["privacy"]["budgets"]
+        shares = sum(own["share"] for own in groups)
+        if abs(shares - 1.0) > ROUNDING:
+            yield f"the groups of records of group {index} share out {shares:.6g} of them"
+        for number, own in enumerate(groups):
+            if isinstance(budgets, list) and own["epsilon"] not in budgets:
+                yield (
+                    f"plan.json has a budget of {own['epsilon']:g} for group {index}, records {number}, the "
+                    f"configuration {budgets}"
+                )
+
+    def check_bounds(self, index: int) -> Iterator[str]:
+        """X: all budgets admit so many steps, and no more are charged.
+
+        What is charged is held to the budget exactly, and elsewhere.
+        """
+        records, charges = self.records(index), self.plan["groups"][index]["charges"]
+        allowed = records["steps_allowed"]
+        charged = sum(count * steps for count, steps in _shape(charges))
+        if charged > allowed:
+            yield f"group {index} is charged {charged} steps, of {allowed} that its budgets admit"
+        for number, own in enumerate(records["groups"]):
+            cost = self.cost_of_steps(index, number, allowed)
+            if cost > own["epsilon"] * (1 + AGREES_WITHIN):
+                yield (
+                    f"{allowed} steps are said to be within the budget of {own['epsilon']:g} of group "
+                    f"{index}, records {number}, but they cost {cost:.4g}"
+                )
+
+    def cost_of_steps(self, index: int, number: int, steps: int) -> float:
+        """Epsilon of so many steps for a record of one group, by the rate and noise that it states."""
+        records = self.records(index)
+        event = {
+            "kind": "dp_sgd_steps",
+            "batch_rate": records["groups"][number]["batch_rate"],
+            "noise_multiplier": records["noise_multiplier"],
+            "num_steps": steps,
+        }
+        if "bound" in records:
+            window = {"bound": records["bound"], "window_steps": records["window_steps"]}
+            event |= {"kind": "local_windows", **window}
+        return epsilon_after(charges_of([{"event": event, "count": 1}]), self.plan["delta"])
+
+    def _check_noise(self, index: int) -> Iterator[str]:
+        """The noise that the group states for its sum is that of one record: sigma C."""
+        group = self.plan["groups"][index]
+        norm = group.get("clipping_norm", self.plan["clipping_norm"])
+        stated = group["noise_multiplier"] * norm if group["noise_multiplier"] else 0.0
+        owed = self._noise_of_record(index)
+        if abs(stated - owed) > ROUNDING * max(owed, 1.0):
+            yield (
+                f"plan.json states noise of standard deviation {stated:.6g} for the sum of group {index}, "
+                f"where {owed:.6g} hides one of its records"
+            )
+
+    def check_figures(self, index: int) -> Iterator[str]:
+        yield from super().check_figures(index)
+        for number, own in enumerate(self.records(index)["groups"]):
+            epsilon = epsilon_after(charges_of(own["charges"]), self.plan["delta"])
+            within = own["epsilon_accounted"] <= own["epsilon"] * (1 + SAME_FIGURE)
+            if not within or not self.agrees(own["epsilon_accounted"], epsilon, loose=True):
+                yield (
+                    f"plan.json has epsilon_accounted {own['epsilon_accounted']} of group {index}, records "
+                    f"{number}, where {epsilon:.4g} follows"
+                )
+
+
+class RecordSumsRule(StepsRule):
+    """Steps whose norm is configured, and which are as many as their budgets admit."""
+
+    def exact(self, index: int) -> dict[str, float]:
+        group, records = self.plan["groups"][index], self.records(index)
+        exact = super().exact(index)
+        exact["participations_p99"] = records["most_rounds"]
+        exact["epsilon_against_members"] = records["groups"][0]["epsilon_accounted"]
+        exact["epsilon_accounted"] = exact["epsilon_against_members"]
+        if group["epsilon_against_server"] is not None:
+            exact["epsilon_against_server"] = exact["epsilon_against_members"]
+        if not isinstance(self.files.config["privacy"]["sampling_rates"], list):
+            exact["sampling_rate"] = self.plan["sampling_rate"]
+        return exact
+
+    def check_bounds(self, index: int) -> Iterator[str]:
+        """X and no more steps are within all budgets, and gradients are clipped as configured."""
+        yield from super().check_bounds(index)
+        records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
+        if records["clipping_norm"] != asked:
+            yield f"group {index} clips gradients to {records['clipping_norm']}, and {asked} was configured"
+        # Another accountant's bound may end earlier than the losses that are accounted here.
+        allowed = records["steps_allowed"]
+        if self.plan["accountant"] != "pld" or allowed >= MOST_STEPS:
+            return
+        if all(
+            self.cost_of_steps(index, number, allowed + 1) * (1 + AGREES_WITHIN) <= own["epsilon"]
+            for number, own in enumerate(records["groups"])
+        ):
+            yield (
+                f"{allowed} steps are said to be all that group {index} has budgets for, and these admit more"
+            )
+
+
+def _shape(charges: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """How many rounds of how many steps of DP-SGD the charges of a file are for."""
+    return [(charge["count"], charge["event"]["num_steps"]) for charge in charges]

@@ -1,0 +1,130 @@
+"""The audit of sums over sampled clients: their cohorts are held to the rates that hide them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, event_in
+from gdpfed.audit.mechanisms.charged_groups import ChargedGroups
+from gdpfed.audit.rules import ROUNDING, Cohorts, GroupAudit, or_infinite
+
+# An honest run draws a cohort this unlikely, or all its cohorts together, less than once in a million runs.
+UNLIKELY = 1e-6
+QUANTILE = 0.99
+
+
+class SampledSumsRule(ChargedGroups):
+    """Groups of sampled clients, each charged for every round."""
+
+    @property
+    def in_clear(self) -> bool:
+        return not self.plan["sums_hidden"]
+
+    def cost(self, index: int, rounds: int) -> float:
+        """Where noise differs from round to round, all are taken for those of the least noise."""
+        charges = charges_of(self.plan["groups"][index]["charges"])
+        least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
+        return epsilon_against_server([(least, rounds)], self.plan["delta"])
+
+    def groups(self) -> Iterator[GroupAudit]:
+        delta, rounds, ledger = self.plan["delta"], self.files.rounds, self.files.ledger
+        for index, group in enumerate(self.plan["groups"]):
+            budget, most = or_infinite(group["epsilon"]), self.most_often(index)
+            yield GroupAudit(
+                group=index,
+                clients=group["clients"],
+                budget=budget,
+                planned=epsilon_after(charges_of(group["charges"]), delta, at_most=budget),
+                spent=epsilon_after(charges_of(ledger["charges"][index]), delta, at_most=budget),
+                recorded=or_infinite(rounds[-1]["spent_epsilon"][index]) if rounds else None,
+                against_server=self.cost_to_server(index, most),
+                against_members=self.cost(index, most),
+                most_rounds=most,
+            )
+
+    def check_charges(self, index: int) -> Iterator[str]:
+        plan, group = self.plan, self.plan["groups"][index]
+        rounds = sum(charge["count"] for charge in group["charges"])
+        if rounds != plan["num_rounds"]:
+            yield f"the charges of group {index} are for {rounds} rounds, the plan has {plan['num_rounds']}"
+        (first, _), *_ = charges_of(group["charges"])
+        stated = group["noise_multiplier"] / plan["sums_per_round"] ** 0.5
+        odd = abs(first.noise_multiplier - stated) > ROUNDING * max(stated, 1.0)
+        if odd or first.sampling_rate != group["sampling_rate"] or first.group_size != group["clients"]:
+            yield f"the charges of group {index} are not those of its rate, size and noise in plan.json"
+
+    def exact(self, index: int) -> dict[str, float]:
+        events = [charge["event"] for charge in self.plan["groups"][index]["charges"]]
+        exact = {**super().exact(index), "clipping_norm": events[0]["clipping_norm"]}
+        rates = {event["sampling_rate"] for event in events}
+        if len(rates) == 1:
+            quantile = stats.binom.ppf(QUANTILE, self.plan["num_rounds"], rates.pop())
+            exact["participations_p99"] = float(quantile)
+        return exact
+
+    def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
+        numbers = range(len(cohorts.sizes))
+        rates = np.asarray([self._rate(index, number) for number in numbers])
+        for rate in np.unique(rates):
+            yield from self._check_rate(index, float(rate), rates == rate, cohorts)
+
+    def _rate(self, index: int, round_index: int) -> float:
+        return float(event_in(self.plan["groups"][index]["charges"], round_index)["sampling_rate"])
+
+    def _check_rate(
+        self, index: int, rate: float, at_rate: npt.NDArray[np.bool_], cohorts: Cohorts
+    ) -> Iterator[str]:
+        """The cohorts of one group in the rounds of one rate."""
+        population = self.plan["groups"][index]["clients"]
+        sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
+        if self.plan["sampling"] == "fixed_size":
+            wrong = np.flatnonzero(at_rate & (sizes != round(rate * population)))
+        else:
+            counted = cohorts.drawn & at_rate
+            chance = np.where(counted, _two_sided(sizes, there, rate), 1.0)
+            wrong = np.flatnonzero(chance < UNLIKELY / cohorts.sizes.size)
+            total, trials = int(sizes[counted].sum()), there[counted].sum()
+            if _two_sided(np.asarray([total]), trials, rate)[0] < UNLIKELY / len(self.plan["groups"]):
+                yield (
+                    f"group {index} was asked {total} times in {counted.sum()} rounds; at rate {rate:.4g} of "
+                    f"{population} clients about {rate * trials:.0f} are to be expected"
+                )
+        for at in wrong[:1]:
+            yield (
+                f"round {at + 1} has a cohort of {sizes[at]} in group {index}, not to be expected at "
+                f"rate {rate:.4g} of {population} clients"
+            )
+
+    def check_participations(self, index: int) -> Iterator[str]:
+        """The client that took part most often, against the rates of its group.
+
+        P(K >= k) is that of a binomial K at the mean rate, which is not below that of different rates for a k
+        above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent Trials",
+        1956, Theorem 4). A client that was out of reach was drawn in fewer rounds, and never in more.
+        """
+        charged, counts = self.files.ledger["charged_rounds"], self.files.ledger["participations"][index]
+        if not counts:
+            return
+        client = max(counts, key=lambda each: counts[each])
+        expected = sum(self._rate(index, number) for number in range(charged))
+        everybody = sum(each["clients"] for each in self.plan["groups"])
+        chance = stats.binom.sf(counts[client] - 1, charged, min(1.0, expected / max(charged, 1)))
+        if counts[client] > expected and chance < UNLIKELY / everybody:
+            yield (
+                f"the ledger counts client {client} of group {index} in {counts[client]} of {charged} "
+                f"charged rounds; at the rates of its group about {expected:.3g} are to be expected"
+            )
+
+    def planned_noise(self, index: int, round_number: int, size: int) -> float:
+        return float(event_in(self.plan["groups"][index]["charges"], round_number - 1)["noise_stddev"])
+
+
+def _two_sided(
+    sizes: npt.NDArray[np.int64], trials: npt.NDArray[np.int64], rate: float
+) -> npt.NDArray[np.float64]:
+    """Twice the smaller tail probability of Binomial(trials, rate) at every size."""
+    low = stats.binom.cdf(sizes, trials, rate)
+    high = stats.binom.sf(sizes - 1, trials, rate)
+    return np.asarray(2 * np.minimum(low, high), dtype=np.float64)
