@@ -19,7 +19,7 @@ from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.operate import training_words
 from gdpfed.errors import RunError
 from gdpfed.launch.flower_run import FlowerRun, run_command
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 
 SECAGG_PLUS_APP = Path(__file__).parent / "secagg_plus_app"
 # What nodes allow all runs together; each of them takes a small part.

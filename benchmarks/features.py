@@ -14,7 +14,7 @@ from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
 from gdpfed.report.table import Table
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 from gdpfed.simulation.simulated_run import simulate_prepared
 
 FEATURES = {"random_prior": 256, "hog": 372, "scattering": 1328}

@@ -34,7 +34,7 @@ from gdpfed.errors import InputError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.simulation_backend import Launch
 from gdpfed.report.table import Table
-from gdpfed.runs.records import RoundLogEntry, read_rounds
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 PROJECT = Path(__file__).resolve().parents[1]
 SECONDS_LINE = "round seconds "

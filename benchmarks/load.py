@@ -30,7 +30,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import BEGIN, JOIN, OFFER
 from gdpfed.report.table import Table
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.records import RoundLogEntry, read_rounds
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from secagg import ClientSession, MaskedSum, ServerSession
 from secagg.protocol.client_noise import draw_noise
 from server_app.train import train

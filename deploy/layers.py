@@ -25,8 +25,8 @@ from gdpfed.errors import AuditError, LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.methods import make_method
 from gdpfed.report.plan_table import plan_table
-from gdpfed.runs.paths import require_unused
-from gdpfed.runs.records import read_rounds, run_path
+from gdpfed.runs.paths import require_unused, run_path
+from gdpfed.runs.round_log import read_rounds
 
 RUN = "run"
 

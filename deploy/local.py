@@ -27,8 +27,8 @@ from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.progress import RunProgress
-from gdpfed.runs.paths import require_unused
-from gdpfed.runs.records import read_rounds, run_path
+from gdpfed.runs.paths import require_unused, run_path
+from gdpfed.runs.round_log import read_rounds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

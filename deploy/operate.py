@@ -14,7 +14,7 @@ from deploy.options import address, exit_status
 from deploy.superlink_client import SuperLinkClient, SuperLinkError
 from gdpfed.launch.flower_run import run_command, training_config
 from gdpfed.launch.home import PROJECT
-from gdpfed.runs.records import run_path
+from gdpfed.runs.paths import run_path
 
 # One sum over all nodes, who all take part: in a sum of two neither would be hidden from the other. Each
 # group has a clipping norm of its own in it, as its members' budgets allow.

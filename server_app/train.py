@@ -30,14 +30,14 @@ from gdpfed.federation.server.questions import Bounds, Questions, consortium_ros
 from gdpfed.federation.server.server_sides import told_at_join
 from gdpfed.federation.server.side_questions import sides_wait_for_nodes, with_answers
 from gdpfed.federation.server.transport import Transport
-from gdpfed.report.observers import default_observers
+from gdpfed.report.run_observers import default_observers
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer
 from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
 from server_app.exchange import Exchanger, GridTransport
-from server_app.fleet import GridFleet
+from server_app.grid_fleet import GridFleet
 
 
 def train(grid: Grid, config: Config, run_label: str) -> None:

@@ -18,8 +18,8 @@ from conf.schema import Config
 from gdpfed.errors import FailedError, RunError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.ledgers.client import ClientLedger
-from gdpfed.runs.records import RoundLogEntry, read_rounds
 from gdpfed.runs.resume import load_run
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
 

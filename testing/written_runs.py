@@ -13,7 +13,8 @@ from conf.schema import Config
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.report.lines import computed_settings
-from gdpfed.runs.records import RoundLogEntry, versioned
+from gdpfed.runs.file_formats import versioned
+from gdpfed.runs.round_log import RoundLogEntry
 
 DIMENSION = 12
 _METHODS: dict[str, Method] = {}

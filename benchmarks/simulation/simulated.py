@@ -11,7 +11,7 @@ import psutil
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.simulated_run import simulate_prepared
 
 SAMPLE_SECONDS = 0.02

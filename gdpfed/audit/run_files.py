@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from gdpfed.errors import AuditError
-from gdpfed.runs.records import (
+from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
     CONFIG_FILE,
     COUNTS_FILE,

@@ -20,9 +20,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from gdpfed.report.files import tables_of, write_report
     from gdpfed.report.finished_run import UnfinishedError, read_run
     from gdpfed.report.lines import lines_of
+    from gdpfed.report.report_files import tables_of, write_report
 
     runs, unfinished = [], []
     for path in options.runs:

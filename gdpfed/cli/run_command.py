@@ -22,9 +22,10 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.methods import make_method
     from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
     from gdpfed.report.progress import RunProgress
-    from gdpfed.runs.paths import require_unused
-    from gdpfed.runs.records import WEAK_DATA, read_rounds, run_path
+    from gdpfed.runs.file_formats import WEAK_DATA
+    from gdpfed.runs.paths import require_unused, run_path
     from gdpfed.runs.resume import load_run
+    from gdpfed.runs.round_log import read_rounds
 
     config = load_run(options.overrides)
     config.secagg.refuse_roster()

@@ -20,8 +20,8 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.report.progress import RunProgress
     from gdpfed.rounds.run import PreparedRun
     from gdpfed.runs.checkpoint import CHECKPOINT_FILE
-    from gdpfed.runs.records import RoundLogEntry, read_rounds
     from gdpfed.runs.resume import load_run
+    from gdpfed.runs.round_log import RoundLogEntry, read_rounds
     from gdpfed.simulation.simulated_run import simulate_prepared
 
     config = load_run(options.overrides)

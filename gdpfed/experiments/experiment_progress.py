@@ -14,7 +14,7 @@ from gdpfed.errors import GDPFedError, InputError
 from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import CellRun
 from gdpfed.report.metric_display import shown_in
-from gdpfed.runs.records import RoundLogEntry, read_rounds
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 
 class ExperimentProgress:

@@ -14,7 +14,7 @@ from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import Outcome
 from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.report.table import Table
-from gdpfed.runs.records import CONFIG_FILE
+from gdpfed.runs.file_formats import CONFIG_FILE
 
 TABLE_FILE = "table.md"
 FIGURES_FILE = "figures.csv"

@@ -16,7 +16,7 @@ from gdpfed.experiments.cells import Cell
 from gdpfed.report.finished_run import FinishedRun, read_run, read_settings
 from gdpfed.report.lines import Line, computed_settings
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
-from gdpfed.runs.records import CONFIG_FILE, MODEL_FILE
+from gdpfed.runs.file_formats import CONFIG_FILE, MODEL_FILE
 
 RUNS_DIRECTORY = "runs"
 DIGEST_LENGTH = 10

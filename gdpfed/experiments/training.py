@@ -18,7 +18,7 @@ from gdpfed.child_process import can_fork, serve_only
 from gdpfed.errors import GDPFedError, InputError, LearningError, RunError
 from gdpfed.experiments.experiment_progress import ExperimentProgress
 from gdpfed.experiments.runs import CellRun
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 
 PROGRESS_INTERVAL_SECONDS = 0.5
 

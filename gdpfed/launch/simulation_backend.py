@@ -24,7 +24,7 @@ from gdpfed.launch.flower_run import (
     write_connection,
 )
 from gdpfed.launch.home import PROJECT, FlowerHome, free_ports, last_line
-from gdpfed.runs.records import user_path
+from gdpfed.runs.paths import user_path
 
 SUPERLINK_LOG = "superlink.log"
 START_SECONDS = 60.0

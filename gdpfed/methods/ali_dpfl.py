@@ -19,7 +19,7 @@ from gdpfed.methods.local_steps import Convergence, steps_as_printed, steps_of_b
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.methods.record_method import configured_records, record_budgets, record_groups
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
-from gdpfed.privacy.planning.record_steps import evenly_spread, knee_steps, step_noise, steps_allowed
+from gdpfed.privacy.planning.step_calibration import evenly_spread, knee_steps, step_noise, steps_allowed
 
 RULES = ("fixed", "printed", "bound", "budget", "knee")
 NOISE_FIRST = ("printed", "bound", "budget")

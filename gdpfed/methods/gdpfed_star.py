@@ -11,7 +11,7 @@ from gdpfed.methods.rates import (
     one_noise_plan,
     private_plan,
 )
-from gdpfed.methods.shared_noise import SharedNoise
+from gdpfed.methods.shared_noise_method import SharedNoise
 from gdpfed.privacy.events import Adjacency, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group

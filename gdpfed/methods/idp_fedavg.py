@@ -16,10 +16,10 @@ from gdpfed.methods.rates import (
     refuse_given_rates,
     uniform_rate_plan,
 )
-from gdpfed.methods.shared_noise import SharedNoise
+from gdpfed.methods.shared_noise_method import SharedNoise
 from gdpfed.privacy.events import Adjacency, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.shared_noise import shared_noise_sampling_rates
+from gdpfed.privacy.planning.shared_noise_rates import shared_noise_sampling_rates
 
 
 class IDPFedAvgSample(SharedNoise):

@@ -12,7 +12,7 @@ from gdpfed.privacy.planning.groups import Group, default_delta
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA as DELTA_OF_RECORDS
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
-from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms
+from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms
 
 
 def refuse_given_rates(config: Config) -> None:

@@ -12,14 +12,8 @@ from safetensors import SafetensorError, safe_open
 
 from gdpfed.errors import ReportError
 from gdpfed.report.metric_display import MetricDisplay
-from gdpfed.runs.records import (
-    CONFIG_FILE,
-    MODEL_FILE,
-    PLAN_FILE,
-    RoundLogEntry,
-    check_json_file,
-    read_rounds,
-)
+from gdpfed.runs.file_formats import CONFIG_FILE, MODEL_FILE, PLAN_FILE, check_json_file
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 SECTIONS = ("dataset", "training", "method", "privacy", "secagg", "run")
 FLOAT32_BYTES = 4

@@ -9,7 +9,7 @@ from typing import Self
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.training.evaluation_metrics import METRICS
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 
 STEP_PERCENT = 5
 ABSENT = "–"

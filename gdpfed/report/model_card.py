@@ -16,7 +16,7 @@ from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.parts import Parts
 from gdpfed.report.plan_warnings import chosen_by_data_lines, large_delta_lines
 from gdpfed.report.record_card import record_not_covered, record_promise
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
 

@@ -19,7 +19,7 @@ from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.table import Table
 from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.records import PARTS_FILE, VERSION_KEY, check_version, versioned
+from gdpfed.runs.file_formats import PARTS_FILE, VERSION_KEY, check_version, versioned
 
 HEADINGS = ("run", "test examples of", "number")
 NOTE = (

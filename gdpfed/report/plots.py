@@ -19,7 +19,7 @@ from gdpfed.report.style import (
     shared_legend,
     styled,
 )
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 
 SIZE_INCHES = (6.0, 3.6)
 

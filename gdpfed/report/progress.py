@@ -17,7 +17,7 @@ from rich.table import Column
 
 from gdpfed.report.metric_display import shown_in
 from gdpfed.report.status import WITHOUT_A_SUM
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 
 QUIET_SECONDS = 30.0
 """On something else than a terminal, a line says after this long without a round that the run goes on."""

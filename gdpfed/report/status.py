@@ -5,7 +5,7 @@ from math import isinf
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.report.metric_display import shown_in
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 
 WITHOUT_A_SUM = "no sum, rounds.jsonl says why"
 

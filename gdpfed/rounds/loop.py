@@ -18,7 +18,7 @@ from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.state import RunState
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.records import RoundLogEntry, finite
+from gdpfed.runs.round_log import RoundLogEntry, finite
 
 INTERRUPTED = "interrupted before its end: charged, and not repeated"
 LEFT_OUT = "the cloud did this round without this edge"

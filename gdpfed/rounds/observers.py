@@ -14,7 +14,7 @@ from gdpfed.methods.base import ClientSum, Method, Theta
 from gdpfed.rounds.state import RunState
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
 from gdpfed.rounds.state import RunState, begin, restore
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.paths import require_unused
-from gdpfed.runs.records import RoundLogEntry, read_rounds, run_path
+from gdpfed.runs.paths import require_unused, run_path
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 
 @dataclass(frozen=True, kw_only=True)

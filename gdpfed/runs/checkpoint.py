@@ -15,7 +15,7 @@ from safetensors.numpy import save as save_tensors
 
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
-from gdpfed.runs.records import FORMAT_VERSION, VERSION_KEY, check_version
+from gdpfed.runs.file_formats import FORMAT_VERSION, VERSION_KEY, check_version
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 STATE_PREFIX, DIGEST_KEY = "method.", "digest"

@@ -20,8 +20,7 @@ from gdpfed.methods.base import Method
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
-from gdpfed.runs.paths import require_unused
-from gdpfed.runs.records import (
+from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
@@ -34,12 +33,12 @@ from gdpfed.runs.records import (
     ROUNDS_FILE,
     SEAL_FILE,
     VERSION_KEY,
-    RoundLogEntry,
     check_version,
-    read_rounds,
     versioned,
 )
+from gdpfed.runs.paths import require_unused
 from gdpfed.runs.resume import refuse_another_run
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 SEALED = (
     *(CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, COUNTS_FILE),

@@ -1,10 +1,26 @@
-"""Check the directory of a new run before anything is written in it."""
+"""Where the directory of a run is, and whether a new run can have it."""
 
 import os
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gdpfed.errors import RunError
+
+RUNS = "runs"
+
+
+def user_path(text: str) -> Path:
+    """The absolute path that a setting names; a leading ``~`` is a home directory."""
+    return Path(text).expanduser().absolute()
+
+
+def run_path(chosen: str | None, dataset: str, method: str) -> Path:
+    """The absolute directory of a run: the chosen one, or a new one under ``runs/`` here, named by time."""
+    if chosen is None:
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        chosen = f"{RUNS}/{stamp}-{dataset}-{method}"
+    return user_path(chosen)
 
 
 def require_unused(path: Path, *, setting: str = "run.directory") -> None:

@@ -11,7 +11,8 @@ import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import given_value, load
 from conf.schema import Config
 from gdpfed.errors import RunError
-from gdpfed.runs.records import CONFIG_FILE, PLAN_FILE, check_json_file, run_path, user_path
+from gdpfed.runs.file_formats import CONFIG_FILE, PLAN_FILE, check_json_file
+from gdpfed.runs.paths import run_path, user_path
 
 CARRYING_OUT = {
     "run": frozenset(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
-from gdpfed.report.observers import default_observers
+from gdpfed.report.run_observers import default_observers
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.run import MakeObservers, PreparedRun
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 

@@ -20,7 +20,7 @@ from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
-from gdpfed.privacy.planning.record_steps import steps_epsilon
+from gdpfed.privacy.planning.step_calibration import steps_epsilon
 from testing.small_runs import run
 
 FILES = ("config.yaml", "plan.json", "assignment.json", "ledger.json", "rounds.jsonl")

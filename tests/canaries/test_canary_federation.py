@@ -12,7 +12,7 @@ from gdpfed.clients.configured import task_of
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.simulation.engine import Cohort
-from server_app.fleet import GridFleet
+from server_app.grid_fleet import GridFleet
 from testing.small_runs import run, small_config
 
 # With so few canaries nothing is refuted by chance: not even 24 right guesses of 24 do it.

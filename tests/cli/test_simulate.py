@@ -11,7 +11,7 @@ from gdpfed.cli import main
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.loop import RoundLoop
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from testing.small_runs import files_in
 

@@ -16,7 +16,7 @@ from deploy.placements import credentials_of
 from deploy.topology import SERVER_SUPEREXEC, SUPERLINK
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.launch.flower_run import FlowerRun, run_command, training_config
-from gdpfed.runs.records import RoundLogEntry, read_rounds
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from tests.deploy.faulty_app import make_faulty_app
 
 WAIT_SECONDS = 300.0

@@ -13,7 +13,7 @@ from edge_app.mailbox import ANSWER, JOB, Mailbox
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import LaunchError
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from testing.small_runs import final_model
 from tests.deploy.faulty_federation import FaultyFederation
 from tests.deploy.test_faults import INTERRUPTED

@@ -11,7 +11,7 @@ from deploy.federation import TopologyError
 from deploy.layers import main
 from deploy.placements import Containers
 from deploy.topology import node_config, services
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 
 
 def told(federation, number=0):

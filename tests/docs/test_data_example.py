@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from gdpfed.cli import main
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 BLOCK = r"\n\n((?:    .*\n)+)"

@@ -18,7 +18,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, RunError
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.simulated_run import simulate
 from testing.layers import CLOUD, EdgeRun, cloud_grid, run_layers
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals

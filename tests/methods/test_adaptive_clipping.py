@@ -19,7 +19,7 @@ from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from gdpfed.simulation.batched_encoding import contributions_steps
 from gdpfed.simulation.engine import Cohort

@@ -24,7 +24,7 @@ from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
-from gdpfed.privacy.planning.record_steps import (
+from gdpfed.privacy.planning.step_calibration import (
     evenly_spread,
     knee_steps,
     largest_batch_rate,

@@ -16,7 +16,7 @@ from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
-from gdpfed.privacy.planning.record_steps import steps_epsilon
+from gdpfed.privacy.planning.step_calibration import steps_epsilon
 
 DELTA = 1e-5
 SCHEDULE = (5, 5, 5, 3)

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.image import imread
 
 from gdpfed.cli import main
-from gdpfed.report.files import tables_of
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.lines import lines_of
+from gdpfed.report.report_files import tables_of
 from testing.written_runs import DIMENSION, write_run
 
 FINAL = (0.62, 0.65, 0.71)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from gdpfed.report.console import Fitted
 from gdpfed.report.progress import RunProgress
-from gdpfed.runs.records import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry
 
 NAMES = [f"method_{letter}, clipping_norm {letter}.5" for letter in "abc"]
 

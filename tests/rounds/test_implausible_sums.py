@@ -8,7 +8,7 @@ from flwr.serverapp import Grid
 
 from conf.load import load
 from gdpfed.clients.update import update_steps
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train
 from testing.small_runs import SMALL, final_model, grid_for

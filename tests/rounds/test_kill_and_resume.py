@@ -19,8 +19,8 @@ from gdpfed.methods import make_method
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.state import REQUESTS
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.records import read_rounds
 from gdpfed.runs.resume import load_run
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 
 NUM_ROUNDS, NUM_CLIENTS = 3, 12

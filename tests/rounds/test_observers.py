@@ -8,12 +8,12 @@ import pytest
 from conf.load import load
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods.fedavg import FedAvg
-from gdpfed.report.observers import default_observers
+from gdpfed.report.run_observers import default_observers
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.observers import Observer
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE, Checkpoint
-from gdpfed.runs.records import read_rounds
 from gdpfed.runs.resume import load_run
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from testing.small_runs import final_model
 

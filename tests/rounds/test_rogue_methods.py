@@ -25,7 +25,7 @@ from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import INTERRUPTED
 from gdpfed.rounds.state import new_ledger
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train
 from testing.local_grid import IN_CLEAR, LocalGrid, as_grid

@@ -20,7 +20,7 @@ from gdpfed.methods.fedavg import DPFedAvg, FedAvg
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.planning.groups import merge_groups
 from gdpfed.privacy.planning.make_plan import RelativeRounds, make_plan
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train
 from testing.local_grid import refusals

@@ -13,7 +13,8 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.errors import AuditError, RunError
 from gdpfed.runs.checkpoint import Checkpoint
-from gdpfed.runs.records import FORMAT_VERSION, read_rounds
+from gdpfed.runs.file_formats import FORMAT_VERSION
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from testing.small_runs import files_in, run
 

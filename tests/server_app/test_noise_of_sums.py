@@ -16,7 +16,7 @@ from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.simulation import InProcessFleet
 from gdpfed.simulation.engine import SequentialEngine
 from server_app.exchange import Exchanger
-from server_app.fleet import GridFleet
+from server_app.grid_fleet import GridFleet
 from testing.charging import as_charged, as_expected
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
 

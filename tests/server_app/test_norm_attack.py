@@ -15,7 +15,7 @@ from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.release import NoiseAt
 from server_app import fleet as fleet_module
 from server_app.exchange import Exchanger
-from server_app.fleet import GridFleet
+from server_app.grid_fleet import GridFleet
 from testing.charging import as_charged
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 

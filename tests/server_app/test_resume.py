@@ -9,7 +9,7 @@ import pytest
 from gdpfed.errors import PrivacyError, RunError
 from gdpfed.methods import ClientSum
 from gdpfed.runs.checkpoint import Checkpoint
-from server_app.fleet import GridFleet
+from server_app.grid_fleet import GridFleet
 from testing.local_grid import Crash, LocalGrid, crashing_grid
 from testing.small_runs import NUM_CLIENTS, files_in, final_model, run
 

@@ -11,7 +11,7 @@ from gdpfed.methods import METHODS
 from gdpfed.privacy.ledgers.charged import ChargedSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from testing.small_runs import final_model, nothing_drawn, run, small_config
 

@@ -4,7 +4,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from conf.load import load
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from testing.small_runs import nothing_drawn
 

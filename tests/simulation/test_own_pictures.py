@@ -9,7 +9,7 @@ from sklearn.datasets import load_sample_images
 
 from gdpfed.cli import main
 from gdpfed.learning.data import DataSource, load_dataset
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 
 FORMS = (("RGB", "jpg"), ("RGB", "png"), ("L", "png"), ("RGBA", "png"), ("P", "bmp"), ("CMYK", "jpg"))
 CROPS = 60

@@ -14,7 +14,7 @@ from gdpfed.cli import main
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.report.parts import Parts
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 
 SITES, CONSENTS = ("east", "north", "west"), ("strict", "open")
 PRIVATE = ("privacy=record_level", "privacy.budgets_of=records", "privacy.budgets=[1,8]")

@@ -15,8 +15,8 @@ from gdpfed.learning.task import choose_device
 from gdpfed.record_steps import RecordSteps
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.rounds.state import new_ledger
-from gdpfed.runs.records import read_rounds
 from gdpfed.runs.resume import load_run
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import Cohort, SequentialEngine, SumJob, split_jobs

@@ -12,7 +12,7 @@ from gdpfed.cli import main
 from gdpfed.report.event_files import EVENTS_FOLDER
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.parts import Parts
-from gdpfed.runs.records import read_rounds
+from gdpfed.runs.round_log import read_rounds
 
 PLAIN = ("secagg=off", "simulation.workers=1", "run.num_rounds=3")
 DECLARATION = """\

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.client_budgets import ClientBudgets
-from gdpfed.privacy.planning.record_steps import step_noise, steps_epsilon
+from gdpfed.privacy.planning.step_calibration import step_noise, steps_epsilon
 from gdpfed.privacy.validation import require_count, require_rate
 
 Floats = npt.NDArray[np.float64]

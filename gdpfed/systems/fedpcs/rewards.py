@@ -7,7 +7,7 @@ from pathlib import Path
 from gdpfed.files import save_whole
 from gdpfed.privacy.ledgers.participations import TURNS
 from gdpfed.rounds.observers import Observer, RoundEnded
-from gdpfed.runs.records import LEDGER_FILE, REWARDS_FILE, versioned
+from gdpfed.runs.file_formats import LEDGER_FILE, REWARDS_FILE, versioned
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
 
 

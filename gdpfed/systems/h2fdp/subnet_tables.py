@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.planning.record_steps import step_noise
+from gdpfed.privacy.planning.step_calibration import step_noise
 
 if TYPE_CHECKING:
     from gdpfed.systems.h2fdp.h2fdp import H2FDP

@@ -21,8 +21,8 @@ from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.plain import sum_noise_steps
-from gdpfed.runs.records import read_rounds
 from gdpfed.runs.resume import load_run
+from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from gdpfed.systems.h2fdp.control import Problem, planned_noise, printed_noise, solve
 from gdpfed.systems.h2fdp.h2fdp import H2FDP

@@ -14,7 +14,7 @@ from gdpfed.report.status import status_line
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.records import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
+from gdpfed.runs.file_formats import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
 
 SHOWN_COHORTS = (
     "run.show_cohorts=true: for whoever reads trackers or these lines no smaller epsilon is proved than that "

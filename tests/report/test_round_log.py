@@ -5,7 +5,7 @@ from rich.console import Console
 
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import RunProgress
-from gdpfed.runs.records import RoundLogEntry, finite, read_rounds
+from gdpfed.runs.round_log import RoundLogEntry, finite, read_rounds
 
 RECORD = RoundLogEntry(
     round=1,

@@ -15,7 +15,7 @@ from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.release import NoiseAt
 from secagg import threshold_for
 from server_app.exchange import Exchanger
-from server_app.fleet import GridFleet
+from server_app.grid_fleet import GridFleet
 from testing.charging import as_charged
 from testing.local_grid import FIRST_NODE_ID, as_grid
 from testing.small_runs import grid_for

@@ -10,7 +10,7 @@ from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.shared_noise import scaled_clipping_norms, shared_noise_sampling_rates
+from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms, shared_noise_sampling_rates
 
 GROUPS = groups_from_shares(600, (1.0, 3.0, 6.0), (0.5, 0.3, 0.2))
 SIZES = [group.size for group in GROUPS]

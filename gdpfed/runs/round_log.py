@@ -1,84 +1,12 @@
-"""The files of a run that others read, the version of their format, and the log entry of a round."""
+"""The log of a run's rounds: one entry a round, one line each in `rounds.jsonl`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
-from typing import Any
 
-from gdpfed.errors import RunError
-
-FORMAT_VERSION = 1
-"""Written into plan.json, assignment.json, every line of rounds.jsonl, and the checkpoint's metadata."""
-VERSION_KEY = "version"
-CONFIG_FILE = "config.yaml"
-PLAN_FILE = "plan.json"
-ROUNDS_FILE = "rounds.jsonl"
-LEDGER_FILE = "ledger.json"
-REWARDS_FILE = "rewards.json"
-COUNTS_FILE = "class_counts.json"
-ASSIGNMENT_FILE = "assignment.json"
-MODEL_CARD_FILE = "model_card.md"
-MODEL_FILE = "model.safetensors"
-SEAL_FILE = "seal.json"
-PARTS_FILE = "parts.json"
-ACCURACY_PICTURE = "accuracy.png"
-BUDGET_PICTURE = "budget.png"
-RUNS = "runs"
-WEAK_DATA = "weak data: {}"
-"""How the log of a run marks what is weak in its data."""
-
-
-def user_path(text: str) -> Path:
-    """The absolute path that a setting names; a leading ``~`` is a home directory."""
-    return Path(text).expanduser().absolute()
-
-
-def run_path(chosen: str | None, dataset: str, method: str) -> Path:
-    """The absolute directory of a run: the chosen one, or a new one under ``runs/`` here, named by time."""
-    if chosen is None:
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        chosen = f"{RUNS}/{stamp}-{dataset}-{method}"
-    return user_path(chosen)
-
-
-def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON form of a file of a run, its version first."""
-    return {VERSION_KEY: FORMAT_VERSION, **values}
-
-
-def check_version(path: Path, found: object) -> None:
-    """Refuse a file of another format.
-
-    Args:
-        path: the file.
-        found: the version that it names; None where it names none.
-
-    Raises:
-        RunError: the version is another than :data:`FORMAT_VERSION`.
-    """
-    if found != FORMAT_VERSION:
-        named = "no format version" if found is None else f"format version {found}"
-        raise RunError(
-            f"{path} has {named}, and this gdpfed reads version {FORMAT_VERSION}: "
-            "use the gdpfed that wrote the run, or start a new run"
-        )
-
-
-def check_json_file(path: Path) -> None:
-    """Refuse a JSON file of another format; one that cannot be read passes, for its reader to judge.
-
-    Raises:
-        RunError: as :func:`check_version`.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return
-    if isinstance(content, dict):
-        check_version(path, content.get(VERSION_KEY))
+from gdpfed.runs.file_formats import ROUNDS_FILE, VERSION_KEY, check_version, versioned
 
 
 @dataclass(frozen=True)
