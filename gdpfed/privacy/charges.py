@@ -5,22 +5,8 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.correlated_noise import CorrelatedGaussian
-from gdpfed.privacy.events import (
-    DPSGDSteps,
-    Event,
-    Gaussian,
-    GaussianMixture,
-    LocalWindows,
-    SampledGaussian,
-    Unit,
-)
+from gdpfed.privacy.events import Event, Unit
 from gdpfed.privacy.validation import require_choice, require_count
-
-_KINDS: dict[str, type[Event]] = {
-    each.kind: each
-    for each in (SampledGaussian, Gaussian, CorrelatedGaussian, DPSGDSteps, GaussianMixture, LocalWindows)
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +67,10 @@ def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
 
 def event_from_dict(data: object) -> Event:
     """Return the event that `to_dict` wrote; PrivacyError as in `charge_from_dict`."""
-    if not isinstance(data, Mapping) or data.get("kind") not in _KINDS:
-        raise PrivacyError(f"an event is {data!r}; its kind must be one of {', '.join(_KINDS)}")
+    if not isinstance(data, Mapping) or data.get("kind") not in Event.kinds:
+        raise PrivacyError(f"an event is {data!r}; its kind must be one of {', '.join(Event.kinds)}")
     values = {name: value for name, value in data.items() if name != "kind"}
     try:
-        return _KINDS[data["kind"]](**values)
+        return Event.kinds[data["kind"]](**values)
     except TypeError as error:
         raise PrivacyError(f"an event of kind {data['kind']} lacks or has odd entries ({error})") from None

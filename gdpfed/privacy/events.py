@@ -34,11 +34,17 @@ NoiseLaw = Literal["gaussian", "discrete_gaussian"]
 
 
 class Event:
-    """One release, as frozen data. The subclasses are its kinds."""
+    """One release, as frozen data. The subclasses are its kinds, by which files name them."""
 
+    kinds: ClassVar[dict[str, type["Event"]]] = {}
     kind: ClassVar[str]
     unit: ClassVar[Unit | None] = None
     """The only unit that the event makes sense in; None for any."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "kind" in vars(cls):
+            Event.kinds[cls.kind] = cls
 
     @property
     def is_noisy(self) -> bool:
