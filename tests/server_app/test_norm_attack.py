@@ -13,7 +13,7 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.release import NoiseAt
-from server_app import fleet as fleet_module
+from server_app import grid_fleet as fleet_module
 from server_app.exchange import Exchanger
 from server_app.grid_fleet import GridFleet
 from testing.charging import as_charged
