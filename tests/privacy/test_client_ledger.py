@@ -124,6 +124,20 @@ def test_two_sums_a_round_are_two_updates_and_no_more():
         ledger.charge("one", 0)
 
 
+@pytest.mark.parametrize("epsilons", [[], [1.0, 3.0]])
+def test_a_run_about_clients_is_begun_under_one_budget(epsilons):
+    ledger = ClientLedger()
+    with pytest.raises(PrivacyError, match=f"a client cannot have {len(epsilons)} budgets"):
+        ledger.begin(TERMS, epsilons=epsilons, delta=DELTA)
+    assert ledger.runs == ()
+
+
+@pytest.mark.parametrize("changes", [{"run": "r" * 65}, {"charges": TERMS.charges * 10_001}])
+def test_terms_that_would_fill_a_ledger_are_refused(changes):
+    with pytest.raises(PrivacyError):
+        replace(TERMS, **changes)
+
+
 def test_the_same_run_under_other_terms_is_refused():
     ledger = ledger_with("one")
     with pytest.raises(PrivacyError, match="run one has begun under other terms"):

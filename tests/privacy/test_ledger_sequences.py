@@ -188,3 +188,14 @@ class Run(RuleBasedStateMachine):
 def test_any_sequence_is_charged_once_and_within_the_budget(plan):
     machine = type("RunOfThePlan", (Run,), {"plan": plan})
     run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=25))
+
+
+@pytest.mark.parametrize("rounds", [[1, 0], [0, 0], [0, 2], [0], [-1, 1], "01"])
+def test_rounds_that_a_client_cannot_have_taken_are_not_resumed(rounds):
+    ledger = Ledger(OF_PATHS)
+    for index in range(2):
+        ledger.open_round(index, [[3]])
+    saved = ledger.to_dict()
+    assert saved["taken"] == {"3": [0, 1]}
+    with pytest.raises(PrivacyError):
+        Ledger.from_dict(OF_PATHS, saved | {"taken": {"3": rounds}})

@@ -87,6 +87,7 @@ def charges_with(**changes):
         ({"records": records_with(num_rounds=0)}, "the terms' num_rounds is 0"),
         ({"records": records_with(clipping_norm=-1.0)}, "clipping_norm of a record is -1.0"),
         ({"records": records_with(batch_rates=[])}, r"batch_rates are \[\]; give from 1"),
+        ({"records": records_with(batch_rates=[0.05] * 101)}, "; give from 1 to 100"),
         ({"records": records_with(batch_rates=[1.5])}, "one of the terms' batch_rates is 1.5"),
         ({"records": records_with(batch_rates=[0.05, 0.1])}, "2 batch_rates and 1 shares"),
         ({"records": records_with(batch_rates=[0.04])}, "not those of the first of their batch_rates"),

@@ -21,7 +21,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_file import NodeFile
-from gdpfed.federation.node.own_budget import Budget
+from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
@@ -205,3 +205,43 @@ def test_the_budgets_here_bind(machine):
     assert 0 < len(node.sent) < 2 * ROUNDS + 1
     node.what_is_spent_never_falls_and_stays_within_the_budget()
     assert node.spent > 0.6 * node.epsilon
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_a_client_clips_to_no_more_than_the_terms_say(factor, tmp_path):
+    """The noise is that of the terms, so a longer update is hidden less."""
+    budgets: Budgets = {"client": Budget(epsilons=(1.5,), delta=DELTA, ledger=tmp_path / "ledger.json")}
+    budget.begin(budgets, CLIENT)
+    parameters, order = asked(CLIENT, 0, 1.0, 1)
+    longer, order.clipping_norm = replace(parameters, clipping_norm=factor), factor
+    if factor > 1:
+        with pytest.raises(PrivacyError, match="above the 1 of the terms"):
+            budget.charge(budgets, RoundOfRun("run", 0), longer, order)
+    else:
+        budget.charge(budgets, RoundOfRun("run", 0), longer, order)
+    with locked_ledger(tmp_path / "ledger.json") as file:
+        assert file.ledger.run("run").rounds == [0] * (factor == 1)
+
+
+def test_a_client_takes_part_in_as_many_rounds_as_it_wants_and_no_more(tmp_path):
+    ledger = tmp_path / "ledger.json"
+    own: Budgets = {"client": Budget(epsilons=(1.5,), delta=DELTA, ledger=ledger, max_participations=2)}
+    budget.begin(own, CLIENT)
+    for index in (0, 2):
+        budget.charge(own, RoundOfRun("run", index), *asked(CLIENT, index, 1.0, 1))
+    with pytest.raises(PrivacyError, match="takes part in 2 rounds of a run at most"):
+        budget.charge(own, RoundOfRun("run", 1), *asked(CLIENT, 1, 1.0, 1))
+
+
+@pytest.mark.parametrize("corrupt", [2, 3])
+def test_a_sum_stands_as_many_corrupt_members_as_the_terms_say(corrupt, tmp_path):
+    """Half of six members may be: their noise is not relied on."""
+    own: Budgets = {"client": Budget(epsilons=(1.5,), delta=DELTA, ledger=tmp_path / "ledger.json")}
+    budget.begin(own, replace(CLIENT, corrupt_tolerance=0.5))
+    parameters, order = asked(CLIENT, 0, 1.0, 1)
+    parameters = replace(parameters, threshold=4, corrupt_tolerance=corrupt)
+    if corrupt < 3:
+        with pytest.raises(PrivacyError, match="a tolerance of 2 corrupt members is below 3"):
+            budget.charge(own, RoundOfRun("run", 0), parameters, order)
+    else:
+        budget.charge(own, RoundOfRun("run", 0), parameters, order)
