@@ -15,6 +15,7 @@ from flwr.cli.utils import filter_paths_for_publish
 from safetensors.numpy import load_file
 
 from conf.load import load, to_yaml
+from gdpfed.methods import resolve
 from testing.flower_traces import FlowerTraces
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -94,7 +95,7 @@ def test_a_run_end_to_end_interrupted_and_resumed(tmp_path, traces):
 
 def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, traces):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text(to_yaml(load(SMALL)))
+    (tmp_path / "run" / "config.yaml").write_text(to_yaml(resolve(load(SMALL))))
     process = subprocess.run(
         [GDPFED, "run", f"run.resume='{tmp_path / 'run'}'"],
         capture_output=True,

@@ -1,6 +1,8 @@
 """A client's own ledger: runs charged whole and once, rounds once, and what is damaged never loaded."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -107,8 +109,20 @@ def test_a_ledger_of_another_version_is_refused(version):
 
 
 def test_terms_of_a_mechanism_that_there_is_not_are_refused():
-    with pytest.raises(PrivacyError, match="the terms' mechanism is 'barter'; give one of"):
+    known = "choose one of local_windows, own_spending"
+    with pytest.raises(PrivacyError, match=f"there is no mechanism 'barter': {known}"):
         Terms.from_scalars(TERMS.to_scalars() | {"mechanism": "barter"})
+
+
+def test_a_process_that_has_imported_no_mechanism_reads_terms():
+    """A node's process reads them before anything else of the privacy has been imported."""
+    code = (
+        "import json, sys; from gdpfed.privacy.ledgers.terms import Terms; "
+        "print(Terms.from_scalars(json.loads(sys.argv[1])).run)"
+    )
+    told = json.dumps(TERMS.to_scalars())
+    process = subprocess.run([sys.executable, "-c", code, told], capture_output=True, text=True, check=True)
+    assert process.stdout == "one\n"
 
 
 def test_two_sums_a_round_are_two_updates_and_no_more():

@@ -17,6 +17,7 @@ from gdpfed.privacy.events import Unit
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.validation import require_count, require_delta, require_number
 from gdpfed.record_steps import RecordSteps
+from gdpfed.registry import Registry
 
 Scalar = str | int | float
 
@@ -125,7 +126,6 @@ class Terms(ABC):
     kind: ClassVar[str]
     pays_by_turn: ClassVar[bool] = False
     """Whether a client pays for the rounds alone that it takes part in."""
-    classes: ClassVar[dict[str, type["Terms"]]] = {}
 
     run: str
     group: int
@@ -139,11 +139,6 @@ class Terms(ABC):
     corrupt_tolerance: float = 0.0
     task: str = ""
     announced: str = ""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "kind" in vars(cls):
-            Terms.classes[cls.kind] = cls
 
     def __post_init__(self) -> None:
         for name in ("run", "accountant", *UNSAID):
@@ -267,12 +262,7 @@ class Terms(ABC):
         Raises:
             PrivacyError: entries that are missing, unknown or out of range.
         """
-        made = Terms.classes.get(str(scalars.get(MECHANISM)))
-        if made is None:
-            raise PrivacyError(
-                f"the terms' {MECHANISM} is {scalars.get(MECHANISM)!r}; give one of "
-                f"{', '.join(sorted(Terms.classes))}"
-            )
+        made = TERMS.get(str(scalars.get(MECHANISM)))
         values = dict.fromkeys(UNSAID, "") | {key: each for key, each in scalars.items() if key != MECHANISM}
         odd = ", ".join(sorted({field.name for field in fields(made)} ^ set(values)))
         if odd:
@@ -282,6 +272,20 @@ class Terms(ABC):
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
         return {**values, "charges": tuple(charge_from_dict(each) for each in json_list("charges", values))}
+
+
+TERMS: Registry[type[Terms]] = Registry(
+    "mechanism",
+    "gdpfed.terms",
+    built_in={
+        "sampled_sums": "gdpfed.privacy.mechanisms.sampled_sums:SumTerms",
+        "record_sums": "gdpfed.privacy.mechanisms.record_terms:StepTerms",
+        "local_windows": "gdpfed.privacy.mechanisms.subnet_sums:WindowTerms",
+        "own_spending": "gdpfed.privacy.mechanisms.own_spending:PathTerms",
+    },
+    error=PrivacyError,
+)
+"""The classes of terms by mechanism, which a message or a file names."""
 
 
 def json_list(name: str, values: Mapping[str, Any]) -> list[Any]:
