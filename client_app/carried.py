@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
-from client_app.simulation_backend import in_flowers_simulation
+from client_app.simulated_node import in_flowers_simulation
 from gdpfed.clients.messages import (
     DATA,
     ORDER_RECORD,
