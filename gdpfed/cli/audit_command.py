@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
-gdpfed audit --node-ledger /state/ledger.json --client 3 runs/*   and that it lacks none of these
+gdpfed audit --node-ledger ledger.json --client 3 runs/*   and lacks no round
 gdpfed audit --canaries method=gdpfed           epsilon as it is measured"""
 RUN_HEADINGS = (
     "group",

@@ -179,7 +179,7 @@ def test_a_ledger_charges_counts_once_with_their_noise_and_before_any_round():
         PrivacyError, match="round 0: samples follow from class counts, which are not charged"
     ):
         ledger.open_round(0, [np.arange(6)])
-    for too_little in (4.0, plan.counts_noise * (1 - 1e-6)):
+    for too_little in (4.0, plan.mechanism.counts_noise * (1 - 1e-6)):
         with pytest.raises(PrivacyError, match="in class counts is below the plan's 4.47214"):
             ledger.charge_counts(CountsRequest(noise_stddev=too_little))
     assert ledger.to_dict()["counts_rho"] == 0
