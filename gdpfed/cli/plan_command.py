@@ -70,7 +70,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.methods import make_method
     from gdpfed.report.inference_lines import inference_dict
     from gdpfed.report.plan_table import comparison_table
-    from gdpfed.report.record_plan_table import record_comparison as record_comparison_table
+    from gdpfed.report.record_report import record_comparison as record_comparison_table
     from gdpfed.runs.resume import load_run
 
     asked = [f"--{name}" for name in ("compare", "choose", *PLAN_QUESTIONS.names()) if getattr(options, name)]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
-from gdpfed.methods.plan_tables import CardText, PlanTable
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.plan import PrivacyPlan
@@ -170,15 +170,6 @@ class Method(ABC):
         """Draw the plan as PNG, for ``gdpfed plan --output``; returns whether there is a picture of it."""
         del path
         return False
-
-    def card_text(self, against_server: Sequence[float]) -> CardText:
-        """Return what the model card says of this method's promise beside, or in place of, the usual.
-
-        Args:
-            against_server: the epsilon of every group against the server, over the rounds of the run.
-        """
-        del against_server
-        return CardText()
 
     def observers(self, directory: Path) -> Sequence[Any]:
         """Return further observers (`gdpfed.rounds.observers.Observer`) of a run in that directory."""

@@ -1,4 +1,4 @@
-"""A method's own description of its plan and promise: tables, and lines of the model card."""
+"""A method's own tables of its plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,18 +21,3 @@ class PlanTable:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
     text_columns: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CardText:
-    """Lines of the model card, in Markdown; each is empty where the usual ones say enough.
-
-    Attributes:
-        promise: what is promised, in place of the usual lines.
-        also: what is to be said below the usual lines on the promise.
-        not_covered: what is not promised, in place of the usual lines.
-    """
-
-    promise: Sequence[str] = ()
-    also: Sequence[str] = ()
-    not_covered: Sequence[str] = ()

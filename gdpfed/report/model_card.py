@@ -2,79 +2,24 @@
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from math import exp, isinf
 
-from conf.schema import FIRST_SEEN, Config
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
-from gdpfed.methods.plan_tables import CardText
-from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.inference_lines import inference_lines
+from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import MetricDisplay
-from gdpfed.report.parts import Parts
-from gdpfed.report.plan_warnings import chosen_by_data_lines, large_delta_lines
-from gdpfed.report.record_card import record_not_covered, record_promise
+from gdpfed.report.plan_warnings import chosen_by_data_lines
 from gdpfed.runs.round_log import RoundLogEntry
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
-
-ADJACENCY_IN_WORDS = {
-    "zero_out": "had sent nothing but noise in every round",
-    "replace_one": "had had any other data",
-}
-TOLD_TO_MEMBERS = {
-    "active": "who else is in it, by lasting numbers",
-    "curious": "how many are in it, though not who",
-    "off": "how many are in it, though not who",
-}
-NOT_COVERED = """\
-* who took part and when: connections, cohort sizes, dropouts and timing are visible to the server
-* what is true of the population as a whole, which a model may reveal whoever takes part
-* the test set of the server, on which the results above were measured
-* other runs on the same clients, such as those by which settings were chosen: budgets of several runs add up
-* members of a cohort who collude with the server beyond `secagg.corrupt_tolerance`"""
-SERVER_MAY_SEE = (
-    "* **single updates: secure aggregation was off, so nothing at all is promised against the server**"
-)
-SERVER_FOLLOWS = (
-    "* a server that does not follow the protocol (`secagg.mode=active` withstands one that lies)"
-)
-
-SERVER_SEEN_FIRST = (
-    "* a server that lied from the start about who the clients are: they believed the roster that it sent "
-    "first (`secagg.identities=first_seen`)"
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CardSubject:
-    """The contents of a card: configuration, plan, records, and spent epsilon.
-
-    Attributes:
-        records: of the rounds so far.
-        spent: epsilon of every group.
-        against_server: epsilon against the server of every group, of the client that took part most often. It
-            follows from the cohorts, and is shown where these are no secret.
-        charged_rounds: how many rounds the ledger was charged.
-        own: what the method says of its promise.
-        parts: results by party and by budget; None where test examples have no owners.
-    """
-
-    config: Config
-    plan: PrivacyPlan
-    records: Sequence[RoundLogEntry]
-    spent: Sequence[float]
-    against_server: Sequence[float]
-    charged_rounds: int
-    own: CardText
-    parts: Parts | None = None
+NOTHING_PROMISED = "Nothing: updates were neither clipped nor noised."
+NOTHING_COVERED = "Everything, see above."
 
 
 def model_card(subject: CardSubject) -> str:
     """The card as Markdown."""
     config, records = subject.config, subject.records
+    report, private = report_of(subject.plan), subject.plan.private
     return "\n".join(
         [
             f"# {config.dataset.model} on {config.dataset.name}, trained by {config.method.name}",
@@ -96,11 +41,11 @@ def model_card(subject: CardSubject) -> str:
             *_by_party(subject),
             "## What is promised",
             "",
-            *_promise(subject),
+            *(report.promise(subject) if private else [NOTHING_PROMISED]),
             "",
             "## What is not covered",
             "",
-            *_not_covered(subject),
+            *(report.not_covered(subject) if private else [NOTHING_COVERED]),
             *(f"* {line}" for line in chosen_by_data_lines(subject.config)),
             "",
         ]
@@ -138,10 +83,9 @@ def _by_party(subject: CardSubject) -> list[str]:
 
 def _steps(subject: CardSubject) -> str:
     """The local steps; of records as many as the plan has, which may differ from round to round."""
-    plan = subject.plan
-    if plan.unit == "client":
+    steps = sorted({each.record_steps for group in subject.plan.groups for each in group.ranges})
+    if not steps[-1]:
         return f"{subject.config.training.local_steps} local steps"
-    steps = sorted({each.record_steps for group in plan.groups for each in group.ranges})
     return f"{steps[0]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps"
 
 
@@ -152,74 +96,6 @@ def _rounds(subject: CardSubject) -> str:
     if subject.config.run.stop_after_round is not None and done >= subject.config.run.stop_after_round:
         return f"{done} of {planned}, paused: it may go on"
     return f"{done} of {planned}, ended early"
-
-
-def _promise(subject: CardSubject) -> list[str]:
-    plan, own = subject.plan, subject.own
-    if not plan.private:
-        return ["Nothing: updates were neither clipped nor noised."]
-    if own.promise:
-        return [*own.promise]
-    if plan.unit == "record":
-        inference = inference_lines(plan, subject.charged_rounds)
-        return [*record_promise(plan, subject.spent), *inference, "", *own.also]
-    words = ADJACENCY_IN_WORDS[plan.adjacency]
-    lines = [
-        "Take any client, with everything it holds. Whoever sees the models of this run, and is told nothing "
-        f"of who took part in its rounds, can hardly tell them from those that came out if it {words}: "
-        "the probability of anything they might conclude changes at most by the factor exp(epsilon), up to "
-        f"delta = {plan.delta:.3g}. That is client-level ({plan.adjacency}) differential privacy.",
-        "",
-        *(f"**Weak: {line}.**\n" for line in large_delta_lines(plan)),
-        "| group | clients | budget epsilon | spent so far | rounds K | against the server after K "
-        "| against members of its sums after K |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for index, (group, spent) in enumerate(zip(plan.groups, subject.spent, strict=True)):
-        most = group.participations_p99
-        members = plan.epsilon_against_members(index, most)
-        lines.append(
-            f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {most} "
-            f"| {_figure(group.epsilon_against_server)} | {_figure(members)} |"
-        )
-    factors = [f"{_factor(group.epsilon)} (group {index})" for index, group in enumerate(plan.groups)]
-    return [
-        *lines,
-        "",
-        "In plain words: that a client takes part multiplies the probability of anything by at most "
-        f"{', '.join(factors)}. The server knows whom it asked, and every member of a sum is told "
-        f"{TOLD_TO_MEMBERS[subject.config.secagg.mode]}. So against them the larger figures hold, of "
-        "a client that takes part in K rounds: 99 of 100 take part in no more. (How often anybody did is a "
-        f"secret of the server, which the epsilon rests on.) Accounted with {plan.accountant} for "
-        f"{plan.sampling} sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second "
-        "time.",
-        *inference_lines(plan, subject.charged_rounds),
-        "",
-        *own.also,
-    ]
-
-
-def _not_covered(subject: CardSubject) -> list[str]:
-    if not subject.plan.private:
-        return ["Everything, see above."]
-    if subject.own.not_covered:
-        return [*subject.own.not_covered]
-    if subject.plan.unit == "record":
-        return record_not_covered(subject.plan)
-    if not subject.plan.sums_hidden:
-        return [SERVER_MAY_SEE, NOT_COVERED]
-    secagg = subject.config.secagg
-    if secagg.mode == "curious":
-        return [SERVER_FOLLOWS, NOT_COVERED]
-    return [*([SERVER_SEEN_FIRST] if secagg.identities == FIRST_SEEN else []), NOT_COVERED]
-
-
-def _figure(value: float) -> str:
-    return "no bound" if isinf(value) else f"{value:.2f}"
-
-
-def _factor(epsilon: float) -> str:
-    return f"{exp(min(epsilon, 700)):.3g}"
 
 
 def _versions() -> str:

@@ -6,6 +6,7 @@ from conf.schema import Config
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.privacy.sampling.small_cohorts import skipped_fractions
+from gdpfed.report.mechanism_reports import report_of
 
 TOLERATED_FRACTION = 0.05
 
@@ -16,7 +17,7 @@ def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     yield from large_delta_lines(plan)
     if plan.private:
         yield from chosen_by_data_lines(config)
-        yield from _too_noisy_lines(plan)
+        yield from report_of(plan).warnings(plan)
     skipped = skipped_fractions(plan, minimum_cohort)
     if plan.one_sum:
         if skipped.rounds > TOLERATED_FRACTION:
@@ -37,23 +38,6 @@ def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
             )
     if len(plan.groups) > 1 and skipped.rounds > TOLERATED_FRACTION:
         yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and are charged all the same"
-
-
-def _too_noisy_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """One line where in every sum the noise of one coordinate is above all that its clients can bring."""
-    if plan.unit != "client" or plan.mechanism.adds_own_noise:
-        return
-    shares = [
-        group.noise_stddev / (max(group.expected_cohort_size, 1.0) * group.clipping_norm)
-        for group in plan.groups
-    ]
-    if min(shares) > 1.0:
-        least = min(group.epsilon for group in plan.groups)
-        yield (
-            f"a budget of {least:g} asks for noise in every coordinate of {min(shares):.3g} times what all "
-            "clients of a sum can add up to: next to nothing will be learnt. Raise the budgets, "
-            "privacy.sampling_rate or dataset.num_clients"
-        )
 
 
 def chosen_by_data_lines(config: Config) -> Iterator[str]:

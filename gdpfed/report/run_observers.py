@@ -3,9 +3,10 @@
 from gdpfed.files import save_whole
 from gdpfed.learning.task import data_warnings
 from gdpfed.report.event_files import EventFiles
+from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.mlflow_run import MlflowRun
-from gdpfed.report.model_card import CardSubject, model_card
+from gdpfed.report.model_card import model_card
 from gdpfed.report.parts import Parts, PartsFile
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plan_warnings import plan_warnings
@@ -101,7 +102,6 @@ class ModelCard(Observer):
             spent=run.spent,
             against_server=run.against_server,
             charged_rounds=run.charged_rounds,
-            own=self._run.method.card_text(run.against_server),
             parts=Parts.read(self._run.path),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())

@@ -1,11 +1,15 @@
 """The model card's section about clients that choose their budgets."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from gdpfed.methods.plan_tables import CardText
 from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
+from gdpfed.privacy.mechanisms.own_spending import planned_spending
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.step_budgets import StepBudgets
+from gdpfed.report.client_report import ClientReport
+from gdpfed.report.mechanism_reports import CardSubject
 
 _RECORDS_NOT_COVERED = """\
 * the client as a whole: what is typical of its records may be learnt
@@ -35,20 +39,20 @@ IN_WORDS = {
 }
 
 
-def budgets_card(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) -> CardText:
-    """The promise to every record, or to every client, and its limits.
+class BudgetsReport(ClientReport):
+    """What clients spend that each chose its own budget: the card's promise to every record, or client."""
 
-    Args:
-        plan: of the run.
-        spending: the zCDP budgets of its clients.
-        against_server: the largest epsilon of a client over the rounds that it took part in.
-    """
-    return CardText(promise=_promise(plan, spending, against_server), not_covered=[_not_covered(plan)])
+    def promise(self, subject: CardSubject) -> list[str]:
+        return _promise(subject.plan, planned_spending(subject.plan), subject.against_server[0])
 
+    def not_covered(self, subject: CardSubject) -> list[str]:
+        plan = subject.plan
+        whole = _RECORDS_NOT_COVERED if plan.unit == "record" else ""
+        return [whole + (_CHOSEN_BY_RELEASES if plan.mechanism.rule else "") + _NOT_COVERED]
 
-def _not_covered(plan: PrivacyPlan) -> str:
-    whole = _RECORDS_NOT_COVERED if plan.unit == "record" else ""
-    return whole + (_CHOSEN_BY_RELEASES if plan.mechanism.rule else "") + _NOT_COVERED
+    def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
+        """None: what a client adds is as loud as its own budget asks for, whoever else is there."""
+        yield from ()
 
 
 def _promise(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) -> list[str]:

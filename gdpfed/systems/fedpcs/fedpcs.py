@@ -24,7 +24,7 @@ from gdpfed.methods.base import (
     SumUpdates,
     Theta,
 )
-from gdpfed.methods.plan_tables import CardText, PlanTable
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit
@@ -150,11 +150,6 @@ class FedPCS(ConfiguredMethod):
 
         draw_game(self, path)
         return True
-
-    def card_text(self, against_server: Sequence[float]) -> CardText:
-        from gdpfed.systems.fedpcs.budgets_card import budgets_card
-
-        return budgets_card(self.plan, self.spending, against_server[0])
 
     def observers(self, directory: Path) -> Sequence[Any]:
         """The file of the clients' earnings."""

@@ -22,7 +22,7 @@ from gdpfed.methods.base import (
     SumUpdates,
     Theta,
 )
-from gdpfed.methods.plan_tables import CardText, PlanTable
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
@@ -38,7 +38,6 @@ from gdpfed.systems.h2fdp.control import Problem
 from gdpfed.systems.h2fdp.control_options import ControlConfig
 from gdpfed.systems.h2fdp.control_tables import control_tables
 from gdpfed.systems.h2fdp.controlled import controlled, problem_of, trust_of
-from gdpfed.systems.h2fdp.subnet_card import trust_lines
 from gdpfed.systems.h2fdp.subnet_mechanisms import WORKS, mechanism_of
 from gdpfed.systems.h2fdp.subnet_noise import mean_noise, noise_factor
 from gdpfed.systems.h2fdp.subnet_tables import subnet_table
@@ -228,11 +227,6 @@ class H2FDP(SubnetMethod):
         """Tables of trust, of the view of every adversary, and of control's choice."""
         problem = self.problem
         return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
-
-    def card_text(self, against_server: Sequence[float]) -> CardText:
-        """Who added the noise in which subnets."""
-        del against_server
-        return CardText(also=[*trust_lines(self.plan, at_an_edge=self.config.run.mailbox is not None)])
 
     @cached_property
     def problem(self) -> Problem | None:

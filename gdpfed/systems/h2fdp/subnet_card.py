@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from gdpfed.privacy.mechanisms.subnet_sums import Trust, TrustedSubnets
-from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.client_report import ClientReport
+from gdpfed.report.mechanism_reports import CardSubject
+from gdpfed.report.record_report import RecordReport
 
 AT_AN_EDGE = (
     "the edge saw single contributions without noise and added it to their sum, so nothing at all is "
@@ -17,17 +19,25 @@ IN_WORDS: dict[Trust, str] = {
 }
 
 
-def trust_lines(plan: PrivacyPlan, *, at_an_edge: bool) -> Iterator[str]:
-    """The lines on who added the noise in which subnets; none of a plan without subnets.
+class SubnetReport(ClientReport):
+    """Devices in subnets are protected: the card says who added the noise."""
 
-    Args:
-        plan: of the run.
-        at_an_edge: whether the run was that of a real edge.
-    """
-    in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if at_an_edge else {})
-    if not isinstance(plan.mechanism, TrustedSubnets):
-        return
-    trusts = plan.mechanism.trusts
+    def promise(self, subject: CardSubject) -> list[str]:
+        return [*super().promise(subject), *_trust_lines(subject)]
+
+
+class SubnetRecordReport(RecordReport):
+    """Records of devices in subnets are protected."""
+
+    def promise(self, subject: CardSubject) -> list[str]:
+        return [*super().promise(subject), *_trust_lines(subject)]
+
+
+def _trust_lines(subject: CardSubject) -> Iterator[str]:
+    """Who added the noise in which subnets; a run with a mailbox is that of a real edge."""
+    mailbox, mechanism = subject.config.run.mailbox, subject.plan.mechanism
+    in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
+    trusts = mechanism.trusts if isinstance(mechanism, TrustedSubnets) else ()
     for word in dict.fromkeys(trusts):
         numbers = [index for index, each in enumerate(trusts) if each == word]
         yield f"* subnets {_ranges(numbers)} ({word}): {in_words[word]}"

@@ -1,4 +1,4 @@
-"""A plan that protects records as tables: rates, noise and steps by budget, and epsilon by round."""
+"""A plan that protects records: its table, its promise in the model card, and methods side by side."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,8 @@ from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import Fitted
-from gdpfed.report.inference_lines import inference_line
+from gdpfed.report.inference_lines import inference_line, inference_lines
+from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
 
 HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
 
@@ -23,31 +24,85 @@ NOISE_IN_WORDS = (
 )
 
 
-def record_table(plan: PrivacyPlan, name: str) -> Table:
-    """Return a table with one row a budget, and the schedule below it."""
-    table = Table(
-        title=f"{name}: record-level DP, {plan.num_rounds} rounds",
-        caption=_caption(plan),
-        title_justify="left",
-        caption_justify="left",
-    )
-    for heading in HEADINGS:
-        table.add_column(heading, justify="right")
-    for index, (group, records) in enumerate(zip(plan.groups, records_of(plan), strict=True)):
-        steps = _steps(plan.charges(index))
-        for number, each in enumerate(records.groups):
-            table.add_row(
-                str(index) if len(records.groups) == 1 else f"{index}.{number}",
-                f"{each.epsilon:g}",
-                str(len(group.clients)),
-                f"{100 * each.share:g} %",
-                f"{100 * each.batch_rate:.3g} %",
-                f"{records.clipping_norm:.4g}",
-                f"{records.noise_multiplier:.4f}",
-                str(steps),
-                str(records.steps_allowed),
-            )
-    return table
+SERVER_MAY_SEE = (
+    "* **the server: secure aggregation was off, so it saw every client's sum of gradients without noise, "
+    "and nothing at all is promised against it**"
+)
+NOT_COVERED = """\
+* the client as a whole: a patient with several records, or a hospital with many, is protected far less than
+  one record, and what is typical of a hospital's patients may be learnt
+* how many records every client has, which the server is told, and when a client stops, which follows from the
+  plan
+* who took part and when: connections, dropouts and timing are visible to the server
+* what is true of the population as a whole, which a model may reveal whoever takes part
+* the test set of the server, on which the accuracy above was measured
+* other runs on the same records: budgets of several runs add up
+* choices made by looking at results, such as a norm, a rate or a number of steps: they are not accounted"""
+
+
+class RecordReport(MechanismReport):
+    """Records are protected by drawing them into batches on the clients, and by noise in every step."""
+
+    def promise(self, subject: CardSubject) -> list[str]:
+        plan = subject.plan
+        lines = [
+            "Take any one record of any client. Whoever sees the models of this run, the server included, "
+            "can hardly tell them from those that came out if this record had had no influence (its gradient "
+            "were zero in every step): the probability of anything they might conclude changes at most by "
+            f"the factor exp(epsilon), up to delta = {plan.delta:.3g}. That is record-level differential "
+            "privacy.",
+            "",
+            "| group | clients | share of their records | budget epsilon | spent so far "
+            "| factor exp(epsilon) |",
+            "|---|---|---|---|---|---|",
+        ]
+        for index, (group, first) in enumerate(zip(plan.groups, subject.spent, strict=True)):
+            for number, each in enumerate(plan.mechanism.record_groups(index)):
+                done = f"{first:.2f}" if number == 0 else "as group 0"
+                lines.append(
+                    f"| {index} | {len(group.clients)} | {100 * each.share:g} % | {each.epsilon:g} | {done} "
+                    f"| {math.exp(min(each.epsilon, 700)):.3g} |"
+                )
+        return [
+            *lines,
+            "",
+            "Batches were drawn on the clients, unknown to everybody else, so the same figures hold against "
+            f"the server and the other clients. Accounted with {plan.accountant}; `gdpfed audit` computes "
+            "the figures a second time.",
+            *inference_lines(plan, subject.charged_rounds),
+            "",
+        ]
+
+    def not_covered(self, subject: CardSubject) -> list[str]:
+        seen = subject.plan.works != ("dp_sgd",) and not subject.plan.sums_hidden
+        return [SERVER_MAY_SEE, NOT_COVERED] if seen else [NOT_COVERED]
+
+    def table(self, method: Method) -> Table:
+        """One row a budget, and the schedule below it."""
+        plan = method.plan
+        table = Table(
+            title=f"{method.name}: record-level DP, {plan.num_rounds} rounds",
+            caption=_caption(plan),
+            title_justify="left",
+            caption_justify="left",
+        )
+        for heading in HEADINGS:
+            table.add_column(heading, justify="right")
+        for index, (group, records) in enumerate(zip(plan.groups, records_of(plan), strict=True)):
+            steps = _steps(plan.charges(index))
+            for number, each in enumerate(records.groups):
+                table.add_row(
+                    str(index) if len(records.groups) == 1 else f"{index}.{number}",
+                    f"{each.epsilon:g}",
+                    str(len(group.clients)),
+                    f"{100 * each.share:g} %",
+                    f"{100 * each.batch_rate:.3g} %",
+                    f"{records.clipping_norm:.4g}",
+                    f"{records.noise_multiplier:.4f}",
+                    str(steps),
+                    str(records.steps_allowed),
+                )
+        return table
 
 
 def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:

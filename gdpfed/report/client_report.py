@@ -1,0 +1,201 @@
+"""A plan that protects clients: its table, its promise in the model card, and its warnings."""
+
+from collections.abc import Iterator, Sequence
+from math import exp, isinf
+
+from rich.table import Table
+
+from conf.schema import FIRST_SEEN
+from gdpfed.methods.base import Method
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.inference_lines import inference_line, inference_lines
+from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
+from gdpfed.report.plan_warnings import large_delta_lines
+
+ADJACENCY_IN_WORDS = {
+    "zero_out": "had sent nothing but noise in every round",
+    "replace_one": "had had any other data",
+}
+TOLD_TO_MEMBERS = {
+    "active": "who else is in it, by lasting numbers",
+    "curious": "how many are in it, though not who",
+    "off": "how many are in it, though not who",
+}
+NOT_COVERED = """\
+* who took part and when: connections, cohort sizes, dropouts and timing are visible to the server
+* what is true of the population as a whole, which a model may reveal whoever takes part
+* the test set of the server, on which the results above were measured
+* other runs on the same clients, such as those by which settings were chosen: budgets of several runs add up
+* members of a cohort who collude with the server beyond `secagg.corrupt_tolerance`"""
+SERVER_MAY_SEE = (
+    "* **single updates: secure aggregation was off, so nothing at all is promised against the server**"
+)
+SERVER_FOLLOWS = (
+    "* a server that does not follow the protocol (`secagg.mode=active` withstands one that lies)"
+)
+
+SERVER_SEEN_FIRST = (
+    "* a server that lied from the start about who the clients are: they believed the roster that it sent "
+    "first (`secagg.identities=first_seen`)"
+)
+HEADINGS = (
+    "group",
+    "epsilon",
+    "vs server*",
+    "clients",
+    "rate q",
+    "cohort r",
+    "sigma",
+    "sigma²",
+    "keep",
+    "weight ω",
+)
+
+
+class ClientReport(MechanismReport):
+    """Clients are protected by sampling them, and by noise in the sums of their updates."""
+
+    def promise(self, subject: CardSubject) -> list[str]:
+        plan = subject.plan
+        words = ADJACENCY_IN_WORDS[plan.adjacency]
+        lines = [
+            "Take any client, with everything it holds. Whoever sees the models of this run, and is told "
+            f"nothing of who took part in its rounds, can hardly tell them from those that came out if it "
+            f"{words}: the probability of anything they might conclude changes at most by the factor "
+            f"exp(epsilon), up to delta = {plan.delta:.3g}. That is client-level ({plan.adjacency}) "
+            "differential privacy.",
+            "",
+            *(f"**Weak: {line}.**\n" for line in large_delta_lines(plan)),
+            "| group | clients | budget epsilon | spent so far | rounds K | against the server after K "
+            "| against members of its sums after K |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for index, (group, spent) in enumerate(zip(plan.groups, subject.spent, strict=True)):
+            most = group.participations_p99
+            members = plan.epsilon_against_members(index, most)
+            lines.append(
+                f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {most} "
+                f"| {_figure(group.epsilon_against_server)} | {_figure(members)} |"
+            )
+        factors = [f"{_factor(group.epsilon)} (group {index})" for index, group in enumerate(plan.groups)]
+        return [
+            *lines,
+            "",
+            "In plain words: that a client takes part multiplies the probability of anything by at most "
+            f"{', '.join(factors)}. The server knows whom it asked, and every member of a sum is told "
+            f"{TOLD_TO_MEMBERS[subject.config.secagg.mode]}. So against them the larger figures hold, of "
+            "a client that takes part in K rounds: 99 of 100 take part in no more. (How often anybody did is "
+            f"a secret of the server, which the epsilon rests on.) Accounted with {plan.accountant} for "
+            f"{plan.sampling} sampling and {plan.noise} noise; `gdpfed audit` computes the figures a second "
+            "time.",
+            *inference_lines(plan, subject.charged_rounds),
+            "",
+        ]
+
+    def not_covered(self, subject: CardSubject) -> list[str]:
+        if not subject.plan.sums_hidden:
+            return [SERVER_MAY_SEE, NOT_COVERED]
+        secagg = subject.config.secagg
+        if secagg.mode == "curious":
+            return [SERVER_FOLLOWS, NOT_COVERED]
+        return [*([SERVER_SEEN_FIRST] if secagg.identities == FIRST_SEEN else []), NOT_COVERED]
+
+    def table(self, method: Method) -> Table:
+        """One row a group: its budget, its noise and its rates."""
+        plan = method.plan
+        promise = f"{plan.unit}-level DP" if plan.private else "no privacy"
+        table = Table(
+            title=f"{method.name}: {promise}, {plan.num_rounds} rounds",
+            caption=_caption(method),
+            title_justify="left",
+        )
+        for heading in HEADINGS:
+            table.add_column(heading, justify="right")
+        for index in range(len(plan.groups)):
+            table.add_row(*_row(method, index))
+        return table
+
+    def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
+        """One line where in every sum the noise of one coordinate is above all that its clients can bring."""
+        shares = [
+            group.noise_stddev / (max(group.expected_cohort_size, 1.0) * group.clipping_norm)
+            for group in plan.groups
+        ]
+        if min(shares) > 1.0:
+            least = min(group.epsilon for group in plan.groups)
+            yield (
+                f"a budget of {least:g} asks for noise in every coordinate of {min(shares):.3g} times what "
+                "all clients of a sum can add up to: next to nothing will be learnt. Raise the budgets, "
+                "privacy.sampling_rate or dataset.num_clients"
+            )
+
+
+def number_or_none(value: float, form: str) -> str:
+    """A number in that form, or none where it is infinite."""
+    return "none" if isinf(value) else format(value, form)
+
+
+def _row(method: Method, index: int) -> Sequence[str]:
+    group, weighting = method.plan.groups[index], method.weighting
+    return (
+        str(index),
+        number_or_none(group.epsilon, "g"),
+        f"{number_or_none(group.epsilon_against_server, '.2f')} (K={group.participations_p99})",
+        str(len(group.clients)),
+        f"{100 * group.sampling_rate:.2f} %",
+        f"{group.expected_cohort_size:.1f}",
+        f"{group.noise_multiplier:.3f}",
+        f"{group.noise_variance_multiplier:.3f}",
+        f"{weighting.keep_fractions[index]:g}",
+        f"{weighting.group_weights[index]:.5f}",
+    )
+
+
+def _caption(method: Method) -> str:
+    plan = method.plan
+    if not plan.private:
+        return "No clipping and no noise: nothing is promised."
+    hidden = "" if plan.sums_hidden else " Secure aggregation is off: nothing is promised against the server."
+    orders = " (whole orders)" if (plan.accountant, plan.renyi_orders) == ("rdp", "whole") else ""
+    return (
+        f"delta {plan.delta:.3g}, accountant {plan.accountant}{orders}, {plan.sampling} sampling, "
+        f"{plan.adjacency} adjacency, {_clipping(plan)}, "
+        f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}{_step(method)}\n"
+        "* against the server, which draws the cohorts, and members of the same sums: a client that takes "
+        f"part K times, the 99th percentile.{hidden}\n{inference_line(plan)}"
+    )
+
+
+def _step(method: Method) -> str:
+    rate = method.server_learning_rate
+    return "" if rate == 1.0 else f", the server's step times {rate:.3g}"
+
+
+def _clipping(plan: PrivacyPlan) -> str:
+    kept = 1.0 if plan.adaptive_clipping is None else plan.adaptive_clipping.update_share
+    norms = [kept * group.clipping_norm for group in plan.groups]
+    shared = f", one sum with noise of standard deviation {plan.groups[0].noise_stddev:.3f}"
+    apart = f" on average, by group {', '.join(f'{norm:.3f}' for norm in norms)}"
+    return (
+        f"clipping norm {plan.clipping_norm:g}{_adapted(plan)}"
+        f"{apart if len(set(norms)) > 1 else ''}{shared if plan.one_sum else ''}"
+    )
+
+
+def _adapted(plan: PrivacyPlan) -> str:
+    adaptive = plan.adaptive_clipping
+    if adaptive is None:
+        return ""
+    more = 100 * (1 / adaptive.update_share - 1)
+    return (
+        f" at first, then where {100 * adaptive.quantile:g} % of the updates are within it (which costs "
+        f"{more:.2g} % more noise)"
+    )
+
+
+def _figure(value: float) -> str:
+    return "no bound" if isinf(value) else f"{value:.2f}"
+
+
+def _factor(epsilon: float) -> str:
+    return f"{exp(min(epsilon, 700)):.3g}"

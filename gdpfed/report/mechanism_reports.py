@@ -1,0 +1,81 @@
+"""What plans and model cards say by the mechanism of a plan, which other packages may add to."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gdpfed.errors import ConfigError
+from gdpfed.registry import Registry
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from conf.schema import Config
+    from gdpfed.methods.base import Method
+    from gdpfed.privacy.plan import PrivacyPlan
+    from gdpfed.report.parts import Parts
+    from gdpfed.runs.round_log import RoundLogEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardSubject:
+    """The contents of a card: configuration, plan, records, and spent epsilon.
+
+    Attributes:
+        records: of the rounds so far.
+        spent: epsilon of every group.
+        against_server: epsilon against the server of every group, of the client that took part most often. It
+            follows from the cohorts, and is shown where these are no secret.
+        charged_rounds: how many rounds the ledger was charged.
+        parts: results by party and by budget; None where test examples have no owners.
+    """
+
+    config: "Config"
+    plan: "PrivacyPlan"
+    records: "Sequence[RoundLogEntry]"
+    spent: Sequence[float]
+    against_server: Sequence[float]
+    charged_rounds: int
+    parts: "Parts | None" = None
+
+
+class MechanismReport(ABC):
+    """What is said of a private plan of one mechanism."""
+
+    @abstractmethod
+    def promise(self, subject: CardSubject) -> list[str]:
+        """Lines of the model card, in Markdown: what is promised to whom."""
+
+    @abstractmethod
+    def not_covered(self, subject: CardSubject) -> list[str]:
+        """Lines of the model card: what is not promised."""
+
+    @abstractmethod
+    def table(self, method: "Method") -> "Table":
+        """The plan in `gdpfed plan` and in logs, where the method has no tables of its own."""
+
+    def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
+        """One line for whatever is to be feared of the plan."""
+        del plan
+        yield from ()
+
+
+MECHANISM_REPORTS: Registry[type[MechanismReport]] = Registry(
+    "report on a mechanism",
+    "gdpfed.mechanism_reports",
+    built_in={
+        "sampled_sums": "gdpfed.report.client_report:ClientReport",
+        "record_sums": "gdpfed.report.record_report:RecordReport",
+        "own_spending": "gdpfed.systems.fedpcs.budgets_card:BudgetsReport",
+        "subnet_sums": "gdpfed.systems.h2fdp.subnet_card:SubnetReport",
+        "subnet_steps": "gdpfed.systems.h2fdp.subnet_card:SubnetRecordReport",
+    },
+    error=ConfigError,
+)
+"""Reports by the kind of mechanism that they are about."""
+
+
+def report_of(plan: "PrivacyPlan") -> MechanismReport:
+    """Return the report on a plan's mechanism; ConfigError where nobody has brought one."""
+    return MECHANISM_REPORTS.get(plan.mechanism.kind)()
