@@ -117,7 +117,8 @@ def epsilon_lower_bounds(
 
 
 def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    part, records = parts_of(plan)[group], plan.unit == "record"
+    part = parts_of(plan)[group]
+    records = plan.mechanism.record_groups(part.group)
     saved = [charge.to_dict() for charge in plan.charges(part.group, record_group=part.record_group)]
     charges = first_rounds(saved, rounds)
     curve = _curve(plan.delta, lambda delta: epsilon_after(charges, delta))

@@ -175,7 +175,7 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
             f"method={prepared.method.name} has no canaries: its clients add noise of their own, each "
             "as it chose, for which none are made"
         )
-    if plan.unit == "record" and settings.kind != "dirac":
+    if plan.mechanism.record_groups(0) and settings.kind != "dirac":
         raise ConfigError(
             f"canaries of kind {settings.kind} are clients among others that train, and tell nothing of the "
             "records that this plan protects: use dirac"
@@ -225,7 +225,7 @@ def _one_run(
 def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: Engine | None) -> Canaries:
     generator = np.random.default_rng(secrets.randbits(128))
     plan, dimension = prepared.method.plan, len(start)
-    if plan.unit == "record":
+    if plan.mechanism.record_groups(0):
         return choose_records(plan, prepared.task, dimension, generator)
     if settings.kind == "dirac":
         clients, groups = choose_clients(plan, dimension, generator)
