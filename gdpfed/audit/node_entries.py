@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gdpfed.audit.accounting import Charges, event_in
-from gdpfed.errors import AuditError
-from gdpfed.registry import Registry
+from gdpfed.audit.mechanisms import NODE_ENTRIES
 
 
 @dataclass(frozen=True)
@@ -145,20 +144,6 @@ class NodeEntry(ABC):
             yield f"run {name} sent an update in a round that it was not charged for"
         if not (self.terms["sums_hidden"] or self.trusted or self.private_by_itself):
             yield f"run {name} showed single updates to the server"
-
-
-NODE_ENTRIES: Registry[type[NodeEntry]] = Registry(
-    "audit of terms",
-    "gdpfed.node_entries",
-    built_in={
-        "sampled_sums": "gdpfed.audit.mechanisms.sum_entries:SumEntry",
-        "record_sums": "gdpfed.audit.mechanisms.record_entries:StepEntry",
-        "local_windows": "gdpfed.audit.mechanisms.record_entries:StepEntry",
-        "own_spending": "gdpfed.systems.fedpcs.audit.path_entries:PathEntry",
-    },
-    error=AuditError,
-)
-"""Entries by the mechanism that their terms name."""
 
 
 def node_entry(saved: Mapping[str, Any]) -> NodeEntry:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.audit.mechanisms import AUDIT_RULES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
-from gdpfed.registry import Registry
 
 ROUNDING = 1e-9
 
@@ -177,21 +177,6 @@ class AuditRule(ABC):
         """
         del index, round_number, size
         return 0.0
-
-
-AUDIT_RULES: Registry[type[AuditRule]] = Registry(
-    "audit rule",
-    "gdpfed.audit_rules",
-    built_in={
-        "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SampledSumsRule",
-        "record_sums": "gdpfed.audit.mechanisms.record_sums:RecordSumsRule",
-        "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
-        "subnet_sums": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfClients",
-        "subnet_steps": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfRecords",
-    },
-    error=AuditError,
-)
-"""Rules by the mechanism that they are about."""
 
 
 def rule_of(files: RunFiles) -> AuditRule:

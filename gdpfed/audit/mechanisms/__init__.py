@@ -1,1 +1,37 @@
 """What the audit computes of each mechanism: a rule for runs, and what an entry in a node's ledger costs."""
+
+from typing import TYPE_CHECKING
+
+from gdpfed.errors import AuditError
+from gdpfed.registry import Registry
+
+if TYPE_CHECKING:
+    from gdpfed.audit.node_entries import NodeEntry
+    from gdpfed.audit.rules import AuditRule
+
+AUDIT_RULES: "Registry[type[AuditRule]]" = Registry(
+    "audit rule",
+    "gdpfed.audit_rules",
+    built_in={
+        "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SampledSumsRule",
+        "record_sums": "gdpfed.audit.mechanisms.record_sums:RecordSumsRule",
+        "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
+        "subnet_sums": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfClients",
+        "subnet_steps": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfRecords",
+    },
+    error=AuditError,
+)
+"""Rules by the mechanism that a plan names."""
+
+NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
+    "audit of terms",
+    "gdpfed.node_entries",
+    built_in={
+        "sampled_sums": "gdpfed.audit.mechanisms.sum_entries:SumEntry",
+        "record_sums": "gdpfed.audit.mechanisms.record_entries:StepEntry",
+        "local_windows": "gdpfed.audit.mechanisms.record_entries:StepEntry",
+        "own_spending": "gdpfed.systems.fedpcs.audit.path_entries:PathEntry",
+    },
+    error=AuditError,
+)
+"""Entries in a node's ledger by the mechanism that their terms name."""
