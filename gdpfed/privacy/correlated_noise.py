@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +144,9 @@ class CorrelatedGaussian(Gaussian):
         if not self.turns or list(self.turns) != sorted(set(self.turns)):
             raise PrivacyError(f"turns are {self.turns}; give one or more, each once, in order")
         check_taps(self.taps, self.num_rounds)
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"turns": list(self.turns), "taps": list(self.taps)}
 
     @property
     def sensitivity(self) -> float:

@@ -20,8 +20,11 @@ from gdpfed.privacy.validation import (
 Unit = Literal["client", "record"]
 """Whose presence is protected: a client with all it holds, or one record of a client."""
 
-Sampling = Literal["poisson", "fixed_size"]
-"""poisson: every client on its own with probability q_m. fixed_size: exactly round(q_m |G_m|)."""
+Sampling = Literal["poisson", "fixed_size", "scheduled"]
+"""poisson: every client on its own with probability q_m. fixed_size: exactly round(q_m |G_m|). scheduled: by
+turns that everybody may know, and that hide nobody."""
+SECRET_SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed_size")
+"""By these, who takes part is secret, and sums cost less."""
 
 Adjacency = Literal["zero_out", "replace_one"]
 """What a neighbouring run changes: one client's update becomes zero, or any other of norm <= C."""
@@ -99,7 +102,7 @@ class SampledGaussian(Event):
     num_sums: int = 1
 
     def __post_init__(self) -> None:
-        require_choice("sampling", self.sampling, get_args(Sampling))
+        require_choice("sampling", self.sampling, SECRET_SAMPLINGS)
         require_choice("adjacency", self.adjacency, get_args(Adjacency))
         require_choice("noise", self.noise, get_args(NoiseLaw))
         require_rate("sampling_rate", self.sampling_rate)

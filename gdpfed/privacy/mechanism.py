@@ -22,7 +22,7 @@ from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
 from gdpfed.privacy.group_plan import GroupPlan
-from gdpfed.privacy.release import NoiseAt, Release
+from gdpfed.privacy.release import ROUNDING, NoiseAt, Release, planned_norm_exceeded
 from gdpfed.privacy.sampling.laws import ClientIds, SamplingLaw, sampling_law
 from gdpfed.record_steps import Work
 
@@ -126,6 +126,16 @@ class Mechanism(ABC):
         del m
         return None
 
+    @property
+    def noise_taps(self) -> tuple[float, ...]:
+        """g: which parts of a round's noise the next rounds take back; none where noise is not correlated."""
+        return ()
+
+    def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
+        """Say why a client with these turns may not have one in a round; "" if it may."""
+        del m, taken, round_index
+        return ""
+
     def rests(self, group: GroupPlan, round_index: int) -> bool:
         """Whether the clients of a group are left out of a round, by the plan."""
         del group, round_index
@@ -175,10 +185,14 @@ class Mechanism(ABC):
         m: int,
         group: GroupPlan,
         turns: Mapping[int, Sequence[int]],
+        rounds: int,
         *,
         delta: float,
     ) -> float:
-        """Return epsilon at delta of the client whose turns, by round, cost most; asked if `keeps_turns`."""
+        """Return epsilon at delta of the client of a group whose turns, in the rounds so far, cost most.
+
+        It is asked if `keeps_turns`.
+        """
         raise TypeError(f"{self.kind} keeps no turns")
 
     @abstractmethod
@@ -193,6 +207,31 @@ class Mechanism(ABC):
             round_index: from 0.
             request: what is asked for.
         """
+
+    def broken_sum(
+        self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
+    ) -> str:
+        """Say how the noise of a sum or a norm breaks the plan's; "" if they do not."""
+        if broken := self.broken_place(group_of, request):
+            return broken
+        if request.noise != self.noise:
+            return f"{request.noise} noise is asked for, and the plan's is {self.noise}"
+        if request.taps != self.noise_taps:
+            return f"noise with the taps {request.taps} is asked for, and the plan's are {self.noise_taps}"
+        for client, norm in zip(request.clients.tolist(), request.contribution_norms.tolist(), strict=True):
+            m = group_of[client]
+            planned = groups[m].at(round_index)
+            if planned_norm_exceeded(norm, planned.clipping_norm):
+                return (
+                    f"client {client} may contribute a norm of {norm:.6g}, above the plan's "
+                    f"{planned.clipping_norm:.6g}"
+                )
+            owed = planned.noise_stddev * self.noise_factor(m, len(request.clients))
+            if not request.noise_stddev >= owed * (1 - ROUNDING):
+                return (
+                    f"noise of standard deviation {request.noise_stddev:.6g} is below the plan's {owed:.6g}"
+                )
+        return ""
 
     def broken_place(self, group_of: Mapping[int, int], request: Release) -> str:
         """Say how the place where noise is added breaks the plan's; "" if it does not."""

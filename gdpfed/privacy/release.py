@@ -49,6 +49,8 @@ class Release:
         unit: whose presence is protected.
         records: the steps of DP-SGD of every client, in the order of ``clients``; None where whole clients
             are protected.
+        taps: g_1, ..., g_p: so much of the noise of the last p rounds' sums of this name is taken back in
+            this one; none where noise is not correlated.
         alone: whether it is one client's update, to be read in clear.
 
     Raises:
@@ -68,6 +70,7 @@ class Release:
     work: Work = "update"
     unit: Unit = "client"
     records: Sequence[RecordSteps] | None = None
+    taps: tuple[float, ...] = ()
     alone: bool = False
 
     def __post_init__(self) -> None:

@@ -213,6 +213,7 @@ class ClientLedger:
             )
         if begun.rounds.count(round_index) >= begun.terms.updates_in(round_index):
             raise PrivacyError(f"round {round_index} of run {run} has had its update already")
+        begun.terms.check_turn(begun.rounds, round_index)
         if not begun.terms.steps_left(sum(begun.steps)):
             raise PrivacyError(
                 f"the records of this client have paid for all {sum(begun.steps)} steps of run {run}"

@@ -10,6 +10,7 @@ from gdpfed.privacy.validation import require_count
 
 TURNS = "taken"
 """Of a ledger's file: in which rounds each client took part."""
+RESTS = "has no step left; its budget is spent"
 
 
 class Participations:
@@ -49,11 +50,25 @@ class Participations:
         """Return, per group, how often its clients took part, added up."""
         return tuple(counts.total() for counts in self._counts)
 
-    def epsilon_against_members(self, m: int) -> float:
-        """Return epsilon against those who know the cohorts, of a group's client that it is largest for."""
+    def why_not(self, m: int, client: int, round_index: int) -> str:
+        """Say why a client of a group can have no further round, or not this one; "" if it can."""
+        mechanism = self._plan.mechanism
+        if mechanism.keeps_turns:
+            broken = mechanism.broken_turn(m, self._turns.get(client, ()), round_index)
+            if broken:
+                return f"has no turn in round {round_index}: {broken}"
+        most = mechanism.most_rounds(m)
+        return RESTS if most is not None and self._counts[m].get(client, 0) >= most else ""
+
+    def epsilon_against_members(self, m: int, rounds: int) -> float:
+        """Return epsilon against those who know the cohorts, of a group's client that it is largest for.
+
+        `rounds` are released.
+        """
         plan = self._plan
         if plan.private and plan.mechanism.keeps_turns:
-            return plan.mechanism.epsilon_of_most(m, plan.groups[m], self._turns, delta=plan.delta)
+            turns = {client: self._turns[client] for client in self._counts[m]}
+            return plan.mechanism.epsilon_of_most(m, plan.groups[m], turns, rounds, delta=plan.delta)
         return plan.epsilon_against_members(m, self.most()[m])
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,6 +115,7 @@ class Participations:
 
     def _checked_turns(self, saved: object, charged_rounds: int) -> dict[int, list[int]]:
         counted = {client: count for counts in self._counts for client, count in counts.items()}
+        group_of = {client: m for m, counts in enumerate(self._counts) for client in counts}
         if not isinstance(saved, Mapping) or set(saved) != {str(client) for client in counted}:
             raise PrivacyError(
                 "the ledger's rounds taken are not those of the clients that it counts; resume from an "
@@ -113,11 +129,17 @@ class Participations:
                     f"the ledger's rounds of client {client} are not {count} in order; resume from an intact "
                     "ledger"
                 )
-            for index in rounds:
+            for place, index in enumerate(rounds):
                 if require_count("a round of the ledger", index, at_least=0) >= charged_rounds:
                     raise PrivacyError(
                         f"the ledger has client {client} in round {index}, of {charged_rounds} that are "
                         "charged; resume from an intact ledger"
+                    )
+                broken = self._plan.mechanism.broken_turn(group_of[client], rounds[:place], index)
+                if broken:
+                    raise PrivacyError(
+                        f"the ledger has client {client} in round {index}, and {broken}; resume from an "
+                        "intact ledger"
                     )
             turns[client] = rounds
         return turns

@@ -13,7 +13,7 @@ from gdpfed.errors import BudgetExhausted, PrivacyError
 from gdpfed.privacy.group_plan import BUDGET_TOLERANCE
 from gdpfed.privacy.ledgers.charged import SEAL, ChargedCounts, ChargedSum, ExpectedSum, R
 from gdpfed.privacy.ledgers.open_round import OpenRound
-from gdpfed.privacy.ledgers.participations import TURNS, Participations
+from gdpfed.privacy.ledgers.participations import RESTS, TURNS, Participations
 from gdpfed.privacy.ledgers.plain_copy import plain_requests
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, CountsRequest, Release
@@ -142,14 +142,12 @@ class Ledger:
         return tuple(self._with_steps_left(m, cohort, round_index) for m, cohort in enumerate(cohorts))
 
     def _with_steps_left(self, m: int, cohort: ClientIds, round_index: int) -> ClientIds:
-        mechanism, most = self._plan.mechanism, self._plan.mechanism.most_rounds(m)
-        if most is None:
+        if (mechanism := self._plan.mechanism).most_rounds(m) is None:
             return cohort
         if mechanism.rests(self._plan.groups[m], round_index):
             return cohort[:0]
-        counts = self._participations.of_group(m)
-        left = [client for client in cohort.tolist() if counts.get(client, 0) < most]
-        return np.asarray(left, dtype=np.int64)
+        why_not = self._participations.why_not
+        return cohort[[not why_not(m, client, round_index) for client in cohort.tolist()]]
 
     def groups_of(self, request: Release) -> tuple[int, ...]:
         """Return the groups that a request of the open round asks clients of, in order."""
@@ -182,7 +180,8 @@ class Ledger:
 
         inf without privacy or where the server sees single updates, as soon as anybody took part.
         """
-        if self._plan.mechanism.adds_own_noise:
+        mechanism = self._plan.mechanism
+        if mechanism.adds_own_noise or (mechanism.keeps_turns and self._plan.sums_hidden):
             return self.against_members()
         return tuple(
             self._plan.epsilon_against_server(m, most) for m, most in enumerate(self.most_participations())
@@ -190,7 +189,8 @@ class Ledger:
 
     def against_members(self) -> tuple[float, ...]:
         """Return, per group, epsilon against members of the same sums of the client with the largest."""
-        return tuple(map(self._participations.epsilon_against_members, range(len(self._plan.groups))))
+        against, rounds = self._participations.epsilon_against_members, self._charged_rounds
+        return tuple(against(m, rounds) for m in range(len(self._plan.groups)))
 
     def most_participations(self) -> list[int]:
         """Return, per group, how often the client took part that did so most."""
@@ -308,7 +308,8 @@ class Ledger:
             left = self._with_steps_left(group_index, ids, round_index).tolist()
             if left != clients:
                 spent = next(client for client in clients if client not in left)
-                raise PrivacyError(f"client {spent} has no step left; its budget is spent")
+                why_not = self._participations.why_not(group_index, spent, round_index)
+                raise PrivacyError(f"client {spent} {why_not or RESTS}")
             return clients
         group = self._plan.groups[group_index]
         rate = group.at(min(round_index, self._plan.num_rounds - 1)).sampling_rate

@@ -230,6 +230,10 @@ class Terms(ABC):
         del steps
         return inf
 
+    def check_turn(self, taken: Sequence[int], round_index: int) -> None:
+        """Refuse, with PrivacyError, a round that the terms do not allow a client with these turns."""
+        del taken, round_index
+
     def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:
         """Refuse steps of a round that the terms do not have left, with PrivacyError."""
         del round_index, taken, num_steps

@@ -20,7 +20,7 @@ from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
 from gdpfed.privacy.mechanism import History, Mechanism
-from gdpfed.privacy.release import ROUNDING, Release, planned_norm_exceeded
+from gdpfed.privacy.release import ROUNDING, Release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,24 +71,7 @@ class SampledSums(Mechanism):
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
     ) -> str:
-        if broken := self.broken_place(group_of, request):
-            return broken
-        if request.noise != self.noise:
-            return f"{request.noise} noise is asked for, and the plan's is {self.noise}"
-        for client, norm in zip(request.clients.tolist(), request.contribution_norms.tolist(), strict=True):
-            m = group_of[client]
-            planned = groups[m].at(round_index)
-            if planned_norm_exceeded(norm, planned.clipping_norm):
-                return (
-                    f"client {client} may contribute a norm of {norm:.6g}, above the plan's "
-                    f"{planned.clipping_norm:.6g}"
-                )
-            owed = planned.noise_stddev * self.noise_factor(m, len(request.clients))
-            if not request.noise_stddev >= owed * (1 - ROUNDING):
-                return (
-                    f"noise of standard deviation {request.noise_stddev:.6g} is below the plan's {owed:.6g}"
-                )
-        return ""
+        return self.broken_sum(groups, group_of, round_index, request)
 
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "SumTerms":
         return SumTerms(

@@ -6,7 +6,7 @@ What is drawn, what is checked and what is accounted come from one object, so th
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from gdpfed.privacy.validation import require_choice
 stats = late_import("scipy.stats")
 
 ClientIds = npt.NDArray[np.int64]
+
+TURN_ROUNDING = 1e-9
 
 
 class SamplingLaw(ABC):
@@ -137,7 +139,28 @@ class FixedSizeSampling(SamplingLaw):
         return fixed_cohort_size(rate, group_size)
 
 
-_LAWS: dict[str, SamplingLaw] = {law.name: law for law in (PoissonSampling(), FixedSizeSampling())}
+class Scheduled(SamplingLaw):
+    """Clients have turns, which their mechanism deals out: q_m |G_m| clients a round, up to rounding."""
+
+    name: ClassVar[Sampling] = "scheduled"
+
+    def cohort_size(self, rate: float, group_size: int, generator: np.random.Generator) -> int:
+        return self.largest_expected(rate, group_size)
+
+    def size_probabilities(self, least: int, rate: float, group_size: int) -> npt.NDArray[np.float64]:
+        sizes = np.arange(min(least, group_size + 1))
+        return np.asarray(np.clip(1 - np.abs(sizes - rate * group_size), 0.0, 1.0), dtype=np.float64)
+
+    def largest_expected(self, rate: float, group_size: int) -> int:
+        return min(group_size, math.ceil(rate * group_size - TURN_ROUNDING))
+
+    def event(self, **terms: Any) -> SampledGaussian:
+        raise PrivacyError("what turns cost is that of all of them together; ask their mechanism")
+
+
+_LAWS: dict[str, SamplingLaw] = {
+    law.name: law for law in (PoissonSampling(), FixedSizeSampling(), Scheduled())
+}
 
 
 def sampling_law(name: str) -> SamplingLaw:

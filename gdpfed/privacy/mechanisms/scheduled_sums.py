@@ -1,0 +1,250 @@
+"""Sums over scheduled clients under correlated noise: one epsilon, and it holds against everyone.
+
+A client of group m takes part at most k_m times, at least b_m rounds apart, and the noise of a round is
+mostly taken back in the next ones. Nothing is secret in it, neither who takes part when nor how many do. What
+turns cost is in `gdpfed.privacy.correlated_noise`, with proofs in docs/privacy.md.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.accountants.composition import compose_against_server
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.correlated_noise import CorrelatedGaussian, broken_turn, check_turns, densest_turns
+from gdpfed.privacy.events import Sampling
+from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
+from gdpfed.privacy.mechanism import History, Mechanism
+from gdpfed.privacy.release import ROUNDING, Release
+from gdpfed.privacy.sampling.laws import ClientIds
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnLimits:
+    """At most `most_turns` k turns, at least `separation` b rounds apart."""
+
+    most_turns: int
+    separation: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduledSums(Mechanism):
+    """One sum of all groups a round, over the clients whose turn it is.
+
+    Attributes:
+        limits: of every group.
+        taps: g, which parts of a round's noise the next rounds take back.
+    """
+
+    kind: ClassVar[str] = "scheduled_sums"
+    keeps_turns: ClassVar[bool] = True
+
+    sampling: Sampling = "scheduled"
+    one_sum: bool = True
+    limits: tuple[TurnLimits, ...]
+    taps: tuple[float, ...]
+
+    @property
+    def noise_taps(self) -> tuple[float, ...]:
+        return self.taps
+
+    def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
+        """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn.
+
+        With w / P = k / T in lowest terms, a client of phase f has its turns in the rounds
+        floor((f + i P) / w), i < k. Where T is b k that is f, f + b, ...; else they are b or b + 1 apart, and
+        every round has as many clients, up to one. The j-th client has phase j mod P; the last n mod P
+        clients are spread evenly over the phases.
+        """
+        turns, num_rounds = self.limits[m].most_turns, _num_rounds(group)
+        common = math.gcd(num_rounds, turns)
+        period, width = num_rounds // common, turns // common
+        places = np.arange(len(group.clients))
+        rest = len(places) % period
+        phases = places % period
+        if rest:
+            phases[-rest:] = np.arange(rest) * period // rest
+        chosen = places[(phases - round_index * width) % period < width]
+        if isinstance(group.clients, range):
+            return np.sort(group.clients.start + group.clients.step * chosen)
+        return np.sort(np.asarray(group.clients, dtype=np.int64)[chosen])
+
+    def most_rounds(self, m: int) -> int | None:
+        return self.limits[m].most_turns
+
+    def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
+        limits = self.limits[m]
+        return broken_turn(limits.most_turns, limits.separation, taken, round_index)
+
+    def hides_by_sampling(self, group: GroupPlan) -> bool:
+        return False
+
+    def charges(
+        self, m: int, group: GroupPlan, history: History, record_group: int = 0
+    ) -> tuple[Charge, ...]:
+        """Return what turns cost, or the densest where they are not known, with so many rounds released."""
+        rounds, limits = min(history.rounds, _num_rounds(group)), self.limits[m]
+        turns = history.turns
+        if turns is None:
+            turns = densest_turns(limits.most_turns, limits.separation, rounds)
+        return self._charges(group, turns, rounds)
+
+    def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
+        limits, rounds = self.limits[m], _num_rounds(group)
+        densest = densest_turns(min(turns, limits.most_turns), limits.separation, rounds)
+        return self._charges(group, densest, rounds)
+
+    def epsilon_of_turns(
+        self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
+    ) -> float:
+        return compose_against_server(self.charges_of_turns(m, group, turns), delta)
+
+    def epsilon_of_most(
+        self, m: int, group: GroupPlan, turns: Mapping[int, Sequence[int]], rounds: int, *, delta: float
+    ) -> float:
+        distinct = {tuple(taken) for taken in turns.values()}
+        return max(
+            (compose_against_server(self._charges(group, each, rounds), delta) for each in distinct),
+            default=0.0,
+        )
+
+    def broken_rule(
+        self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
+    ) -> str:
+        return self.broken_sum(groups, group_of, round_index, request)
+
+    def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "ScheduledTerms":
+        limits = self.limits[m]
+        return ScheduledTerms(
+            **promised.common(),
+            epsilon=group.epsilon,
+            charges=self.charges(m, group, History(promised.num_rounds)),
+            most_turns=limits.most_turns,
+            separation=limits.separation,
+        )
+
+    def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
+        limits = self.limits[m]
+        return {
+            "turns": {
+                "most_turns": limits.most_turns,
+                "separation": limits.separation,
+                "taps": list(self.taps),
+            }
+        }
+
+    def _charges(self, group: GroupPlan, turns: Sequence[int], rounds: int) -> tuple[Charge, ...]:
+        if not turns:
+            return ()
+        event = CorrelatedGaussian(
+            noise_stddev=group.noise_stddev,
+            clipping_norm=group.clipping_norm,
+            adjacency=self.adjacency,
+            num_rounds=rounds,
+            turns=tuple(turns),
+            taps=self.taps,
+        )
+        return (Charge(event=event, count=1, unit=self.unit),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduledTerms(Terms):
+    """Terms of a client with turns: it pays for those that it takes, whoever knows of them.
+
+    The one charge is that of the earliest and densest turns that the limits allow.
+
+    Attributes:
+        most_turns: k.
+        separation: b, so many rounds lie between two turns, at least.
+    """
+
+    kind: ClassVar[str] = "scheduled_sums"
+    pays_by_turn: ClassVar[bool] = True
+
+    most_turns: int
+    separation: int
+
+    def _check(self) -> None:
+        if self.unit != "client":
+            raise PrivacyError(f"the terms charge a {self.unit} for turns, which clients have")
+        if len(self.charges) != 1 or not isinstance(self.charges[0].event, CorrelatedGaussian):
+            raise PrivacyError("the terms about turns have another charge than one stream of sums")
+        if self.charges[0].count != 1 or not self.event.is_noisy:
+            raise PrivacyError(
+                "the terms about turns are for several streams of sums, or for one without noise"
+            )
+        check_turns(self.most_turns, self.separation, self.num_rounds)
+        if self.event.turns != densest_turns(self.most_turns, self.separation, self.num_rounds):
+            raise PrivacyError(
+                f"the terms charge other turns than the densest {self.most_turns} that are "
+                f"{self.separation} rounds apart"
+            )
+
+    @property
+    def event(self) -> CorrelatedGaussian:
+        """The stream of sums and the dearest turns in it."""
+        event = self.charges[0].event
+        if not isinstance(event, CorrelatedGaussian):
+            raise PrivacyError(f"the terms charge {event.kind}, which is no stream of sums")
+        return event
+
+    @property
+    def num_rounds(self) -> int:
+        return self.event.num_rounds
+
+    def updates_in(self, round_index: int) -> int:
+        return 1
+
+    def check_turn(self, taken: Sequence[int], round_index: int) -> None:
+        if broken := broken_turn(self.most_turns, self.separation, taken, round_index):
+            raise PrivacyError(f"round {round_index} of run {self.run} is no turn of this client: {broken}")
+
+    def owed_noise(self, round_index: int) -> float:
+        return self.event.noise_stddev
+
+    def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
+        """Return what the densest turns from the first round on cost: no others cost more."""
+        most = int(max(0, min(self.most_turns, at_most)))
+        return self._charges(range(self.first_round, self.num_rounds, self.separation)[:most])
+
+    def spent_charges(
+        self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
+    ) -> tuple[Charge, ...]:
+        return self._charges(turns)
+
+    def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
+        return self._charges(turns)
+
+    def _charges(self, turns: Sequence[int]) -> tuple[Charge, ...]:
+        if not turns:
+            return ()
+        event = replace(self.event, turns=tuple(sorted(set(turns))))
+        return (Charge(event=event, count=1, unit=self.unit),)
+
+    def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
+        norm = min(told.clipping_norm, sum_norm)
+        if norm > self.event.clipping_norm * (1 + ROUNDING):
+            return f"clipping norm {norm:.6g} is above the {self.event.clipping_norm:.6g} of the terms"
+        if told.noise != "gaussian":
+            return f"{told.noise} noise was ordered where the terms say gaussian"
+        if told.work != "update":
+            return f"{told.work} was ordered, which the terms do not charge"
+        return ""
+
+    def in_words(self, at_most: float = inf) -> str:
+        most, event = min(self.most_turns, at_most), self.event
+        return (
+            f"{most:g} of {self.num_rounds} rounds, at least {self.separation} apart, with noise of "
+            f"{event.noise_stddev / event.clipping_norm:.4g} norms, of which later rounds take parts back"
+        )
+
+
+def _num_rounds(group: GroupPlan) -> int:
+    return sum(each.num_rounds for each in group.ranges)
