@@ -14,6 +14,8 @@ CLIPPINGS = ("fixed", "adaptive")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
 """privacy.budgets where every client says its own."""
+AGAINST = ("outsiders", "everyone")
+MOST_NOISE_TAPS = 16
 UNITS = ("client", "record")
 MOST_SHOWN = 8
 BUDGETS_OF = ("clients", "records")
@@ -24,6 +26,8 @@ class PrivacyConfig:
     """Budgets, their accounting, and what follows from them."""
 
     unit: str = "client"
+    against: str = "outsiders"
+    noise_taps: int = 1
     accountant: str = "pld"
     renyi_orders: str = "auto"
     sampling: str = "poisson"
@@ -74,6 +78,34 @@ class PrivacyConfig:
         self._validate_budgets()
         self._validate_price()
         self._validate_unit()
+        self._validate_against()
+
+    def _validate_against(self) -> None:
+        require(self.against in AGAINST, f"privacy.against={self.against} is none of {', '.join(AGAINST)}")
+        require(
+            0 <= self.noise_taps <= MOST_NOISE_TAPS,
+            f"privacy.noise_taps={self.noise_taps} must be from 0, for noise that is not correlated, to "
+            f"{MOST_NOISE_TAPS}",
+        )
+        if self.against == "outsiders":
+            return
+        # What is proved of turns and correlated noise.
+        proved = {
+            "unit": "client",
+            "sampling": "poisson",
+            "noise": "gaussian",
+            "clipping": "fixed",
+            "accountant": "pld",
+            "sampling_rates": "auto",
+            "min_sampling_rate": 0.0,
+        }
+        for key, only in proved.items():
+            value = getattr(self, key)
+            require(
+                value == only,
+                f"privacy.against=everyone does not go with privacy.{key}={value}: use privacy.{key}={only}, "
+                "or privacy.against=outsiders",
+            )
 
     def _validate_clipping(self) -> None:
         require(

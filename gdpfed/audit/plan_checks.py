@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gdpfed.audit.accounting import charges_of, first_rounds
 from gdpfed.audit.rules import ROUNDING, AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
 
@@ -50,14 +49,12 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     """The plan's charges are those of its figures and rounds, and the ledger's are the plan's first ones."""
-    plan, charged = files.plan, files.ledger["charged_rounds"]
+    plan = files.plan
     for index, group in enumerate(plan["groups"]):
-        charges = group["charges"]
-        said = [*charges, *files.ledger["charges"][index]]
+        said = [*group["charges"], *files.ledger["charges"][index]]
         for name in sorted({charge["unit"] for charge in said} - {plan["unit"]}):
             yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
-        if charges_of(files.ledger["charges"][index]) != first_rounds(charges, charged):
-            yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
+        yield from rule.check_ledger(index)
         yield from rule.check_charges(index)
 
 

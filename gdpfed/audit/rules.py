@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.audit.accounting import charges_of, first_rounds
 from gdpfed.audit.mechanisms import AUDIT_RULES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
@@ -132,6 +133,12 @@ class AuditRule(ABC):
     def groups(self) -> Iterator[GroupAudit]:
         """The figures of every group, or of all records of one budget in it, in order."""
 
+    def check_ledger(self, index: int) -> Iterator[str]:
+        """Check that the ledger charges a group the first rounds of its plan's charges."""
+        charges, charged = self.plan["groups"][index]["charges"], self.files.ledger["charged_rounds"]
+        if charges_of(self.files.ledger["charges"][index]) != first_rounds(charges, charged):
+            yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
+
     def check_charges(self, index: int) -> Iterator[str]:
         """Check that the charges of a group follow from its other entries."""
         del index
@@ -186,7 +193,7 @@ def rule_of(files: RunFiles) -> AuditRule:
         AuditError: a mechanism that there is not, or groups that are not of the one that the plan names.
     """
     name = files.plan["mechanism"]
-    rule, known = AUDIT_RULES.get(name)(files), {"records", "trust", "spending"}
+    rule, known = AUDIT_RULES.get(name)(files), {"records", "trust", "spending", "turns"}
     for index, group in enumerate(files.plan["groups"]):
         if known & set(group) != rule.entries:
             raise AuditError(

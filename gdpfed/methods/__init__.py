@@ -70,6 +70,13 @@ def make_method(config: Config) -> Method:
             f"privacy.clipping=adaptive does not go with method={config.method.name}: one factor moves the "
             f"norms of one sum under one noise, which {able} have: use one, or privacy.clipping=fixed"
         )
+    if config.privacy.against == "everyone" and not method.has_turns:
+        able = ", ".join(name for name, each in METHODS.items().items() if each.has_turns)
+        raise ConfigError(
+            f"privacy.against=everyone does not go with method={config.method.name}: turns and "
+            f"correlated noise are planned for one sum of updates a round, which {able} have: use one, or "
+            "privacy.against=outsiders"
+        )
     try:
         return method.from_config(config)
     except PrivacyError as error:

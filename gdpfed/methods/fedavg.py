@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 
 from conf.schema import Config
 from gdpfed.methods.base import CurveStyle, Method, configured_groups
-from gdpfed.methods.rates import private_plan, refuse_given_rates
+from gdpfed.methods.rates import private_plan, refuse_given_rates, scheduled_plan
 from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import merge_groups
@@ -40,12 +40,16 @@ class DPFedAvg(Method):
     label: ClassVar[str] = "DP-FedAvg"
     curve: ClassVar[CurveStyle | None] = ("#D55E00", "--", "s")
     adapts_clipping: ClassVar[bool] = True
+    has_turns: ClassVar[bool] = True
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
+        groups = (merge_groups(configured_groups(config)),)
+        if config.privacy.against == "everyone":
+            return scheduled_plan(config, groups)
         return private_plan(
             config,
-            groups=(merge_groups(configured_groups(config)),),
+            groups=groups,
             group_sampling_rates=(config.privacy.sampling_rate,),
         )

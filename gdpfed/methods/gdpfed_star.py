@@ -10,6 +10,7 @@ from gdpfed.methods.rates import (
     given_rates,
     one_noise_plan,
     private_plan,
+    scheduled_plan,
 )
 from gdpfed.methods.shared_noise_method import SharedNoise
 from gdpfed.privacy.events import Adjacency, Sampling
@@ -31,6 +32,8 @@ class GDPFedStar(SharedNoise):
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         groups = configured_groups(config)
+        if config.privacy.against == "everyone":
+            return scheduled_plan(config, groups)
         apart = private_plan(config, groups=groups, group_sampling_rates=_rates(config, groups))
         return one_noise_plan(config, groups, apart, [group.expected_cohort_size for group in apart.groups])
 

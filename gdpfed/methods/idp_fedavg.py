@@ -14,6 +14,7 @@ from gdpfed.methods.rates import (
     one_noise_plan,
     private_plan,
     refuse_given_rates,
+    scheduled_plan,
     uniform_rate_plan,
 )
 from gdpfed.methods.shared_noise_method import SharedNoise
@@ -33,6 +34,8 @@ class IDPFedAvgSample(SharedNoise):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
         groups = configured_groups(config)
+        if config.privacy.against == "everyone":
+            return scheduled_plan(config, groups, own_norms=False)
         privacy = config.privacy
         rates = shared_noise_sampling_rates(
             configured_accountant(config),
@@ -57,5 +60,7 @@ class IDPFedAvgScale(SharedNoise):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
         groups = configured_groups(config)
+        if config.privacy.against == "everyone":
+            return scheduled_plan(config, groups, own_turns=False)
         apart = uniform_rate_plan(config, groups)
         return one_noise_plan(config, groups, apart, [group.size for group in groups])

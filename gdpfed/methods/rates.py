@@ -10,8 +10,10 @@ from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, default_delta
 from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
 from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA as DELTA_OF_RECORDS
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
+from gdpfed.privacy.planning.scheduled_plan import equal_turns
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms
 
 
@@ -123,6 +125,33 @@ def one_noise_plan(
         group_sampling_rates=[group.sampling_rate for group in apart.groups],
         group_clipping_norms=norms,
         one_sum=True,
+    )
+
+
+def scheduled_plan(
+    config: Config, groups: Sequence[Group], *, own_turns: bool = True, own_norms: bool = True
+) -> PrivacyPlan:
+    """Make the plan of privacy.against=everyone: one sum a round of clients that have turns.
+
+    Args:
+        config: of the run.
+        groups: with their budgets.
+        own_turns: whether larger budgets may have more turns; all have as many without.
+        own_norms: whether larger budgets may have larger norms.
+    """
+    privacy, num_rounds = config.privacy, config.run.num_rounds
+    turns = None if own_turns else (equal_turns(privacy.sampling_rate, num_rounds),) * len(groups)
+    return make_scheduled_plan(
+        groups=tuple(groups),
+        num_rounds=num_rounds,
+        sampling_rate=privacy.sampling_rate,
+        delta=configured_delta(config),
+        clipping_norm=privacy.clipping_norm,
+        adjacency=cast("Adjacency", privacy.adjacency),
+        sums_hidden=config.secagg.mode != "off",
+        num_taps=privacy.noise_taps,
+        turns=turns,
+        equal_norms=not own_norms,
     )
 
 

@@ -21,6 +21,7 @@ class SharedNoise(Method):
     """
 
     adapts_clipping: ClassVar[bool] = True
+    has_turns: ClassVar[bool] = True
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum over the cohorts of all groups, bounded and noised as the largest C_m needs."""
@@ -36,6 +37,7 @@ class SharedNoise(Method):
             noise_multiplier=max(group.noise_stddev for group in groups) / largest,
             noise_at=self.noise_at,
             noise=self.plan.noise,
+            taps=self.plan.mechanism.noise_taps,
             start=theta,
             client_clipping_norms=np.concatenate(norms),
             least_norm=min(group.clipping_norm for group in groups),

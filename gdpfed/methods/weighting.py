@@ -76,7 +76,8 @@ class Weighting:
 
         sqrt(sum_m omega_m^2 s_m^2) / (sum_m omega_m r_m C_m), s_m = C_m sigma_m; where all groups are one
         sum, the noise is omega s. The step is that of an update which all clients agree on and which is
-        clipped. Top-k and projection are left out.
+        clipped. Top-k and projection are left out. Of noise that later rounds take back in part, what
+        stays in the last model counts.
         """
         if not plan.private:
             return 0.0
@@ -85,7 +86,8 @@ class Weighting:
         if plan.adaptive_clipping is not None:
             step *= plan.adaptive_clipping.update_share
         sums = pairs[:1] if plan.one_sum else pairs
-        return math.hypot(*(weight * each.noise_stddev for weight, each in sums)) / step
+        noise = math.hypot(*(weight * each.noise_stddev for weight, each in sums))
+        return noise * plan.mechanism.kept_noise(plan.num_rounds) / step
 
     def to_dict(self, plan: PrivacyPlan) -> dict[str, Any]:
         """Return the JSON form, with the figures that follow from it."""

@@ -75,6 +75,8 @@ class Mechanism(ABC):
     kind: ClassVar[str]
     keeps_turns: ClassVar[bool] = False
     """Whether the cost depends on the rounds that a client took part in, and not on their number alone."""
+    against_everyone: ClassVar[bool] = False
+    """Whether its one epsilon holds against all who see sums, those who know the cohorts included."""
     adds_own_noise: ClassVar[bool] = False
     """Whether a client noises its own contribution fully, so that nobody else needs to hide it."""
 
@@ -130,6 +132,11 @@ class Mechanism(ABC):
     def noise_taps(self) -> tuple[float, ...]:
         """g: which parts of a round's noise the next rounds take back; none where noise is not correlated."""
         return ()
+
+    def kept_noise(self, num_rounds: int) -> float:
+        """Return the noise of all rounds together over that of rounds whose noise is independent."""
+        del num_rounds
+        return 1.0
 
     def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
         """Say why a client with these turns may not have one in a round; "" if it may."""

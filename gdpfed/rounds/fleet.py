@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import hypot, inf
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.ledgers.charged import ChargedCounts, ChargedSum, ExpectedSum
 from gdpfed.privacy.release import NoiseAt
+from gdpfed.rounds.noise_stream import NoiseStream
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
 from secagg import Roster, SumParameters
@@ -36,6 +37,13 @@ NO_SINGLE_UPDATES = (
     "the server reads every update alone, which nodes do not answer and secure aggregation hides: use gdpfed "
     "simulate with secagg=off"
 )
+
+
+NO_MASKED_STREAM = (
+    "privacy.against=everyone with privacy.noise_taps above 0 has members take back noise, for which masked "
+    "sums have no place yet: use secagg=off, where the server adds the noise, or privacy.noise_taps=0"
+)
+NO_SUM = ClientSum("", None, 0)
 
 
 def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
@@ -119,11 +127,12 @@ class Fleet(ABC):
         charged: Sequence[ChargedSum[SumRequest]],
         *,
         upcoming: Upcoming = nothing_upcoming,
+        noise: NoiseStream | None = None,
     ) -> list[ClientSum]:
         """One sum for each charged request, in their order; each is taken and so cannot be summed again.
 
         ``upcoming`` says what is expected of the next round; it is asked beside the last wave, and only by
-        a fleet that prepares ahead.
+        a fleet that prepares ahead. ``noise`` is that of sums which take parts of earlier ones' back.
 
         Raises:
             PrivacyError: what no ledger has charged, or what has been summed already.
@@ -136,7 +145,7 @@ class Fleet(ABC):
         sums: dict[str, ClientSum] = {}
         waves = disjoint_waves(requests)
         for wave in waves:
-            prepared = self._prepared(order, wave)
+            prepared = _in_stream(self._prepared(order, wave), wave, noise)
             for each_sum in prepared:
                 paid[each_sum.name].check(each_sum.clients, each_sum.norms, each_sum.noise_stddev)
             ahead: list[PreparedSum] = []
@@ -145,6 +154,10 @@ class Fleet(ABC):
                 next_order = replace(order, round_index=order.round_index + 1)
                 ahead = self._prepared(next_order, next(iter(expected), []))
             sums |= self.sum_wave(prepared, ahead)
+        if noise is not None and any(
+            each.taps and sums.get(each.name, NO_SUM).total is not None for each in requests
+        ):
+            noise.released(order.round_index)
         return [
             replace(sums.get(each.name) or self._too_few(each), noise_stddev=each.noise_stddev)
             for each in requests
@@ -159,6 +172,8 @@ class Fleet(ABC):
             RunError: names the sum and why.
         """
         for request in requests:
+            if request.taps and self.secagg.mode != "off":
+                raise RunError(NO_MASKED_STREAM)
             if request.alone and not self.shows_single_updates:
                 raise RunError(NO_SINGLE_UPDATES)
             if len(request.clients) < self._least(request):
@@ -210,8 +225,24 @@ class Fleet(ABC):
             num_clients=len(request.clients),
             dimension=request.dimension,
             clipping_norm=request.clipping_norm,
-            noise_multiplier=request.noise_multiplier,
+            noise_multiplier=request.noise_multiplier * hypot(1.0, *request.taps),
         )
+
+
+def _in_stream(
+    prepared: Sequence[PreparedSum], wave: Sequence[SumRequest], noise: NoiseStream | None
+) -> list[PreparedSum]:
+    """The sums with their noise, where it is that of a stream; a round has one sum of a stream.
+
+    Raises PrivacyError for noise that nobody keeps.
+    """
+    correlated = {each.name for each in wave if each.taps}
+    if correlated and (noise is None or len(wave) > 1):
+        raise PrivacyError(f"{', '.join(correlated)}: no stream of noise is kept for these sums")
+    return [
+        replace(each, noise=noise.draw(each.order.round_index)) if noise and each.name in correlated else each
+        for each in prepared
+    ]
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

@@ -137,6 +137,7 @@ class RoundLoop:
             return theta, _Outcome(sizes, {"round": LEFT_OUT}, self._reachable(present))
         theta = given
         start, sums, norm_factor = theta, list[ClientSum](), self.state.norm_factor
+        noise = self.state.noise_stream
         norms = {"clipping_norm": norm_factor.clipping_norm}
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
@@ -148,7 +149,7 @@ class RoundLoop:
 
         def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
             charged = ledger.charge(index, norm_factor.asked(requests))
-            summed = norm_factor.taken(self.fleet.sum_updates(order, charged, upcoming=upcoming))
+            summed = norm_factor.taken(self.fleet.sum_updates(order, charged, upcoming=upcoming, noise=noise))
             pairs = zip(summed, charged, strict=True)
             sums.extend(replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs)
             return summed

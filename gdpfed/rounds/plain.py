@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import isinf
 
 import numpy as np
@@ -15,6 +16,7 @@ from gdpfed.clients.update import noise_steps
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.methods.base import ClientSum
+from gdpfed.rounds.noise_stream import KEY_BYTES, SumNoise
 from gdpfed.rounds.prepared import PreparedSum
 from secagg import ImplausibleSum, SumParameters, check_sum, keystream
 
@@ -51,7 +53,7 @@ def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.u
 
 
 def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[int]) -> ClientSum:
-    noise = sum_noise_steps(each.order, each.parameters)
+    noise = sum_noise_steps(each.order, each.parameters, each.noise)
     return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), members)
 
 
@@ -75,12 +77,17 @@ def plain_sum(
     return ClientSum(name, decoded, num_updates, upload_bytes=4.0, members=tuple(members))
 
 
-def sum_noise_steps(order: TrainingOrder, parameters: SumParameters) -> npt.NDArray[np.int64]:
+def sum_noise_steps(
+    order: TrainingOrder, parameters: SumParameters, stream: SumNoise | None = None
+) -> npt.NDArray[np.int64]:
     """Draw the noise of a sum by whoever sums in clear, in integer steps: int64[d].
 
     Whoever adds it knows that it is there, so it has standard deviation C sigma whoever drops out or
     colludes: n - D - c shares of variance C^2 sigma^2 / (n - D - c). Gaussian noise is drawn in one go and
     rounded once. The sum of discrete Gaussians has no sampler of its own: every share is drawn.
+
+    In a ``stream`` of sums, what is new has that standard deviation, and parts of earlier sums' are taken
+    back, drawn again from their keys, in real numbers before the one rounding.
     """
     if parameters.noise_multiplier == 0:
         return np.zeros(parameters.dimension, dtype=np.int64)
@@ -90,10 +97,14 @@ def sum_noise_steps(order: TrainingOrder, parameters: SumParameters) -> npt.NDAr
         for _ in range(shares):
             total += noise_steps(order, parameters, parameters.num_clients)
         return total
-    noise = gaussian_noise(
+    keys = SumNoise(os.urandom(KEY_BYTES)) if stream is None else stream
+    draw = partial(
+        gaussian_noise,
         parameters.dimension,
-        parameters.clipping_norm * parameters.noise_multiplier,
-        keystream(os.urandom(32)),
+        parameters.clipping_norm * parameters.noise_multiplier * keys.new_share,
         device=choose_device(order.device),
     )
+    noise = draw(random_bytes=keystream(keys.key))
+    for key, tap in keys.taken_back:
+        noise -= tap * draw(random_bytes=keystream(key))
     return np.rint(noise.cpu().numpy() / parameters.encoding(parameters.num_clients).grid).astype(np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Vector
+from gdpfed.rounds.noise_stream import SumNoise
 from secagg import SumParameters
 
 
@@ -26,6 +27,7 @@ class PreparedSum:
         start: the model that they start from.
         parts: of every client whose part differs from the sum's bound and weight 1.
         at_edge: whether an edge that is trusted sums in clear and adds the noise.
+        noise: of a stream of sums whose noise the server adds; None where it is independent of other sums.
     """
 
     name: str
@@ -35,6 +37,7 @@ class PreparedSum:
     start: Theta
     parts: dict[int, ClientPart]
     at_edge: bool = False
+    noise: SumNoise | None = None
 
     @classmethod
     def of(cls, request: SumRequest, parameters: SumParameters, order: TrainingOrder) -> Self:

@@ -13,6 +13,7 @@ from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import KEY_BYTES
 from gdpfed.record_steps import RecordSteps
 from gdpfed.rounds.average import ReleasedAverage
+from gdpfed.rounds.noise_stream import NoiseStream
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
@@ -31,6 +32,7 @@ class RunState:
         ledger: what has been charged; at most one round ahead of ``completed_rounds``.
         average: of the models that the method has released so far.
         norm_factor: of adaptive clipping.
+        noise_stream: the noise of sums that later ones take back in part; its keys are secret.
     """
 
     completed_rounds: int
@@ -38,6 +40,7 @@ class RunState:
     ledger: Ledger
     average: ReleasedAverage
     norm_factor: NormFactor
+    noise_stream: NoiseStream
 
 
 def begin(
@@ -57,6 +60,7 @@ def begin(
         ledger=new_ledger(method),
         average=average,
         norm_factor=NormFactor(method.plan),
+        noise_stream=NoiseStream(method.plan.mechanism.noise_taps),
     )
     theta = flatten(task.build_model())
     files.save_ledger(state.ledger)
@@ -89,10 +93,13 @@ def restore(files: RunDirectory, method: Method, average: ReleasedAverage) -> tu
             f"{checkpoint.completed_rounds}: they are not of one run, restore both from one copy"
         )
     files.completed_records(checkpoint.completed_rounds)
-    norm_factor = NormFactor(method.plan)
+    norm_factor, noise = NormFactor(method.plan), NoiseStream(method.plan.mechanism.noise_taps)
     try:
-        method.load_state_dict(norm_factor.restore(average.restore(checkpoint.method_state)))
+        carried = noise.restore(norm_factor.restore(average.restore(checkpoint.method_state)))
+        method.load_state_dict(carried)
     except ValueError as error:
         raise RunError(f"run.resume={files.path}: {error}; restore the checkpoint from a copy") from None
-    state = RunState(checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average, norm_factor)
+    state = RunState(
+        checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average, norm_factor, noise
+    )
     return state, checkpoint.theta

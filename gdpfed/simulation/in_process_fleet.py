@@ -103,7 +103,7 @@ class InProcessFleet(Fleet):
 
     def _plain(self, each: PreparedSum, encoding: Encoding, trained: StepSum) -> ClientSum:
         started = perf_counter()
-        steps = trained.total + sum_noise_steps(each.order, each.parameters)
+        steps = trained.total + sum_noise_steps(each.order, each.parameters, each.noise)
         self._spend("noise", started)
         return plain_sum(each.name, each.parameters, encoding.to_residues(steps), each.clients)
 

@@ -17,16 +17,26 @@ CLIENTS = [
     *("method=dp_fedavg", "privacy.accountant=pld", "privacy.budgets=[2]", "run.num_rounds=2"),
     "privacy.sampling_rate=1",
 ]
+TURNS = [
+    *("method=dp_fedavg", "privacy.accountant=pld", "privacy.budgets=[2]", "run.num_rounds=3"),
+    *("privacy.sampling_rate=0.67", "privacy.against=everyone", "privacy.noise_taps=0"),
+]
 RECORDS = ["method=dp_sum", "privacy=record_level", "privacy.accountant=pld", "privacy.batch_rate=1"]
 ADAPTIVE = [*CLIENTS, "privacy.clipping=adaptive", "privacy.clipping_noise=0.3"]
 KINDS = {
     "clients": CLIENTS,
     "records": [*RECORDS, "privacy.budgets=[8]", "run.num_rounds=2"],
     "adaptive": ADAPTIVE,
+    "turns": TURNS,
 }
 # What costs no privacy, or is the same whatever it says, in a plan of one group.
 FREE = ("weighting", "one_sum")
-ALSO_FREE = {"records": ("sums_per_round", "groups/0/records/steps_allowed"), "clients": (), "adaptive": ()}
+ALSO_FREE = {
+    "records": ("sums_per_round", "groups/0/records/steps_allowed"),
+    "clients": (),
+    "adaptive": (),
+    "turns": (),
+}
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))

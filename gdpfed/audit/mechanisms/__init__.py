@@ -14,6 +14,7 @@ AUDIT_RULES: "Registry[type[AuditRule]]" = Registry(
     "gdpfed.audit_rules",
     built_in={
         "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SampledSumsRule",
+        "scheduled_sums": "gdpfed.audit.mechanisms.scheduled_sums:ScheduledSumsRule",
         "record_sums": "gdpfed.audit.mechanisms.record_sums:RecordSumsRule",
         "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
         "subnet_sums": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfClients",

@@ -17,7 +17,13 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.composition import compose_against_server
 from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.correlated_noise import CorrelatedGaussian, broken_turn, check_turns, densest_turns
+from gdpfed.privacy.correlated_noise import (
+    CorrelatedGaussian,
+    broken_turn,
+    check_turns,
+    densest_turns,
+    prefix_noise,
+)
 from gdpfed.privacy.events import Sampling
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
@@ -45,6 +51,7 @@ class ScheduledSums(Mechanism):
 
     kind: ClassVar[str] = "scheduled_sums"
     keeps_turns: ClassVar[bool] = True
+    against_everyone: ClassVar[bool] = True
 
     sampling: Sampling = "scheduled"
     one_sum: bool = True
@@ -54,6 +61,9 @@ class ScheduledSums(Mechanism):
     @property
     def noise_taps(self) -> tuple[float, ...]:
         return self.taps
+
+    def kept_noise(self, num_rounds: int) -> float:
+        return prefix_noise(self.taps, num_rounds)[1] / math.sqrt(num_rounds)
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
         """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn.

@@ -1,0 +1,228 @@
+"""The audit of scheduled sums: what turns cost, from matrices, and the turns of every client.
+
+With N the matrix of the taps below its diagonal, C = (I - N)^-1 and e_pi 1 in the turns pi of a client, it
+pays for one Gaussian mechanism of mu = distance C_m |C e_pi| / s, with rows of the released rounds alone.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+
+from gdpfed.audit.rules import ROUNDING, AuditRule, GroupAudit, or_infinite
+
+# One figure, computed twice by formulas of their own.
+SAME_FIGURE = 1e-6
+
+
+class ScheduledSumsRule(AuditRule):
+    """Groups of clients that have turns: one epsilon each, by the turns that they may have or have had."""
+
+    entries = frozenset({"turns"})
+
+    @property
+    def free_settings(self) -> Collection[str]:
+        return ("sampling", "sampling_rate")
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        return {"sampling": "scheduled", "one_sum": True, "sums_per_round": 1, "works": ["update"]}
+
+    def groups(self) -> Iterator[GroupAudit]:
+        charged, rounds = self.files.ledger["charged_rounds"], self.files.rounds
+        for index, group in enumerate(self.plan["groups"]):
+            spent = self._largest(index, charged)
+            taken = self.files.ledger["participations"][index].values()
+            yield GroupAudit(
+                group=index,
+                clients=group["clients"],
+                budget=or_infinite(group["epsilon"]) * (1 + ROUNDING),
+                planned=self._epsilon(index, self._densest(index, self.plan["num_rounds"])),
+                spent=self._epsilon(index, self._densest(index, charged), charged),
+                recorded=or_infinite(rounds[-1]["spent_epsilon"][index]) if rounds else None,
+                against_server=self._seen(spent),
+                against_members=spent,
+                most_rounds=max(taken, default=0),
+            )
+
+    def check_plan(self) -> Iterator[str]:
+        plan, privacy = self.plan, self.files.config["privacy"]
+        if privacy["against"] != "everyone":
+            yield f"plan.json has turns, and the configuration privacy.against={privacy['against']}"
+        sent = math.fsum(each["clients"] * each["turns"]["most_turns"] for each in plan["groups"])
+        clients = sum(each["clients"] for each in plan["groups"])
+        if not _same(plan["sampling_rate"], sent / clients / plan["num_rounds"]):
+            yield f"plan.json has sampling_rate {plan['sampling_rate']}, which its turns do not make"
+        if plan["sampling_rate"] > privacy["sampling_rate"] * (1 + ROUNDING):
+            asked = privacy["sampling_rate"]
+            yield f"plan.json has more turns than sampling_rate {asked} gives: {plan['sampling_rate']:.6g}"
+        noise = [self.planned_noise(index, 1, 1) for index in range(len(plan["groups"]))]
+        if max(noise) > min(noise) * (1 + ROUNDING) or len(set(map(_taps, plan["groups"]))) > 1:
+            yield "plan.json has groups in one sum with different noise or taps"
+        for index in range(len(plan["groups"])):
+            yield from self._check_limits(index)
+
+    def _check_limits(self, index: int) -> Iterator[str]:
+        """Turns that fit, and taps under which the densest of them cost most."""
+        group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
+        turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
+        if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
+            yield f"{turns} turns of group {index}, {apart} apart, are not within {num_rounds} rounds"
+        if len(taps) != self.files.config["privacy"]["noise_taps"]:
+            yield f"plan.json has the taps {taps}, another number than the configuration"
+        weights = _strategy(taps, num_rounds)[:, 0]
+        rising = any(np.any(np.diff(each) > ROUNDING) for each in (taps, weights))
+        if rising or min(taps, default=0.0) < 0:
+            yield f"under the taps {taps} of group {index} the earliest and densest turns need not cost most"
+
+    def check_ledger(self, index: int) -> Iterator[str]:
+        """It is compared in `check_charges`: what so many rounds cost is no part of a list of charges."""
+        yield from ()
+
+    def check_charges(self, index: int) -> Iterator[str]:
+        plan, group = self.plan, self.plan["groups"][index]
+        charged = self.files.ledger["charged_rounds"]
+        for name, charges, rounds in (
+            ("plan.json", group["charges"], plan["num_rounds"]),
+            ("the ledger", self.files.ledger["charges"][index], charged),
+        ):
+            expected = [self._charge(index, rounds)] if rounds else []
+            if [{**each, "event": _numbers(each["event"])} for each in charges] != expected:
+                yield f"the charges of group {index} in {name} are not those of its turns in {rounds} rounds"
+
+    def _charge(self, index: int, rounds: int) -> dict[str, Any]:
+        """What so many rounds cost, from the other entries of a group."""
+        group = self.plan["groups"][index]
+        norm = group.get("clipping_norm", self.plan["clipping_norm"])
+        event = {
+            "kind": "correlated_gaussian",
+            "noise_stddev": group["noise_multiplier"] * norm,
+            "clipping_norm": norm,
+            "adjacency": self.plan["adjacency"],
+            "noise": "gaussian",
+            "num_rounds": rounds,
+            "turns": self._densest(index, rounds),
+            "taps": group["turns"]["taps"],
+        }
+        return {"event": _numbers(event), "count": 1, "unit": "client"}
+
+    def check_figures(self, index: int) -> Iterator[str]:
+        plan, group = self.plan, self.plan["groups"][index]
+        turns, num_rounds = group["turns"]["most_turns"], plan["num_rounds"]
+        cost = self._epsilon(index, self._densest(index, num_rounds))
+        exact = {
+            "epsilon_accounted": cost,
+            "epsilon_against_members": cost,
+            "epsilon_against_server": self._seen(cost),
+            "participations_p99": turns,
+            "sampling_rate": turns / num_rounds,
+            "expected_cohort_size": group["clients"] * turns / num_rounds,
+            "noise_variance_multiplier": group["noise_multiplier"] ** 2,
+        }
+        for key, value in exact.items():
+            if not _same(or_infinite(group[key]), value):
+                yield f"plan.json has {key} {group[key]} of group {index}, where {value:.6g} follows"
+
+    def check_participations(self, index: int) -> Iterator[str]:
+        """Every client of a group has the turns that the ledger counts, no more and no closer than it may."""
+        ledger, limits = self.files.ledger, self.plan["groups"][index]["turns"]
+        for client, count in ledger["participations"][index].items():
+            turns = ledger["taken"].get(client)
+            if turns is None or len(turns) != count or turns != sorted(set(turns)):
+                yield f"the ledger's turns of client {client} are not the {count} that it counts, in order"
+                return
+            if turns[0] < 0 or turns[-1] >= ledger["charged_rounds"]:
+                yield f"the ledger has client {client} in rounds {turns}, which are not all charged"
+                return
+            nearest = min(np.diff(turns), default=limits["separation"])
+            if count > limits["most_turns"] or nearest < limits["separation"]:
+                yield (
+                    f"client {client} of group {index} has had the turns {turns}, and may have "
+                    f"{limits['most_turns']}, {limits['separation']} rounds apart"
+                )
+                return
+        known = set().union(*map(set, ledger["participations"]))
+        if index == 0 and set(ledger["taken"]) != known:
+            yield "the ledger has turns of clients that it does not count"
+        yield from self._check_sizes(index)
+
+    def _check_sizes(self, index: int) -> Iterator[str]:
+        """Every round's cohort in the log is as large as the ledger has clients with a turn in it."""
+        ledger = self.files.ledger
+        sizes = np.zeros(ledger["charged_rounds"] + 1, dtype=np.int64)
+        for client in ledger["participations"][index]:
+            sizes[ledger["taken"][client]] += 1
+        for record in self.files.rounds:
+            asked, charged = record["cohort_sizes"][index], sizes[record["round"] - 1]
+            if asked != charged:
+                yield f"round {record['round']} asked {asked} clients of group {index}, the ledger {charged}"
+                return
+
+    def check_recorded(self, group: GroupAudit) -> Iterator[str]:
+        index = group.group
+        for record in self.files.rounds:
+            rounds = record["round"]
+            for key, computed in (
+                ("spent_epsilon", self._epsilon(index, self._densest(index, rounds), rounds)),
+                ("epsilon_against_server", self._seen(self._largest(index, rounds))),
+            ):
+                recorded = or_infinite(record[key][index])
+                if not _same(recorded, computed):
+                    yield (
+                        f"round {rounds} records {key} {recorded:.6g} of group {index}, where {computed:.6g} "
+                        "follows from the turns"
+                    )
+                    return
+
+    def planned_noise(self, index: int, round_number: int, size: int) -> float:
+        return float(self.plan["groups"][index]["charges"][0]["event"]["noise_stddev"])
+
+    def _densest(self, index: int, rounds: int) -> list[int]:
+        limits = self.plan["groups"][index]["turns"]
+        turns = [number * limits["separation"] for number in range(limits["most_turns"])]
+        return [turn for turn in turns if turn < rounds]
+
+    def _largest(self, index: int, rounds: int) -> float:
+        """Epsilon of the client of a group whose turns so far have cost most."""
+        taken, counted = self.files.ledger["taken"], self.files.ledger["participations"][index]
+        turns = {tuple(turn for turn in taken.get(client, ()) if turn < rounds) for client in counted}
+        return max((self._epsilon(index, each, rounds) for each in turns), default=0.0)
+
+    def _seen(self, epsilon: float) -> float:
+        """The same against the server, which sees single updates unless sums are hidden."""
+        return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
+
+    def _epsilon(self, index: int, turns: Sequence[int], rounds: int | None = None) -> float:
+        if not turns:
+            return 0.0
+        group = self.plan["groups"][index]
+        rounds = self.plan["num_rounds"] if rounds is None else rounds
+        chosen = np.zeros(rounds)
+        chosen[list(turns)] = 1.0
+        distance = 2.0 if self.plan["adjacency"] == "replace_one" else 1.0
+        moved = float(np.linalg.norm(_strategy(_taps(group), rounds) @ chosen))
+        mu = distance * moved / group["noise_multiplier"]
+        return float(dp.get_epsilon_gaussian(1 / mu, self.plan["delta"]))
+
+
+def _taps(group: Mapping[str, Any]) -> tuple[float, ...]:
+    return tuple(group["turns"]["taps"])
+
+
+def _strategy(taps: Sequence[float], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """C = (I - N)^-1, shape (rounds, rounds)."""
+    later = np.zeros((rounds, rounds))
+    for lag, tap in enumerate(taps, start=1):
+        later += tap * np.eye(rounds, k=-lag)
+    return np.asarray(np.linalg.inv(np.eye(rounds) - later))
+
+
+def _numbers(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event whose numbers are compared to nine digits."""
+    return {key: f"{value:.9g}" if isinstance(value, float) else value for key, value in event.items()}
+
+
+def _same(stated: float, computed: float) -> bool:
+    return stated == computed or math.isclose(stated, computed, rel_tol=SAME_FIGURE)

@@ -1,0 +1,259 @@
+"""Noise that later rounds take back: what is in real sums, and what is kept of it between rounds."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from conf.load import load
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import order_of, task_of
+from gdpfed.errors import ConfigError, PrivacyError, RunError
+from gdpfed.methods import make_method
+from gdpfed.privacy.correlated_noise import sensitivity
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.noise_stream import NoiseStream
+from gdpfed.rounds.plain import summed_in_clear
+from gdpfed.rounds.state import new_ledger
+from gdpfed.runs.checkpoint import CHECKPOINT_FILE, Checkpoint
+from testing.small_runs import run, small_config
+
+EVERYONE = [
+    *("method=gdpfed_star", "privacy.against=everyone", "secagg=off", "privacy.accountant=pld"),
+    *("privacy.budgets=[1,3]", "run.num_rounds=6", "privacy.sampling_rate=0.4", "privacy.noise_taps=2"),
+]
+COORDINATES = 20_000
+
+
+class Silent(Fleet):
+    """Clients that all send nothing but zeros, or, in the rounds that are named, no answer at all."""
+
+    lost: tuple[int, ...] = ()
+
+    def exchange(self, asked):
+        raise NotImplementedError
+
+    def sum_plain(self, sums):
+        (each,) = sums
+        answers = {client: bytes(4 * each.parameters.dimension) for client in each.clients}
+        return summed_in_clear(sums, {} if each.order.round_index in self.lost else answers)
+
+
+def released_sums(tmp_path, lost=()):
+    """The plan, and the sums of all rounds by round: nothing but noise."""
+    config = small_config(tmp_path, EVERYONE)
+    method = make_method(config)
+    fleet, order = Silent(config.secagg, "test"), order_of(config, task_of(config))
+    fleet.lost = lost
+    ledger, stream, sums = new_ledger(method), NoiseStream(method.plan.mechanism.noise_taps), {}
+    theta = np.zeros(COORDINATES, np.float32)
+    for index in range(method.plan.num_rounds):
+        cohorts = draw_cohorts(method.plan, index, bytes(32))
+        ledger.open_round(index, cohorts)
+        charged = ledger.charge(index, method.requests(theta, index, cohorts))
+        here = order.__class__(**{**vars(order), "round_index": index})
+        (released,) = fleet.sum_updates(here, charged, noise=stream)
+        if released.total is not None:
+            sums[index] = released.total
+        # A process that ends here goes on from what is written down.
+        stream, saved = NoiseStream(stream.taps), stream.state_dict()
+        assert stream.restore(saved) == {}
+    return method.plan, sums
+
+
+def planned_covariance(plan, lost=()):
+    rounds = plan.num_rounds
+    there = [index for index in range(rounds) if index not in lost]
+    taken_back = np.eye(rounds)
+    for lag, tap in enumerate(plan.mechanism.taps, start=1):
+        for index in there:
+            if index + lag < rounds:
+                taken_back[index + lag, index] = -tap
+    covariance = plan.groups[0].noise_stddev ** 2 * taken_back[:, there] @ taken_back[:, there].T
+    return covariance[np.ix_(there, there)]
+
+
+@pytest.mark.parametrize("lost", [(), (2,)])
+def test_the_noise_of_real_sums_has_the_planned_covariance(tmp_path, lost):
+    plan, sums = released_sums(tmp_path, lost)
+    assert len(plan.mechanism.taps) == 2
+    assert min(plan.mechanism.taps[:1]) > 0.2
+    assert set(sums) == set(range(plan.num_rounds)) - set(lost)
+    values = np.array([sums[index] for index in sorted(sums)])
+    measured, planned = values @ values.T / COORDINATES, planned_covariance(plan, lost)
+    scale = plan.groups[0].noise_stddev ** 2
+    assert np.abs(measured - planned).max() < 6 * 2.5 * scale / math.sqrt(COORDINATES)
+    assert np.abs(stats.kurtosis(values, axis=1)).max() < 6 * math.sqrt(24 / COORDINATES)
+    if lost:
+        return
+    # What the turns of clients cost, from the noise that is really there.
+    for m, group in enumerate(plan.groups):
+        limits = plan.mechanism.limits[m]
+        turns = tuple(range(0, limits.most_turns * limits.separation, limits.separation))
+        moved = np.zeros(plan.num_rounds)
+        moved[list(turns)] = group.clipping_norm
+        mu = group.clipping_norm / group.noise_stddev * sensitivity(plan.mechanism.taps, turns, 6)
+        assert moved @ np.linalg.solve(measured, moved) == pytest.approx(mu**2, rel=0.06)
+
+
+def test_keys_are_kept_as_long_as_they_are_needed_and_never_used_twice_as_new():
+    stream = NoiseStream((0.5, 0.2))
+    keys = []
+    for index in range(5):
+        noise = stream.draw(index)
+        keys.append(noise.key)
+        assert noise.taken_back == tuple(
+            (keys[index - lag], tap) for lag, tap in [(1, 0.5), (2, 0.2)] if index >= lag
+        )
+        assert noise.new_share == pytest.approx(1 / math.sqrt(1 + 0.25 + 0.04))
+        stream.released(index)
+    assert len(set(keys)) == 5
+    kept = stream.state_dict()["noise.keys"]
+    assert sorted(each.tobytes() for each in kept) == sorted(keys[-2:])
+    # The noise of a sum that nobody has seen is not taken back.
+    stream.draw(5)
+    assert [tap for _, tap in stream.draw(6).taken_back] == [0.2]
+    assert NoiseStream(()).draw(3).taken_back == ()
+    for odd in [np.zeros((3, 32), np.uint8), np.zeros((1, 8), np.uint8), np.zeros((1, 32))]:
+        with pytest.raises(ValueError, match="not those that this run keeps"):
+            NoiseStream((0.5, 0.2)).restore({"noise.keys": odd, "noise.rounds": np.arange(len(odd))})
+
+
+def test_a_run_goes_on_and_takes_back_what_the_process_before_has_added(tmp_path, monkeypatch):
+    drawn, draw = [], NoiseStream.draw
+
+    def watched(stream, round_index):
+        drawn.append((round_index, draw(stream, round_index)))
+        return drawn[-1][1]
+
+    monkeypatch.setattr(NoiseStream, "draw", watched)
+    run(tmp_path, [*EVERYONE, "run.stop_after_round=3"])
+    path = tmp_path / CHECKPOINT_FILE
+    assert path.stat().st_mode & 0o777 == 0o600
+    kept = Checkpoint.load(tmp_path).method_state["noise.keys"]
+    assert sorted(each.tobytes() for each in kept) == sorted(noise.key for _, noise in drawn[1:])
+    records = run(tmp_path, ["run.stop_after_round=null"], resume=True)
+    assert [index for index, _ in drawn] == list(range(6))
+    keys = [noise.key for _, noise in drawn]
+    assert len(set(keys)) == 6
+    for index, noise in drawn:
+        assert [key for key, _ in noise.taken_back] == [keys[index - lag] for lag in (1, 2) if index >= lag]
+    assert not path.exists()
+    assert all(record.survivors == [sum(record.cohort_sizes)] for record in records)
+    assert records[-1].spent_epsilon == pytest.approx([1.0, 3.0])
+    audit = audit_run(tmp_path)
+    assert audit.passed, audit.findings
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("stream") / "run"
+    run(directory, EVERYONE)
+    for name in ("seal.json", "model.safetensors"):
+        (directory / name).unlink()
+    assert audit_run(directory).passed
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "found"),
+    [
+        ("ledger.json", lambda data: _more_turns(data, 1), "may have"),
+        ("ledger.json", lambda data: data["taken"].popitem(), "turns of client"),
+        ("ledger.json", lambda data: _moved(data), "asked"),
+        ("plan.json", lambda data: _set(data, "taps", [0.1, 0.0]), "charges of group"),
+        ("plan.json", lambda data: _set(data, "taps", [0.1, 0.2]), "need not cost most"),
+        ("plan.json", lambda data: _set(data, "separation", 9), "charges of group"),
+        (
+            "config.yaml",
+            lambda data: data["privacy"].update(against="outsiders"),
+            "privacy.against=outsiders",
+        ),
+    ],
+)
+def test_the_audit_finds_edited_turns(honest, name, edit, found):
+    path = honest / name
+    before = path.read_text()
+    data = json.loads(before) if name.endswith("json") else None
+    if data is None:
+        path.write_text(before.replace("against: everyone", "against: outsiders"))
+    else:
+        edit(data)
+        path.write_text(json.dumps(data))
+    try:
+        audit = audit_run(honest)
+    finally:
+        path.write_text(before)
+    assert not audit.passed
+    assert any(found in each for each in audit.findings), audit.findings
+
+
+def _more_turns(ledger, index):
+    client = next(iter(ledger["participations"][0]))
+    turns = sorted({*ledger["taken"][client], *(turn + index for turn in ledger["taken"][client])})
+    turns = [turn for turn in turns if turn < ledger["charged_rounds"]]
+    ledger["taken"][client], ledger["participations"][0][client] = turns, len(turns)
+
+
+def _moved(ledger):
+    client = next(each for each, turns in ledger["taken"].items() if turns[-1] < 5)
+    ledger["taken"][client][-1] += 1
+
+
+def _set(plan, key, value):
+    plan["groups"][0]["turns"][key] = value
+
+
+def test_masked_sums_have_no_place_for_noise_that_is_taken_back_yet(tmp_path):
+    masked = [each for each in EVERYONE if each != "secagg=off"]
+    with pytest.raises(RunError, match="use secagg=off, where the server adds the noise, or"):
+        run(tmp_path / "run", masked)
+    assert not (tmp_path / "run").exists()
+    records = run(tmp_path / "plain", [*masked, "privacy.noise_taps=0", "run.num_rounds=3"])
+    assert records[-1].epsilon_against_server == pytest.approx([1.0, 3.0])
+    assert audit_run(tmp_path / "plain").passed
+
+
+@pytest.mark.parametrize(
+    ("overrides", "match"),
+    [
+        (["privacy.sampling=fixed_size", "privacy.accountant=rdp"], "privacy.sampling=fixed_size: use"),
+        (["privacy.noise=discrete_gaussian"], "use privacy.noise=gaussian"),
+        (["privacy.clipping=adaptive"], "use privacy.clipping=fixed"),
+        (["privacy.accountant=rdp"], "use privacy.accountant=pld"),
+        (["privacy.sampling_rates=[0.1,0.2]"], "use privacy.sampling_rates=auto"),
+        (["privacy.noise_taps=17"], "privacy.noise_taps=17 must be from 0"),
+        (["privacy.against=nobody"], "privacy.against=nobody is none of outsiders, everyone"),
+        (["method=gdpfed"], "does not go with method=gdpfed: turns"),
+        (["method=fedavg"], "does not go with method=fedavg: turns"),
+        (["privacy.sampling_rate=0.1"], "less than one turn a client"),
+    ],
+)
+def test_what_is_not_proved_is_refused_in_one_line(overrides, match):
+    given = EVERYONE[1:] if overrides[0].startswith("method=") else EVERYONE
+    settings = ["dataset=digits", *given, *overrides]
+    with pytest.raises((ConfigError, PrivacyError), match=match) as refused:
+        make_method(load(settings))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("method", ["dp_fedavg", "idp_fedavg_scale", "idp_fedavg_sample", "gdpfed_star"])
+def test_every_one_sum_method_has_a_plan(method):
+    settings = ["dataset=digits", "run.num_rounds=30", "privacy.sampling_rate=0.2", "privacy.budgets=[1,3,6]"]
+    planned = make_method(load([*settings, f"method={method}", "privacy.against=everyone"]))
+    plan = planned.plan
+    assert plan.mechanism.against_everyone
+    assert [group.epsilon_against_server for group in plan.groups] == pytest.approx(
+        [group.epsilon_accounted for group in plan.groups]
+    )
+    turns = {each.most_turns for each in plan.mechanism.limits}
+    norms = {round(group.clipping_norm, 9) for group in plan.groups}
+    assert (len(turns) > 1) == (method in ("idp_fedavg_sample", "gdpfed_star"))
+    assert (len(norms) > 1) == (method in ("idp_fedavg_scale", "gdpfed_star"))
+    if method == "gdpfed_star" and plan.num_clients == 360:
+        # Of the reference: 0.00330 of what all rounds sum, and sqrt(30) of it a round.
+        relative = planned.weighting.noise_per_step(plan) / math.sqrt(30)
+        assert relative == pytest.approx(0.00330, abs=1e-5)
