@@ -2,18 +2,24 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from conf.load import load
+from gdpfed.audit.node_entries import node_entry
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, PrivacyError, RunError
 from gdpfed.methods import make_method
 from gdpfed.privacy.correlated_noise import sensitivity
+from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.noise_stream import NoiseStream
 from gdpfed.rounds.plain import summed_in_clear
@@ -117,7 +123,12 @@ def test_keys_are_kept_as_long_as_they_are_needed_and_never_used_twice_as_new():
     stream.draw(5)
     assert [tap for _, tap in stream.draw(6).taken_back] == [0.2]
     assert NoiseStream(()).draw(3).taken_back == ()
-    for odd in [np.zeros((3, 32), np.uint8), np.zeros((1, 8), np.uint8), np.zeros((1, 32))]:
+    odd_keys: list[np.ndarray[Any, Any]] = [
+        np.zeros((3, 32), np.uint8),
+        np.zeros((1, 8), np.uint8),
+        np.zeros((1, 32)),
+    ]
+    for odd in odd_keys:
         with pytest.raises(ValueError, match="not those that this run keeps"):
             NoiseStream((0.5, 0.2)).restore({"noise.keys": odd, "noise.rounds": np.arange(len(odd))})
 
@@ -249,7 +260,7 @@ def test_every_one_sum_method_has_a_plan(method):
     assert [group.epsilon_against_server for group in plan.groups] == pytest.approx(
         [group.epsilon_accounted for group in plan.groups]
     )
-    turns = {each.most_turns for each in plan.mechanism.limits}
+    turns = {each.most_turns for each in limits_of(plan)}
     norms = {round(group.clipping_norm, 9) for group in plan.groups}
     assert (len(turns) > 1) == (method in ("idp_fedavg_sample", "gdpfed_star"))
     assert (len(norms) > 1) == (method in ("idp_fedavg_scale", "gdpfed_star"))
@@ -257,3 +268,33 @@ def test_every_one_sum_method_has_a_plan(method):
         # Of the reference: 0.00330 of what all rounds sum, and sqrt(30) of it a round.
         relative = planned.weighting.noise_per_step(plan) / math.sqrt(30)
         assert relative == pytest.approx(0.00330, abs=1e-5)
+
+
+def test_the_plan_and_the_card_say_against_whom(tmp_path):
+    run(tmp_path / "off", [*EVERYONE, "run.num_rounds=3"])
+    card = (tmp_path / "off" / "model_card.md").read_text()
+    assert "Epsilon holds against everyone but the server" in card
+    assert "Nothing rests on a secret" in card
+    settings = ["dataset=digits", "method=gdpfed_star", "privacy.against=everyone", "privacy.budgets=[1,3]"]
+    said = " ".join(" ".join(plan_lines(make_method(load(settings)))).split())
+    assert "client-level DP against everyone" in said
+    assert "Epsilon holds against everyone: the public, members" in said
+    assert "vs server" not in said
+
+
+def test_a_node_ledger_of_turns_is_audited():
+    plan = make_method(load(["dataset=digits", *EVERYONE])).plan
+    terms = terms_of(plan, 1, "a run", dropout_tolerance=0.0, corrupt_tolerance=0.0)
+    ledger = ClientLedger()
+    ledger.begin(terms, epsilons=[3.0], delta=plan.delta)
+    apart = int(terms.to_scalars()["separation"])
+    for index in (1, 1 + apart):
+        ledger.charge("a run", index)
+    (entry,) = (node_entry(saved) for saved in ledger.to_dict()["runs"])
+    (audit,) = entry.audits([entry])
+    assert audit.epsilon == pytest.approx(ledger.epsilon(plan.delta))
+    assert audit.within_budget
+    assert (audit.sent, audit.num_updates) == (2, terms.to_scalars()["most_turns"])
+    broken = ledger.to_dict()["runs"][0]
+    broken["rounds"] = [1, apart]
+    assert any("had the turns" in each for each in node_entry(broken).check())

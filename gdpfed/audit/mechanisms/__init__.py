@@ -29,6 +29,7 @@ NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
     "gdpfed.node_entries",
     built_in={
         "sampled_sums": "gdpfed.audit.mechanisms.sum_entries:SumEntry",
+        "scheduled_sums": "gdpfed.audit.mechanisms.turn_entries:TurnEntry",
         "record_sums": "gdpfed.audit.mechanisms.record_entries:StepEntry",
         "local_windows": "gdpfed.audit.mechanisms.record_entries:StepEntry",
         "own_spending": "gdpfed.systems.fedpcs.audit.path_entries:PathEntry",

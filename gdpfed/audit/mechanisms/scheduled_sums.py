@@ -199,12 +199,16 @@ class ScheduledSumsRule(AuditRule):
             return 0.0
         group = self.plan["groups"][index]
         rounds = self.plan["num_rounds"] if rounds is None else rounds
-        chosen = np.zeros(rounds)
-        chosen[list(turns)] = 1.0
         distance = 2.0 if self.plan["adjacency"] == "replace_one" else 1.0
-        moved = float(np.linalg.norm(_strategy(_taps(group), rounds) @ chosen))
-        mu = distance * moved / group["noise_multiplier"]
+        mu = distance * moved_by(_taps(group), turns, rounds) / group["noise_multiplier"]
         return float(dp.get_epsilon_gaussian(1 / mu, self.plan["delta"]))
+
+
+def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
+    """|C e_pi|: how far turns of norm one move a stream of sums, in units of the new noise of a round."""
+    chosen = np.zeros(rounds)
+    chosen[list(turns)] = 1.0
+    return float(np.linalg.norm(_strategy(taps, rounds) @ chosen))
 
 
 def _taps(group: Mapping[str, Any]) -> tuple[float, ...]:

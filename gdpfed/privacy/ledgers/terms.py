@@ -283,6 +283,7 @@ TERMS: Registry[type[Terms]] = Registry(
     "gdpfed.terms",
     built_in={
         "sampled_sums": "gdpfed.privacy.mechanisms.sampled_sums:SumTerms",
+        "scheduled_sums": "gdpfed.privacy.mechanisms.scheduled_sums:ScheduledTerms",
         "record_sums": "gdpfed.privacy.mechanisms.record_terms:StepTerms",
         "local_windows": "gdpfed.privacy.mechanisms.subnet_sums:WindowTerms",
         "own_spending": "gdpfed.privacy.mechanisms.own_spending:PathTerms",

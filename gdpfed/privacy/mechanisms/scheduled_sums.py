@@ -28,6 +28,7 @@ from gdpfed.privacy.events import Sampling
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
 from gdpfed.privacy.mechanism import History, Mechanism
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
 from gdpfed.privacy.sampling.laws import ClientIds
 
@@ -258,3 +259,10 @@ class ScheduledTerms(Terms):
 
 def _num_rounds(group: GroupPlan) -> int:
     return sum(each.num_rounds for each in group.ranges)
+
+
+def limits_of(plan: PrivacyPlan) -> tuple[TurnLimits, ...]:
+    """Return how often clients of each group may take part; TypeError for a plan without turns."""
+    if not isinstance(plan.mechanism, ScheduledSums):
+        raise TypeError(f"in {plan.mechanism.kind} clients have no turns")
+    return plan.mechanism.limits

@@ -1,0 +1,53 @@
+"""Turns in a client's own ledger: it pays for those that it took, in a stream of sums that all know of."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from gdpfed.audit.accounting import Charges, SampledSums, epsilon_against_server
+from gdpfed.audit.mechanisms.scheduled_sums import moved_by
+from gdpfed.audit.mechanisms.sum_entries import SumEntry
+from gdpfed.audit.node_entries import NodeEntry, NodeRunAudit
+
+
+class TurnEntry(SumEntry):
+    """A run whose terms limit how often the client takes part, and how soon again."""
+
+    @property
+    def num_rounds(self) -> int:
+        return int(self.event(0)["num_rounds"])
+
+    def updates_in(self, round_index: int) -> int:
+        return 1
+
+    @property
+    def most_updates(self) -> int:
+        return int(self.terms["most_turns"])
+
+    def planned(self, last: NodeEntry, group: int) -> Charges:
+        """What it has cost: turns are held to the budget one by one."""
+        event, turns = self.event(0), self.saved["rounds"]
+        if not turns:
+            return []
+        moved = moved_by(event["taps"], turns, event["num_rounds"])
+        sigma = event["noise_stddev"] / event["clipping_norm"] / moved
+        return [(SampledSums("poisson", 1.0, 1, event["adjacency"], "gaussian", sigma), 1)]
+
+    def taken(self, last: NodeEntry, group: int) -> Charges:
+        return self.planned(last, group)
+
+    def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
+        """Streams of sums add up exactly, whatever later ones depend on; with other runs as all runs do."""
+        for audit in super().audits(alike):
+            if all(isinstance(each, TurnEntry) for each in alike):
+                taken = [release for each in alike for release in each.taken(self, 0)]
+                yield replace(audit, epsilon=epsilon_against_server(taken, audit.delta))
+            else:
+                yield audit
+
+    def check(self) -> Iterator[str]:
+        yield from super().check()
+        name, turns = self.terms["run"], sorted(self.saved["rounds"])
+        most, apart = self.terms["most_turns"], self.terms["separation"]
+        if len(turns) > most or any(later - turn < apart for turn, later in pairwise(turns)):
+            yield f"run {name} had the turns {turns}, and its terms allow {most}, {apart} rounds apart"

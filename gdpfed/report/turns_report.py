@@ -1,0 +1,100 @@
+"""A plan whose clients have turns: one epsilon, and in plain words against whom it holds."""
+
+from math import exp
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from gdpfed.methods.base import Method
+from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
+from gdpfed.report.client_report import ADJACENCY_IN_WORDS, ClientReport, number_or_none
+from gdpfed.report.inference_lines import inference_line
+from gdpfed.report.mechanism_reports import CardSubject
+from gdpfed.report.plan_warnings import large_delta_lines
+
+if TYPE_CHECKING:
+    from gdpfed.privacy.plan import PrivacyPlan
+
+HEADINGS = ("group", "epsilon", "clients", "turns k", "apart b", "cohort r", "norm C", "sigma")
+
+
+class TurnsReport(ClientReport):
+    """Clients are protected by the number of their turns, and by noise that later rounds mostly take back."""
+
+    def promise(self, subject: CardSubject) -> list[str]:
+        plan = subject.plan
+        lines = [
+            "Take any client, with everything it holds. Whoever sees the models and sums of this run, and "
+            "knows who took part when, can hardly tell them from those that came out if it "
+            f"{ADJACENCY_IN_WORDS[plan.adjacency]}: the probability of anything they might conclude changes "
+            f"at most by the factor exp(epsilon), up to delta = {plan.delta:.3g}. That is client-level "
+            f"({plan.adjacency}) differential privacy. {against_whom(plan)}",
+            "",
+            *(f"**Weak: {line}.**\n" for line in large_delta_lines(plan)),
+            "| group | clients | budget epsilon | spent so far | turns at most | rounds apart |",
+            "|---|---|---|---|---|---|",
+        ]
+        limits = limits_of(plan)
+        for index, (group, spent) in enumerate(zip(plan.groups, subject.spent, strict=True)):
+            own = limits[index]
+            lines.append(
+                f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {own.most_turns} "
+                f"| {own.separation} |"
+            )
+        factors = [f"{exp(min(group.epsilon, 700)):.3g} (group {m})" for m, group in enumerate(plan.groups)]
+        return [
+            *lines,
+            "",
+            "In plain words: that a client takes part multiplies the probability of anything by at most "
+            f"{', '.join(factors)}. Nothing rests on a secret: neither who takes part when, nor how many do. "
+            "What turns cost is computed exactly; `gdpfed audit` computes it a second time, from the turns "
+            "of every client.",
+            "",
+        ]
+
+    def table(self, method: Method) -> Table:
+        plan = method.plan
+        table = Table(
+            title=f"{method.name}: client-level DP against everyone, {plan.num_rounds} rounds",
+            caption=_caption(method),
+            title_justify="left",
+        )
+        for heading in HEADINGS:
+            table.add_column(heading, justify="right")
+        for index, (group, own) in enumerate(zip(plan.groups, limits_of(plan), strict=True)):
+            table.add_row(
+                str(index),
+                number_or_none(group.epsilon, "g"),
+                str(len(group.clients)),
+                str(own.most_turns),
+                str(own.separation),
+                f"{group.expected_cohort_size:.1f}",
+                f"{group.clipping_norm:.3f}",
+                f"{group.noise_multiplier:.3f}",
+            )
+        return table
+
+
+def against_whom(plan: "PrivacyPlan") -> str:
+    """Say in one sentence whom the one epsilon holds against."""
+    if plan.sums_hidden:
+        return (
+            "Epsilon holds against everyone: the public, members of the same sums, and the server, whether "
+            "they know who takes part when or not."
+        )
+    return (
+        "Epsilon holds against everyone but the server, whether they know who takes part when or not. The "
+        "server is trusted: secure aggregation is off, so it sees single updates and adds the noise."
+    )
+
+
+def _caption(method: Method) -> str:
+    plan = method.plan
+    taps = ", ".join(f"{tap:g}" for tap in plan.mechanism.noise_taps) or "nothing"
+    return (
+        f"{against_whom(plan)}\n"
+        f"A client takes part at most k times, at least b rounds apart. Delta {plan.delta:.3g}, "
+        f"{plan.adjacency} adjacency, clipping norm {plan.clipping_norm:g} on average; new noise of standard "
+        f"deviation {plan.groups[0].noise_stddev:.3f} a round, of which the next rounds take back {taps}; "
+        f"noise for the step {method.weighting.noise_per_step(plan):.5f}\n{inference_line(plan)}"
+    )
