@@ -11,6 +11,7 @@ from scipy import stats
 from conf.load import load
 from gdpfed.audit.node_entries import node_entry
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.canaries.measure import Settings, _prepared
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, PrivacyError, RunError
 from gdpfed.methods import make_method
@@ -19,6 +20,7 @@ from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.noise_stream import NoiseStream
@@ -280,6 +282,11 @@ def test_the_plan_and_the_card_say_against_whom(tmp_path):
     assert "client-level DP against everyone" in said
     assert "Epsilon holds against everyone: the public, members" in said
     assert "vs server" not in said
+    planned = make_method(load(settings)).plan
+    assert any("use secagg=off" in line for line in report_of(planned).warnings(planned))
+    canaries = load([*settings, "secagg=off", f"run.directory={tmp_path / 'canaries'}"])
+    with pytest.raises(ConfigError, match="has no canaries yet"):
+        _prepared(canaries, Settings(kind="dirac"))
 
 
 def test_a_node_ledger_of_turns_is_audited():
