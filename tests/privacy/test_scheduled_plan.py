@@ -28,7 +28,7 @@ def planned(setting, groups=None, **options):
 
 
 def epsilons(plan, rounds, delta, distance=1.0):
-    """What each group's dearest client pays."""
+    """What each group's most expensive client pays."""
     for group in plan.groups:
         turns = densest_turns(group.most_turns, group.separation, rounds)
         mu = distance * group.clipping_norm / plan.noise_stddev * sensitivity(plan.taps, turns, rounds)

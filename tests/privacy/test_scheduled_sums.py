@@ -240,7 +240,7 @@ def test_terms_go_through_a_message():
     assert (terms.draws(), terms.updates_in(0)) == ((), 1)
 
 
-def test_a_client_pays_for_turns_taken_and_agrees_to_the_dearest():
+def test_a_client_pays_for_turns_taken_and_agrees_to_the_most_expensive():
     plan = plan_of()
     terms, ledger = promised(plan, 1), ClientLedger()
     assert ledger.epsilon(DELTA, also=terms) == pytest.approx(3.0)
@@ -265,6 +265,18 @@ def test_a_client_pays_for_turns_taken_and_agrees_to_the_dearest():
     sigma = plan.groups[1].noise_stddev / plan.groups[1].clipping_norm
     mu2 = sum(sensitivity(plan.mechanism.taps, turns, ROUNDS) ** 2 for turns in [(1, 4), (0,)]) / sigma**2
     assert again.epsilon(DELTA) == pytest.approx(gaussian_epsilon(1 / math.sqrt(mu2), DELTA))
+
+
+def test_a_client_that_is_offered_a_run_again_counts_the_turns_that_it_had():
+    plan = plan_of()
+    terms, ledger = promised(plan, 1), ClientLedger()
+    ledger.begin(terms, epsilons=[3.0], delta=DELTA)
+    ledger.charge("a run", 0)
+    again = replace(terms, first_round=5)
+    # Turn 0 was taken; four more may follow from round 5 on, two rounds apart.
+    assert ledger.epsilon(DELTA, also=again) == pytest.approx(cost(plan, 1, [0, 5, 7, 9, 11]))
+    assert ledger.epsilon(DELTA, also=again, at_most=2) == pytest.approx(cost(plan, 1, [0, 5]))
+    assert ledger.epsilon(DELTA, also=again, at_most=1) == pytest.approx(cost(plan, 1, [0]))
 
 
 def test_a_client_refuses_turns_of_its_own_accord():

@@ -200,7 +200,7 @@ class ScheduledTerms(Terms):
 
     @property
     def event(self) -> CorrelatedGaussian:
-        """The stream of sums and the dearest turns in it."""
+        """The stream of sums and the most expensive turns in it."""
         event = self.charges[0].event
         if not isinstance(event, CorrelatedGaussian):
             raise PrivacyError(f"the terms charge {event.kind}, which is no stream of sums")
@@ -221,9 +221,10 @@ class ScheduledTerms(Terms):
         return self.event.noise_stddev
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return what the densest turns from the first round on cost: no others cost more."""
-        most = int(max(0, min(self.most_turns, at_most)))
-        return self._charges(range(self.first_round, self.num_rounds, self.separation)[:most])
+        """Return what these turns and the densest that may follow them cost: no others cost more."""
+        left = int(max(0, min(self.most_turns, at_most) - len(turns)))
+        first = max(self.first_round, max(turns, default=-self.separation) + self.separation)
+        return self._charges([*turns, *range(first, self.num_rounds, self.separation)[:left]])
 
     def spent_charges(
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
