@@ -156,9 +156,9 @@ def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
         run(directory, resume=True)
 
 
-def scripted_sums(fleet, order, charged, *, upcoming):
+def scripted_sums(fleet, order, charged, *, upcoming, noise):
     """Sums that depend on the round, the model and the group only, in place of noised ones."""
-    del fleet, upcoming
+    del fleet, upcoming, noise
     rng = np.random.default_rng(order.round_index)
     requests = [each.take() for each in charged]
     return [
