@@ -1,6 +1,7 @@
 """Membership inference bounds against tests written out, closed forms and riskcal's figures."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from scipy.stats import norm
 
 from conf.load import load
 from gdpfed.methods import make_method
-from gdpfed.privacy.accountants.composition import inference_bound, inference_bound_against_server
+from gdpfed.privacy.accountants.composition import inference_bound
 from gdpfed.privacy.accountants.inference_bound import (
     gaussian_inference_bound,
     profile_inference_bound,
@@ -80,7 +81,9 @@ def test_riskcal_says_the_same(rate, sigma, rounds, tpr, accuracy):
 
 def test_whoever_knows_the_cohorts_sees_one_gaussian():
     charge = Charge(event=sampled(0.1, 3.0), count=9)
-    assert inference_bound_against_server([charge]) == gaussian_inference_bound(1.0)
+    assert inference_bound([replace(charge, event=charge.event.for_members())]) == gaussian_inference_bound(
+        1.0
+    )
     assert inference_bound([Charge(event=sampled(1.0, 3.0), count=9)]) == gaussian_inference_bound(1.0)
     assert inference_bound(
         [Charge(event=Gaussian(noise_stddev=3.0, clipping_norm=1.0), count=9)]

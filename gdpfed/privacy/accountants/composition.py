@@ -14,7 +14,7 @@ Figures of different units never add up: such a list is refused.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from gdpfed.errors import PrivacyError
@@ -140,11 +140,6 @@ def inference_bound(charges: Sequence[Charge]) -> InferenceBound:
     if mu is not None:
         return gaussian_inference_bound(mu, slack)
     return profile_inference_bound(lambda epsilons: pld_deltas(releases, epsilons) + slack)
-
-
-def inference_bound_against_server(charges: Sequence[Charge]) -> InferenceBound:
-    """Return the same of those who know that a client is part of every release of a sum."""
-    return inference_bound([replace(charge, event=charge.event.for_members()) for charge in charges])
 
 
 def _refuse_mixed_units(charges: Sequence[Charge]) -> None:
