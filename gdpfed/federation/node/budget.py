@@ -8,7 +8,7 @@ A budget is for a client or for each of its records, and a run counts against th
 """
 
 from logging import ERROR
-from math import ceil, isinf
+from math import ceil, inf, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,13 @@ from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.node_config import EDGE_TRUSTED_KEY, MOST_ROUNDS_KEY, RAISED_KEY, SETTING_OF
+from gdpfed.federation.node.node_config import (
+    EDGE_TRUSTED_KEY,
+    MOST_ROUNDS_KEY,
+    RAISED_KEY,
+    SEPARATION_KEY,
+    SETTING_OF,
+)
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
@@ -146,6 +152,12 @@ def _ledger_of(budgets: Budgets) -> Path:
 def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
     if not (terms.sums_hidden or budget.edge_trusted or terms.private_by_itself):
         raise BudgetRefusedError(VISIBLE_UPDATES)
+    if terms.turns is not None:
+        turns, apart = terms.turns
+        if turns > budget.max_participations:
+            raise BudgetRefusedError(f"{_own_most(budget)}, and the terms have {turns} turns")
+        if apart < budget.min_separation and turns > 1:
+            raise BudgetRefusedError(f"{_own_separation(budget)}, and the terms have turns {apart} apart")
     raised = _raised(budget, ledger, terms)
     if raised:
         log(ERROR, "%s", raised)
@@ -265,13 +277,23 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round beyond those of a run that this client wants to take part in at most."""
+    """Refuse a round beyond those of a run that this client wants to take part in, and one too close."""
     taken = set(ledger.run(round_of_run.run).rounds) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
-        raise BudgetRefusedError(
-            f"this client takes part in {budget.max_participations:g} rounds of a run at most, and has "
-            f"({MOST_ROUNDS_KEY})"
-        )
+        raise BudgetRefusedError(f"{_own_most(budget)}, and has")
+    nearest = min((abs(round_of_run.index - each) for each in taken), default=inf)
+    if nearest < budget.min_separation:
+        raise BudgetRefusedError(f"{_own_separation(budget)}, and it has had one {nearest:g} away")
+
+
+def _own_most(budget: Budget) -> str:
+    return (
+        f"this client takes part in {budget.max_participations:g} rounds of a run at most ({MOST_ROUNDS_KEY})"
+    )
+
+
+def _own_separation(budget: Budget) -> str:
+    return f"the rounds of this client are {budget.min_separation} apart at least ({SEPARATION_KEY})"
 
 
 def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:

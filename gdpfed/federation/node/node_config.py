@@ -21,7 +21,7 @@ SETTING_OF: Mapping[Unit, str] = {"client": EPSILON_KEY, "record": RECORD_EPSILO
 """By which setting a node gives the budget of each unit."""
 LEDGER_KEY = "ledger"
 CAP_KEY = "max-epsilon-against-server"
-MOST_ROUNDS_KEY = "max-participations"
+MOST_ROUNDS_KEY, SEPARATION_KEY = "max-participations", "min-separation"
 RAISED_KEY = "raised-from"
 LOST_ROUNDS_KEY = "lost-rounds"
 AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
@@ -135,6 +135,7 @@ LIMITS: Mapping[str, Kind] = {
 BUDGET_LIMITS: Mapping[str, Kind] = {
     CAP_KEY: positive(),
     MOST_ROUNDS_KEY: whole(1, 2**31),
+    SEPARATION_KEY: whole(1, 2**31),
     RAISED_KEY: amount(),
     LOST_ROUNDS_KEY: whole(1, 2**31),
 }

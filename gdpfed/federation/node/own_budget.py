@@ -33,6 +33,7 @@ class Budget:
         ledger: where it keeps what it has agreed to.
         max_epsilon_against_server: against the server, which asks it and so knows; inf for no limit.
         max_participations: rounds of one run in which it sends updates at most; inf for no limit.
+        min_separation: how many rounds of one run lie from one update to the next at least; 1 for no limit.
         edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
         raised_from: the operator's word that this budget is above that of the ledger's last run, which was so
             much; 0 without one.
@@ -45,6 +46,7 @@ class Budget:
     ledger: Path
     max_epsilon_against_server: float = math.inf
     max_participations: float = math.inf
+    min_separation: int = 1
     edge_trusted: bool = False
     raised_from: float = 0.0
     lost_rounds: int = 0

@@ -189,6 +189,11 @@ class Terms(ABC):
         return 1
 
     @property
+    def turns(self) -> tuple[int, int] | None:
+        """How many turns the client may have, and how many rounds apart at least; None where it is drawn."""
+        return None
+
+    @property
     def private_by_itself(self) -> bool:
         """Whether an update is private before it leaves: then it may be seen by anybody."""
         return False

@@ -210,6 +210,10 @@ class ScheduledTerms(Terms):
     def num_rounds(self) -> int:
         return self.event.num_rounds
 
+    @property
+    def turns(self) -> tuple[int, int]:
+        return self.most_turns, self.separation
+
     def updates_in(self, round_index: int) -> int:
         return 1
 

@@ -24,8 +24,9 @@ from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
-from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.privacy.planning.groups import Group, groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.spending_plan import spending_plan
@@ -231,6 +232,34 @@ def test_a_client_takes_part_in_as_many_rounds_as_it_wants_and_no_more(tmp_path)
         budget.charge(own, RoundOfRun("run", index), *asked(CLIENT, index, 1.0, 1))
     with pytest.raises(PrivacyError, match="takes part in 2 rounds of a run at most"):
         budget.charge(own, RoundOfRun("run", 1), *asked(CLIENT, 1, 1.0, 1))
+    apart: Budgets = {"client": replace(own["client"], max_participations=inf, min_separation=2)}
+    with pytest.raises(PrivacyError, match="are 2 apart at least .min-separation., and it has had one 1"):
+        budget.charge(apart, RoundOfRun("run", 1), *asked(CLIENT, 1, 1.0, 1))
+
+
+@pytest.mark.parametrize(
+    ("limits", "match"),
+    [
+        ({"max_participations": 2}, "2 rounds of a run at most .max-participations., and the terms have 3"),
+        ({"min_separation": 3}, "are 3 apart at least .min-separation., and the terms have turns 2 apart"),
+    ],
+)
+def test_a_run_whose_turns_break_the_clients_own_limits_is_refused_before_it_begins(limits, match, tmp_path):
+    least = Budget(epsilons=(2.0,), delta=DELTA, ledger=tmp_path / "ledger.json", max_participations=3)
+    own: Budgets = {"client": replace(least, **limits)}
+    plan = make_scheduled_plan(
+        groups=[Group(2.0, range(6))],
+        num_rounds=6,
+        sampling_rate=0.5,
+        clipping_norm=1.0,
+        delta=DELTA,
+        turns=(3,),
+    )
+    terms = terms_of(plan, 0, "run", **NO_TOLERANCE)
+    for step in (budget.consider, budget.begin):
+        with pytest.raises(PrivacyError, match=match):
+            step(own, terms)
+    budget.begin({"client": replace(least, min_separation=2)}, terms)
 
 
 @pytest.mark.parametrize("corrupt", [2, 3])

@@ -21,6 +21,7 @@ GOOD = {
     "max-epsilon-against-server": 9.0,
     "raised-from": 0.5,
     "max-participations": 4,
+    "min-separation": 2,
     "aversion": 0.3,
     "first-budget": 2,
     "data": "examples.npz",
