@@ -41,6 +41,21 @@ class RecordAudit:
 
 
 @dataclass(frozen=True)
+class MostSpent:
+    """The client of a group whose turns have cost most, whoever knows of them.
+
+    Attributes:
+        client: its number; None where nobody had a turn.
+        rounds: its turns, the first round being 1.
+        epsilon: what they cost.
+    """
+
+    client: int | None
+    rounds: tuple[int, ...]
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class GroupAudit:
     """One group, or records of one budget in it; infinite figures mean that nothing is promised.
 
@@ -53,6 +68,7 @@ class GroupAudit:
         against_server: of the client that took part most often, in `most_rounds` rounds.
         against_members: the same against members of its sums, who never see single updates.
         records: which of the clients' records the figures are about; None where they are about clients.
+        most_spent: None where what a client pays is no matter of its turns.
     """
 
     group: int
@@ -65,11 +81,13 @@ class GroupAudit:
     against_members: float
     most_rounds: int
     records: RecordAudit | None = None
+    most_spent: MostSpent | None = None
 
     @property
     def within_budget(self) -> bool:
-        """Whether the plan's figures keep the budget, and so every run of it, however it ends."""
-        return math.isinf(self.budget) or max(self.planned, self.spent) <= self.budget
+        """Whether the plan's figures keep the budget, and so every run of it, and every client's turns."""
+        most = 0.0 if self.most_spent is None else self.most_spent.epsilon
+        return math.isinf(self.budget) or max(self.planned, self.spent, most) <= self.budget
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ RUN_HEADINGS = (
     "vs members",
     "held",
 )
+TURN_HEADINGS = (*RUN_HEADINGS[:6], "most of a client", "held")
 RECORD_HEADINGS = (
     "group",
     "clients",
@@ -130,8 +131,15 @@ def _run_table(audit: "RunAudit") -> "Table":
     title = f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}"
     if any(group.records is not None for group in audit.groups):
         return _record_table(audit, title)
-    table = _table(title, RUN_HEADINGS)
+    everyone = any(group.most_spent is not None for group in audit.groups)
+    table = _table(title, TURN_HEADINGS if everyone else RUN_HEADINGS)
+    if everyone:
+        table.caption = "epsilon against everyone, by turns that all may know; of each group's dearest client"
     for group, held in zip(audit.groups, audit.held, strict=True):
+        most = group.most_spent
+        known = [f"{_figure(group.against_server)} (K={group.most_rounds})", _figure(group.against_members)]
+        if most is not None:
+            known = [f"{_figure(most.epsilon)} ({len(most.rounds)} turns)"]
         table.add_row(
             str(group.group),
             str(group.clients),
@@ -139,8 +147,7 @@ def _run_table(audit: "RunAudit") -> "Table":
             _figure(group.spent),
             "" if group.recorded is None else _figure(group.recorded),
             _figure(group.planned),
-            f"{_figure(group.against_server)} (K={group.most_rounds})",
-            _figure(group.against_members),
+            *known,
             _held(held, group.within_budget),
         )
     return table

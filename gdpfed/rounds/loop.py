@@ -218,5 +218,6 @@ class RoundLoop:
             groups_in_sums=[list(each.groups) for each in outcome.sums],
             seconds={name: round(value, 4) for name, value in seconds.items()},
             noted=outcome.noted,
+            turns=self.state.ledger.turns_in(index),
             **outcome.norms,
         )

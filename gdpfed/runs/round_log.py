@@ -21,6 +21,7 @@ class RoundLogEntry:
         cohort_sizes: sampled clients of every group.
         reachable: clients of every group that could be reached, of which the sample is drawn; empty where
             nobody knows any more, the round having been interrupted.
+        turns: the clients of every group whose turn it was; empty where a sample is drawn.
         survivors: clients in every requested sum; 0 where there was none.
         failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
         spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
@@ -53,6 +54,7 @@ class RoundLogEntry:
     clipping_norm: float | None = None
     fraction_within: float | None = None
     noted: dict[str, float] = field(default_factory=dict)
+    turns: list[list[int]] = field(default_factory=list)
 
     @property
     def shown(self) -> tuple[str, float]:
@@ -77,8 +79,9 @@ class RoundLogEntry:
             del values["metrics"]
         if self.clipping_norm is None:
             del values["clipping_norm"], values["fraction_within"]
-        if not self.noted:
-            del values["noted"]
+        for name in ("noted", "turns"):
+            if not values[name]:
+                del values[name]
         return json.dumps(versioned(values), allow_nan=False)
 
 

@@ -12,9 +12,11 @@ from conf.load import load
 from gdpfed.audit.node_entries import node_entry
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.canaries.measure import Settings, _prepared
+from gdpfed.cli import main
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, PrivacyError, RunError
 from gdpfed.methods import make_method
+from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.correlated_noise import sensitivity
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of
@@ -174,9 +176,9 @@ def honest(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "edit", "found"),
     [
-        ("ledger.json", lambda data: _more_turns(data, 1), "may have"),
+        ("ledger.json", lambda data: _more_turns(data, 1), "and rounds.jsonl has"),
         ("ledger.json", lambda data: data["taken"].popitem(), "turns of client"),
-        ("ledger.json", lambda data: _moved(data), "asked"),
+        ("ledger.json", lambda data: _moved(data), "and rounds.jsonl has"),
         ("plan.json", lambda data: _set(data, "taps", [0.1, 0.0]), "charges of group"),
         ("plan.json", lambda data: _set(data, "taps", [0.1, 0.2]), "need not cost most"),
         ("plan.json", lambda data: _set(data, "separation", 9), "charges of group"),
@@ -202,6 +204,52 @@ def test_the_audit_finds_edited_turns(honest, name, edit, found):
         path.write_text(before)
     assert not audit.passed
     assert any(found in each for each in audit.findings), audit.findings
+
+
+def test_the_audit_computes_what_every_client_has_spent_from_its_turns(honest, capsys):
+    lines = [json.loads(line) for line in (honest / "rounds.jsonl").read_text().splitlines()]
+    plan = json.loads((honest / "plan.json").read_text())
+    for m, group in enumerate(audit_run(honest).groups):
+        most, planned = group.most_spent, plan["groups"][m]
+        assert most is not None
+        spent = {}
+        for client in {client for line in lines for client in line["turns"][m]}:
+            turns = tuple(line["round"] - 1 for line in lines if client in line["turns"][m])
+            moved = sensitivity(tuple(planned["turns"]["taps"]), turns, 6)
+            spent[client] = gaussian_epsilon(planned["noise_multiplier"] / moved, plan["delta"])
+        assert len(spent) == planned["clients"]
+        assert most.epsilon == pytest.approx(max(spent.values()))
+        assert most.epsilon == pytest.approx(spent[most.client])
+        assert most.rounds == tuple(line["round"] for line in lines if most.client in line["turns"][m])
+        assert group.against_members == most.epsilon <= group.budget
+    assert main(["audit", str(honest)]) == 0
+    assert "most of a client" in capsys.readouterr().out
+
+
+def test_the_audit_finds_a_client_with_too_many_turns_in_both_files(honest):
+    """Of a server whose ledger was made to let everything pass."""
+    before = {name: (honest / name).read_text() for name in ("ledger.json", "rounds.jsonl")}
+    ledger = json.loads(before["ledger.json"])
+    client = next(iter(ledger["participations"][0]))
+    ledger["taken"][client], ledger["participations"][0][client] = list(range(6)), 6
+    lines = [json.loads(line) for line in before["rounds.jsonl"].splitlines()]
+    for line in lines:
+        line["turns"][0] = sorted({*line["turns"][0], int(client)})
+        line["cohort_sizes"][0] = len(line["turns"][0])
+    (honest / "ledger.json").write_text(json.dumps(ledger))
+    (honest / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    try:
+        audit = audit_run(honest)
+    finally:
+        for name, text in before.items():
+            (honest / name).write_text(text)
+    assert any(
+        f"client {client} of group 0 has had the turns [0, 1, 2, 3, 4, 5], and may" in each
+        for each in audit.findings
+    )
+    assert audit.groups[0].most_spent is not None
+    assert audit.groups[0].most_spent.client == int(client)
+    assert not audit.groups[0].within_budget
 
 
 def _more_turns(ledger, index):

@@ -6,12 +6,13 @@ pays for one Gaussian mechanism of mu = distance C_m |C e_pi| / s, with rows of 
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import dp_accounting as dp
 import numpy as np
 
-from gdpfed.audit.rules import ROUNDING, AuditRule, GroupAudit, or_infinite
+from gdpfed.audit.rules import ROUNDING, AuditRule, GroupAudit, MostSpent, or_infinite
 
 # One figure, computed twice by formulas of their own.
 SAME_FIGURE = 1e-6
@@ -33,8 +34,7 @@ class ScheduledSumsRule(AuditRule):
     def groups(self) -> Iterator[GroupAudit]:
         charged, rounds = self.files.ledger["charged_rounds"], self.files.rounds
         for index, group in enumerate(self.plan["groups"]):
-            spent = self._largest(index, charged)
-            taken = self.files.ledger["participations"][index].values()
+            most = self._most_spent(index, charged)
             yield GroupAudit(
                 group=index,
                 clients=group["clients"],
@@ -42,9 +42,10 @@ class ScheduledSumsRule(AuditRule):
                 planned=self._epsilon(index, self._densest(index, self.plan["num_rounds"])),
                 spent=self._epsilon(index, self._densest(index, charged), charged),
                 recorded=or_infinite(rounds[-1]["spent_epsilon"][index]) if rounds else None,
-                against_server=self._seen(spent),
-                against_members=spent,
-                most_rounds=max(taken, default=0),
+                against_server=self._seen(most.epsilon),
+                against_members=most.epsilon,
+                most_rounds=max(map(len, self._taken[index].values()), default=0),
+                most_spent=most,
             )
 
     def check_plan(self) -> Iterator[str]:
@@ -125,19 +126,39 @@ class ScheduledSumsRule(AuditRule):
             if not _same(or_infinite(group[key]), value):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {value:.6g} follows"
 
+    @cached_property
+    def _taken(self) -> list[dict[int, list[int]]]:
+        """By group, of every client: its turns in rounds.jsonl, and in the ledger's rounds after these."""
+        ledger, logged = self.files.ledger, len(self.files.rounds)
+        taken: list[dict[int, list[int]]] = [{} for _ in self.plan["groups"]]
+        for record in self.files.rounds:
+            for turns, clients in zip(taken, record["turns"], strict=True):
+                for client in clients:
+                    turns.setdefault(client, []).append(record["round"] - 1)
+        for turns, counted in zip(taken, ledger["participations"], strict=True):
+            for client in counted:
+                late = [turn for turn in ledger["taken"].get(client, ()) if turn >= logged]
+                if late:
+                    turns.setdefault(int(client), []).extend(late)
+        return taken
+
     def check_participations(self, index: int) -> Iterator[str]:
-        """Every client of a group has the turns that the ledger counts, no more and no closer than it may."""
+        """Every client has the turns that the ledger counts, and no more and no closer than it may."""
         ledger, limits = self.files.ledger, self.plan["groups"][index]["turns"]
-        for client, count in ledger["participations"][index].items():
-            turns = ledger["taken"].get(client)
-            if turns is None or len(turns) != count or turns != sorted(set(turns)):
-                yield f"the ledger's turns of client {client} are not the {count} that it counts, in order"
+        counted = {int(client): count for client, count in ledger["participations"][index].items()}
+        for client in sorted(counted.keys() | self._taken[index].keys()):
+            turns, kept = self._taken[index].get(client, []), ledger["taken"].get(str(client), [])
+            if turns != kept or len(turns) != counted.get(client, 0) or turns != sorted(set(turns)):
+                yield (
+                    f"the ledger counts {counted.get(client, 0)} turns of client {client}, {kept}, and "
+                    f"rounds.jsonl has {turns}"
+                )
                 return
-            if turns[0] < 0 or turns[-1] >= ledger["charged_rounds"]:
+            if not 0 <= turns[0] <= turns[-1] < ledger["charged_rounds"]:
                 yield f"the ledger has client {client} in rounds {turns}, which are not all charged"
                 return
             nearest = min(np.diff(turns), default=limits["separation"])
-            if count > limits["most_turns"] or nearest < limits["separation"]:
+            if len(turns) > limits["most_turns"] or nearest < limits["separation"]:
                 yield (
                     f"client {client} of group {index} has had the turns {turns}, and may have "
                     f"{limits['most_turns']}, {limits['separation']} rounds apart"
@@ -146,18 +167,10 @@ class ScheduledSumsRule(AuditRule):
         known = set().union(*map(set, ledger["participations"]))
         if index == 0 and set(ledger["taken"]) != known:
             yield "the ledger has turns of clients that it does not count"
-        yield from self._check_sizes(index)
-
-    def _check_sizes(self, index: int) -> Iterator[str]:
-        """Every round's cohort in the log is as large as the ledger has clients with a turn in it."""
-        ledger = self.files.ledger
-        sizes = np.zeros(ledger["charged_rounds"] + 1, dtype=np.int64)
-        for client in ledger["participations"][index]:
-            sizes[ledger["taken"][client]] += 1
         for record in self.files.rounds:
-            asked, charged = record["cohort_sizes"][index], sizes[record["round"] - 1]
-            if asked != charged:
-                yield f"round {record['round']} asked {asked} clients of group {index}, the ledger {charged}"
+            asked, named = record["cohort_sizes"][index], len(record["turns"][index])
+            if asked != named:
+                yield f"round {record['round']} asked {asked} clients of group {index}, and names {named}"
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
@@ -166,7 +179,7 @@ class ScheduledSumsRule(AuditRule):
             rounds = record["round"]
             for key, computed in (
                 ("spent_epsilon", self._epsilon(index, self._densest(index, rounds), rounds)),
-                ("epsilon_against_server", self._seen(self._largest(index, rounds))),
+                ("epsilon_against_server", self._seen(self._most_spent(index, rounds).epsilon)),
             ):
                 recorded = or_infinite(record[key][index])
                 if not _same(recorded, computed):
@@ -184,11 +197,18 @@ class ScheduledSumsRule(AuditRule):
         turns = [number * limits["separation"] for number in range(limits["most_turns"])]
         return [turn for turn in turns if turn < rounds]
 
-    def _largest(self, index: int, rounds: int) -> float:
-        """Epsilon of the client of a group whose turns so far have cost most."""
-        taken, counted = self.files.ledger["taken"], self.files.ledger["participations"][index]
-        turns = {tuple(turn for turn in taken.get(client, ()) if turn < rounds) for client in counted}
-        return max((self._epsilon(index, each, rounds) for each in turns), default=0.0)
+    def _most_spent(self, index: int, rounds: int) -> MostSpent:
+        """The client of a group whose turns so far have cost most, so many rounds being out."""
+        group = self.plan["groups"][index]
+        first_with: dict[tuple[int, ...], int] = {}
+        for client, taken in self._taken[index].items():
+            first_with.setdefault(tuple(turn for turn in taken if turn < rounds), client)
+        first_with.pop((), None)
+        if not first_with:
+            return MostSpent(None, (), 0.0)
+        turns = max(first_with, key=lambda each: moved_by(_taps(group), each, rounds))
+        epsilon = self._epsilon(index, turns, rounds)
+        return MostSpent(first_with[turns], tuple(turn + 1 for turn in turns), epsilon)
 
     def _seen(self, epsilon: float) -> float:
         """The same against the server, which sees single updates unless sums are hidden."""
@@ -208,14 +228,15 @@ def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
     """|C e_pi|: how far turns of norm one move a stream of sums, in units of the new noise of a round."""
     chosen = np.zeros(rounds)
     chosen[list(turns)] = 1.0
-    return float(np.linalg.norm(_strategy(taps, rounds) @ chosen))
+    return float(np.linalg.norm(_strategy(tuple(taps), rounds) @ chosen))
 
 
 def _taps(group: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(group["turns"]["taps"])
 
 
-def _strategy(taps: Sequence[float], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+@lru_cache(maxsize=256)
+def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """C = (I - N)^-1, shape (rounds, rounds)."""
     later = np.zeros((rounds, rounds))
     for lag, tap in enumerate(taps, start=1):

@@ -50,6 +50,12 @@ class Participations:
         """Return, per group, how often its clients took part, added up."""
         return tuple(counts.total() for counts in self._counts)
 
+    def turns_in(self, round_index: int) -> list[list[int]]:
+        """Return, per group, the clients whose turn a round was; nothing where a sample is drawn."""
+        if not self._plan.mechanism.against_everyone:
+            return []
+        return [[each for each in counts if round_index in self._turns[each]] for counts in self._counts]
+
     def why_not(self, m: int, client: int, round_index: int) -> str:
         """Say why a client of a group can have no further round, or not this one; "" if it can."""
         mechanism = self._plan.mechanism

@@ -204,6 +204,10 @@ class Ledger:
         """Return the number of charged rounds that a client was drawn in."""
         return self._participations.of(client_id)
 
+    def turns_in(self, round_index: int) -> list[list[int]]:
+        """Return, per group, the clients whose turn a round was; nothing where a sample is drawn."""
+        return self._participations.turns_in(round_index)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads: charges and participations by group."""
         values = {
