@@ -20,9 +20,10 @@ from secagg.crypto.roster import Roster
 from secagg.crypto.signatures import Identity
 from secagg.protocol.client_session import ClientSession
 from secagg.protocol.graph import COMPLETE_BELOW, sparse_degree
-from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters, threshold_for
+from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters
 from secagg.protocol.policy import ClientPolicy
 from secagg.protocol.server_session import MaskedSum, ServerSession
+from secagg.protocol.threshold import threshold_for
 from secagg.protocol.transitions import ClientStage, Stage
 from secagg.sum_errors import (
     Cause,

@@ -45,6 +45,8 @@ def make_parameters(num_clients: int = 6, **changes: Any) -> SumParameters:
 class Joined:
     """One sum. Each client's vector is random; `expected` sums those of the survivors, with their noise.
 
+    The clients after the first are those of whom no update is asked, as many as the parameters say.
+
     The parts of each one's noise are noted in `noise_parts`. Members' numbers are their client ids, so
     that tests can name them in messages, unless they are to be drawn as they are outside tests.
     """
@@ -55,9 +57,11 @@ class Joined:
         ids = IDS[: parameters.num_clients]
         self.parameters = parameters
         numbers = keystream(sha256(f"{seed}/numbers".encode()).digest())
-        self.server = ServerSession(parameters, ids, ROSTER, numbers)
+        self.correctors = ids[1 : 1 + parameters.num_correctors]
+        self.server = ServerSession(parameters, ids, ROSTER, numbers, self.correctors)
         if not drawn:
             self.server._clients = self.server._members = {i: i for i in ids}
+            self.server._state.correctors = frozenset(self.correctors)
         self.clients = {i: self.new_client(i, seed) for i in ids}
         generator = np.random.default_rng(seed)
         self.vectors: dict[int, NDArray[np.int64]] = {
@@ -98,7 +102,7 @@ class Joined:
 
     def mask(self, client: ClientSession) -> bytes:
         noise: Literal["discrete_gaussian"] | None = None
-        if self.parameters.noise_multiplier:
+        if self.parameters.noise_multiplier and not client.corrects:
             self.noise_parts[client.client_id], noise = parts_of(client), "discrete_gaussian"
         context = self.contexts.get(client.client_id, NO_CONTEXT)
         return client.mask(self.vectors[client.client_id], context, noise=noise)
@@ -139,7 +143,7 @@ class Joined:
 def parts_of(client: ClientSession) -> list[NDArray[np.int64]]:
     """A client's noise part by part, derived a second time."""
     state, parameters = client._state, client.parameters
-    levels = parameters.encoding(len(state.contributors)).levels
+    levels = state.encoding().levels
     if levels is None:
         raise InputError(f"client {client.client_id} is in a sum without noise, and has no parts of one")
     seeds = [state.base_noise_seed, *noise_seeds(state.noise_seed, parameters.noise_levels)]

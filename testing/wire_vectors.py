@@ -27,6 +27,13 @@ SUMS: dict[str, dict[str, Any]] = {
         "drawn": True,
     },
     "chacha20": {"num_clients": 4, "dimension": 6, "suite": "chacha20", "drawn": True},
+    "noise taken back": {
+        "num_clients": 6,
+        "dimension": 6,
+        "num_correctors": 2,
+        "correction_multiplier": 0.5,
+        "drawn": True,
+    },
 }
 
 

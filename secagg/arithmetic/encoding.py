@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.arithmetic.modulus import NOISE_TAIL, fitting_levels
+from secagg.arithmetic.modulus import NO_CORRECTIONS, NOISE_TAIL, Corrections, fitting_levels
 from secagg.arithmetic.noise_levels import NoiseLevels
 from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS
 from secagg.arithmetic.rounding import CHUNK, kind, norm, rounded
@@ -42,6 +42,7 @@ class Encoding:
         integer_noise_stddev: s, a client's noise in steps, all parts together; 0 without noise.
         modulus_bits: b; sums are taken modulo 2**b.
         levels: the parts of the noise; None without noise.
+        integer_correction_stddev: the most that one member takes back of earlier sums' noise, in steps.
     """
 
     grid: float
@@ -51,6 +52,7 @@ class Encoding:
     integer_noise_stddev: float
     modulus_bits: int = FULL_BITS
     levels: NoiseLevels | None = None
+    integer_correction_stddev: float = 0.0
 
     @classmethod
     def for_sum(
@@ -64,13 +66,15 @@ class Encoding:
         corrupt_tolerance: int = 0,
         most_noise_levels: int = 0,
         modulus_bits: int = FULL_BITS,
+        corrections: Corrections = NO_CORRECTIONS,
     ) -> "Encoding":
         """The finest grid on which a sum over `num_contributors` clients cannot wrap.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
         `modulus.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
         `NOISE_TAIL`: each client brings at most C / grid of signal in a coordinate, 1/2 of rounded
-        noise, and noise of standard deviation s. With noise in levels, the part that always stays
+        noise, and noise of standard deviation s; beside it is what members take back
+            of earlier noise (`corrections`). With noise in levels, the part that always stays
         has the s of the list and grid = C sigma / (sqrt(n2 - c) s). Without noise: C / grid =
         2**(b - 1) / n2 - 1. Without clipping: grid = 2**-20.
 
@@ -90,7 +94,7 @@ class Encoding:
             staying = noisy + dropout_tolerance if most_noise_levels else noisy
             steps_per_s = math.sqrt(staying) / noise_multiplier
             layout = staying, dropout_tolerance, most_noise_levels
-            levels = fitting_levels(num_contributors, steps_per_s, layout, half)
+            levels = fitting_levels(num_contributors, steps_per_s, layout, half, corrections)
             stddev = levels.stddev
             grid = clipping_norm / (steps_per_s * math.sqrt(levels.variance(0)))
         elif math.isinf(clipping_norm):
@@ -105,6 +109,7 @@ class Encoding:
             integer_noise_stddev=stddev,
             modulus_bits=modulus_bits,
             levels=levels,
+            integer_correction_stddev=clipping_norm * corrections.multiplier / grid if levels else 0.0,
         )
         encoding._check_clip_bound()
         return encoding
@@ -188,12 +193,15 @@ class Encoding:
     def encode_noise(self, noise: Floats) -> Integers:
         """Round a client's noise (same unit as the update) to the grid: float[d] -> int64[d].
 
+        What it takes back of earlier noise is in it.
+
         Raises:
             EncodingError: NaN or infinity, or a value beyond `NOISE_TAIL` standard deviations
                 (any but 0 without noise): it was drawn in another unit than `client_noise_stddev`.
         """
         self._check_array(noise)
-        limit = min(math.ceil(NOISE_TAIL * self.integer_noise_stddev), self._largest)
+        stddev = math.hypot(self.integer_noise_stddev, self.integer_correction_stddev)
+        limit = min(math.ceil(NOISE_TAIL * stddev), self._largest)
         return rounded(noise, 1.0, self.grid, limit)
 
     def to_residues(self, steps: Integers) -> NDArray[np.uint32]:

@@ -11,7 +11,10 @@ A client's noise has in each coordinate, independently, variance s**2 in steps o
 * a rounded Gaussian, v = g + r with |r| <= 1/2 of mean 0, since both laws are symmetric. By Hoeffding's
   lemma r has parameter 1/2, and by Hoelder's inequality v has s + 1/2, although g and r depend on each other.
 
-With S = sqrt(n) (s + 1/2) grid, v is thus sub-Gaussian with parameter S, and for b bits, x = b ln 2:
+A member may take back noise of earlier sums as well, Gaussian of standard deviation r at most, in the same
+vector or alone: sqrt(s**2 + r**2) + 1/2 and r + 1/2 are below s + 1/2 and r + 1/2 together, in squares. With
+S = sqrt(n (s + 1/2)**2 + m (r + 1/2)**2) grid, m of the members taking back, v is thus sub-Gaussian with
+parameter S, and for b bits, x = b ln 2:
 
 * P[some |v_j| > S sqrt(2 (ln(2 d) + x))] <= 2 d exp(-ln(2 d) - x) = 2**-b (Chernoff, and a union bound);
 * P[|v|**2 > S**2 (d + 2 sqrt(d x) + 2 x)] <= exp(-x) = 2**-b (Hsu, Kakade and Zhang, Electronic
@@ -58,7 +61,11 @@ class SumBounds:
 
 
 def sum_bounds(
-    encoding: Encoding, num_survivors: int, noise_level: int, norms: float | None = None
+    encoding: Encoding,
+    num_survivors: int,
+    noise_level: int,
+    norms: float | None = None,
+    num_correcting: int = 0,
 ) -> SumBounds:
     """The bounds of a sum; infinite without clipping.
 
@@ -67,13 +74,15 @@ def sum_bounds(
         num_survivors: how many contributions the sum has.
         noise_level: up to which level the noise stays in it.
         norms: A, the sum of the survivors' norms where they are known; by default `num_survivors` times C.
+        num_correcting: m, how many members of the sum take back noise of earlier ones.
     """
     largest = num_survivors * encoding.clipping_norm if norms is None else norms
     if encoding.levels is None:
         return SumBounds(largest, largest, 0.0)
     d, stddev = encoding.dimension, math.sqrt(encoding.levels.variance(noise_level))
     unit = math.sqrt(num_survivors) * encoding.grid
-    tail = unit * (stddev + 0.5)
+    taken_back = math.sqrt(num_correcting) * encoding.grid * (encoding.integer_correction_stddev + 0.5)
+    tail = math.hypot(unit * (stddev + 0.5), taken_back)
     return SumBounds(
         norm=largest + tail * math.sqrt(d + 2 * math.sqrt(d * _TAIL) + 2 * _TAIL),
         coordinate=largest + tail * math.sqrt(2 * (math.log(2 * d) + _TAIL)),
@@ -87,6 +96,7 @@ def check_sum(
     noise_level: int,
     total: NDArray[np.float64],
     norms: float | None = None,
+    num_correcting: int = 0,
 ) -> None:
     """Refuse a sum that clipped updates and their noise reach with probability at most 2**-40.
 
@@ -98,7 +108,7 @@ def check_sum(
     """
     if math.isinf(encoding.clipping_norm):
         return
-    bounds = sum_bounds(encoding, num_survivors, noise_level, norms)
+    bounds = sum_bounds(encoding, num_survivors, noise_level, norms, num_correcting)
     found = {"coordinate": float(max(total.max(), -total.min())), "norm": float(np.linalg.norm(total))}
     for name, value in found.items():
         limit = getattr(bounds, name) * _SLACK

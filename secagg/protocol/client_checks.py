@@ -5,11 +5,11 @@ from secagg.crypto.roster import Roster
 from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
 from secagg.protocol.client_state import ClientState
 from secagg.protocol.parameters import ACTIVE
+from secagg.protocol.public_keys import PublicKeys, correctors_among
 from secagg.protocol.sum_messages import (
     AdvertiseRequest,
     CheckRequest,
     MaskRequest,
-    PublicKeys,
     ShareRequest,
     UnmaskRequest,
     hash_parameters,
@@ -55,6 +55,11 @@ def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes
                 reason = f"public key {key.hex()} is unsound or repeats"
                 raise RemoteProtocolError(Stage.SHARE, member, reason, Cause.KEYS)
             seen.add(key)
+    updates = len(members) - len(correctors_among(members))
+    fewest, most = state.sum_parameters.fewest_updates, state.sum_parameters.num_updates
+    if not fewest <= updates <= most:
+        reason = f"{updates} members with an update: from {fewest} to {most} may share"
+        raise RemoteProtocolError(Stage.SHARE, None, reason, Cause.TOO_FEW)
 
 
 def check_signed_members(state: ClientState, request: ShareRequest, roster: Roster) -> None:
@@ -86,12 +91,15 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
     parameters, contributors = state.sum_parameters, set(request.contributors)
     expected = state.graph().neighbours(state.member) & contributors
     odd = (request.sealed.keys() ^ expected) | (request.commitments.keys() ^ expected)
-    fewest = parameters.fewest_contributors
+    fewest, fewest_updates = parameters.fewest_contributors, parameters.fewest_updates
+    updates = state.num_updates(contributors)
     reason = ""
     if not contributors <= state.members.keys() or state.member not in contributors:
         reason = "the contributors hold a stranger or lack this client"
     elif len(contributors) < fewest:
         reason = f"{len(contributors)} contributors, at least {fewest} are needed"
+    elif updates < fewest_updates:
+        reason = f"{updates} contributors with an update, at least {fewest_updates} are needed"
     elif odd:
         reason = f"shares from {min(odd)} missing, or it is no neighbour among the contributors"
     elif len(expected) < parameters.threshold:
@@ -144,6 +152,7 @@ def _check_split(
     """
     stayed, lost, contributors = set(survivors), set(dropped), set(state.contributors)
     fewest = state.sum_parameters.fewest_survivors(len(contributors))
+    fewest_updates = state.sum_parameters.fewest_summed_updates(state.num_updates(contributors))
     reason = ""
     if stayed & lost:
         reason = f"member {min(stayed & lost)} is both survivor and dropped"
@@ -153,5 +162,8 @@ def _check_split(
         reason = f"member {min((stayed | lost) ^ contributors)} is left out or no contributor"
     elif len(stayed) < fewest:
         reason = f"{len(stayed)} survivors, at least {fewest} are needed"
+    elif state.num_updates(stayed) < fewest_updates:
+        updates = state.num_updates(stayed)
+        reason = f"{updates} survivors with an update, at least {fewest_updates} are needed"
     if reason:
         raise RemoteProtocolError(stage, None, reason, Cause.MEMBERS)

@@ -17,10 +17,10 @@ from secagg.crypto.keys import (
 )
 from secagg.crypto.shamir import split
 from secagg.protocol.client_state import ClientState
+from secagg.protocol.public_keys import PublicKeys
 from secagg.protocol.sum_messages import (
     SHARE_BYTES,
     MaskRequest,
-    PublicKeys,
     ShareReply,
     UnmaskReply,
     UnmaskRequest,
@@ -36,6 +36,7 @@ def own_public_keys(state: ClientState) -> PublicKeys:
         PrivateKey(state.mask_private_key).public_bytes(),
         PrivateKey(state.seal_private_key).public_bytes(),
         commitment(state.self_seed),
+        state.corrects,
     )
 
 

@@ -26,6 +26,10 @@ def noisy_steps(
     """
     parameters = state.sum_parameters
     _check_vector(state, "steps", steps)
+    if state.corrects:
+        if noise is not None:
+            raise LocalProtocolError("a member without an update adds no noise: give what it takes back")
+        return steps
     if noise is None and parameters.noise_multiplier:
         raise LocalProtocolError(
             f"the sum has noise of multiplier {parameters.noise_multiplier:g}, and none is given: "

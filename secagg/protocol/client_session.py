@@ -39,6 +39,7 @@ from secagg.protocol.client_noise import noisy_steps
 from secagg.protocol.client_state import ClientState
 from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters
 from secagg.protocol.policy import ClientPolicy
+from secagg.protocol.public_keys import correctors_among
 from secagg.protocol.sum_messages import (
     AdvertiseReply,
     AdvertiseRequest,
@@ -114,6 +115,11 @@ class ClientSession:
         return self._state.stage
 
     @property
+    def corrects(self) -> bool:
+        """Whether no update is asked of this client, and only that it takes back noise of earlier sums."""
+        return self._state.corrects
+
+    @property
     def parameters(self) -> SumParameters:
         """The sum's public numbers; LocalProtocolError before `advertise`."""
         return self._state.sum_parameters
@@ -131,7 +137,7 @@ class ClientSession:
             self._policy.check(parameters)
             state = self._state
             check_mode(state.client_id, request, can_sign=bool(self._identity and self._roster))
-            state.parameters, state.member = parameters, request.member
+            state.parameters, state.member, state.corrects = parameters, request.member, request.corrects
             state.mask_private_key = self._random_bytes(SECRET_BYTES)
             state.seal_private_key = self._random_bytes(SECRET_BYTES)
             state.self_seed = self._random_bytes(SECRET_BYTES)
@@ -157,7 +163,7 @@ class ClientSession:
             check_members(state, request.members, own_public_keys(state).to_bytes(), corrupt)
             if self.parameters.mode == ACTIVE:
                 check_signed_members(state, request, self._roster)
-            state.members = request.members
+            state.members, state.correctors = request.members, correctors_among(request.members)
             state.sid = session_id(self.parameters.to_bytes(), request.members)
             return deal_shares(state, self._random_bytes).encode()
 
@@ -168,7 +174,7 @@ class ClientSession:
         about in the answer (`complaints`): this client holds no share of it, and goes on.
 
         Returns:
-            n2 = |U2|, how many members contribute; it fixes the client's noise and grid.
+            n2, how many members contribute an update; it fixes the client's noise and grid.
 
         Raises:
             RemoteProtocolError: malformed, out of order, another sid, or too few or unknown members.
@@ -181,7 +187,7 @@ class ClientSession:
             state.held_shares = open_shares(state, request)
             state.complaints = tuple(sorted(request.sealed.keys() - state.held_shares.keys()))
             state.seal_private_key = b""
-            return len(request.contributors)
+            return state.num_updates(request.contributors)
 
     def encoding(self) -> Encoding:
         """The grid on which `mask` takes the update; LocalProtocolError before `accept_shares`."""
@@ -200,7 +206,8 @@ class ClientSession:
         this client's noise of standard deviation `client_noise_stddev`.
 
         Args:
-            steps: int64[d], the update without noise as `encoding` gives it.
+            steps: int64[d], the update without noise as `encoding` gives it; of a member without one what it
+                takes back, as `encode_noise` gives it, and no noise.
             context: 32 bytes that name what the update was made from, as a hash of the model does. The
                 masks of members with different contexts do not cancel, so a server that shows one member
                 another model learns nothing from the sum (Pasquini et al., CCS 2022).

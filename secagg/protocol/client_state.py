@@ -1,12 +1,14 @@
 """The state that a client keeps between two messages, and its form in bytes."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from secagg.arithmetic.encoding import Encoding
 from secagg.crypto.prg import KEY_BYTES
 from secagg.protocol.graph import Graph, graph_of
 from secagg.protocol.parameters import SumParameters
-from secagg.protocol.sum_messages import PUBLIC_KEYS_BYTES, held_bytes
+from secagg.protocol.public_keys import PUBLIC_KEYS_BYTES
+from secagg.protocol.sum_messages import held_bytes
 from secagg.protocol.transitions import ClientStage
 from secagg.protocol.wire import Reader, Writer, read_ids, read_table, write_ids, write_table
 from secagg.sum_errors import DecodeError, LocalProtocolError
@@ -42,6 +44,8 @@ class ClientState:
         complaints: neighbours in U2 whose shares did not open.
         pair_keys: neighbour in U2 -> the key of the mask with it, once this client has masked.
         survivors: U3 as told, and signed, in the check stage.
+        correctors: the members without an update, ascending.
+        corrects: whether this client is one of them.
     """
 
     client_id: int
@@ -60,6 +64,8 @@ class ClientState:
     complaints: tuple[int, ...] = ()
     pair_keys: dict[int, bytes] = field(default_factory=dict)
     survivors: tuple[int, ...] = ()
+    correctors: tuple[int, ...] = ()
+    corrects: bool = False
 
     @property
     def sum_parameters(self) -> SumParameters:
@@ -72,7 +78,11 @@ class ClientState:
         """The sum's grid; LocalProtocolError before it is known how many contribute."""
         if not self.contributors:
             raise LocalProtocolError("how many contribute is unknown: call accept_shares first")
-        return self.sum_parameters.encoding(len(self.contributors))
+        return self.sum_parameters.encoding(self.num_updates(self.contributors))
+
+    def num_updates(self, members: Collection[int]) -> int:
+        """How many of these members bring an update."""
+        return len(set(members).difference(self.correctors))
 
     def graph(self) -> Graph:
         """The graph of neighbours among the members."""
@@ -96,14 +106,14 @@ class ClientState:
     def to_bytes(self) -> bytes:
         parameters = self.parameters.to_bytes() if self.parameters else b""
         writer = Writer(_MESSAGE_TYPE).client_id(self.client_id).client_id(self.member)
-        writer.number("B", _STAGES.index(self.stage))
+        writer.number("B", _STAGES.index(self.stage)).number("B", self.corrects)
         writer.count(len(parameters)).fixed(parameters, len(parameters))
         for name in _SHORT_FIELDS:
             writer.short(getattr(self, name))
         write_table(writer, self.members, PUBLIC_KEYS_BYTES)
         write_table(writer, self.held_shares, self._held_bytes)
         write_table(writer, self.pair_keys, self._pair_key_bytes)
-        for ids in (self.contributors, self.complaints, self.survivors):
+        for ids in (self.contributors, self.complaints, self.survivors, self.correctors):
             write_ids(writer, ids)
         return writer.frame()
 
@@ -120,16 +130,17 @@ class ClientState:
         """Read `to_bytes`; raises only DecodeError."""
         reader = Reader(data, _MESSAGE_TYPE)
         client_id, member = reader.client_id(), reader.client_id()
-        stage = reader.integer("B")
-        if stage >= len(_STAGES):
-            raise DecodeError(f"stage number {stage} is unknown")
+        stage, corrects = reader.integer("B"), reader.integer("B")
+        if stage >= len(_STAGES) or corrects > 1:
+            raise DecodeError(f"stage number {stage}, or {corrects} in place of an update, is unknown")
         parameters = reader.fixed(reader.integer("I"))
-        state = cls(client_id, member, _STAGES[stage])
+        state = cls(client_id, member, _STAGES[stage], corrects=bool(corrects))
         state.parameters = SumParameters.from_bytes(parameters) if parameters else None
         for name in _SHORT_FIELDS:
             setattr(state, name, reader.short())
         state.members = read_table(reader, PUBLIC_KEYS_BYTES)
         state.held_shares = read_table(reader, state._held_bytes)
         state.pair_keys = read_table(reader, state._pair_key_bytes)
-        state.contributors, state.complaints, state.survivors = (read_ids(reader) for _ in range(3))
+        state.contributors, state.complaints = read_ids(reader), read_ids(reader)
+        state.survivors, state.correctors = read_ids(reader), read_ids(reader)
         return reader.finish(state)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from secagg.arithmetic.encoding import Encoding
+from secagg.arithmetic.modulus import Corrections
 from secagg.arithmetic.noise_levels import MAX_LEVELS, NoiseLevels
 from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS, packed_bytes
 from secagg.crypto.keys import SECRET_BYTES
@@ -24,36 +25,11 @@ _COUNTS = (
     "graph_corrupt",
     "noise_levels",
     "modulus_bits",
+    "num_correctors",
 )
 OFF, CURIOUS, ACTIVE = "off", "curious", "active"
 MODES = (OFF, CURIOUS, ACTIVE)
 """How far the server is trusted, from most to least: to see every update, to follow the protocol, to lie."""
-
-
-def threshold_for(num_clients: int, fraction: float, *, corrupt: int = 0, mode: str = CURIOUS) -> int:
-    """Shamir's threshold t on the complete graph, where k = num_clients - 1.
-
-    t = min(k, max(floor(k / 2), floor(fraction * k), c) + 1); for a server that may lie, at least
-    floor((n + c) / 2) + 1. Above k / 2 always, so that no two disjoint groups of neighbours can
-    reveal both of a client's secrets (Bonawitz et al., CCS 2017, section 6; Bell et al., CCS 2020,
-    section 3), and above c, so that the corrupt alone recover none.
-
-    Args:
-        num_clients: n.
-        fraction: of the neighbours, who must help.
-        corrupt: c, how many members may share all they know with the server.
-        mode: "curious" or "active".
-
-    Raises:
-        ValueError: fewer than 2 clients or a fraction outside [0, 1].
-    """
-    if num_clients < 2 or not 0 <= fraction <= 1:
-        raise ValueError(f"{num_clients} clients, fraction {fraction}: use at least 2 clients and 0..1")
-    neighbours = num_clients - 1
-    least = max(neighbours // 2, math.floor(fraction * neighbours), corrupt) + 1
-    if mode == ACTIVE:
-        least = max(least, (num_clients + corrupt) // 2 + 1)
-    return min(neighbours, least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +39,13 @@ class SumParameters:
     Attributes:
         label: names the run, round and sum; never used twice. At most 255 bytes of UTF-8.
         num_clients: n, how many members are asked.
+        num_correctors: how many of them bring no update and no noise of their own: they take back, within the
+            masks, noise of an earlier sum.
         threshold: t, how many of a client's k neighbours recover its secrets; k/2 < t <= k.
-        dropout_tolerance: D, how many of those who shared their keys may vanish before the sum; on
-            a sparse graph, how many of those asked may vanish at any time.
-        corrupt_tolerance: c, how many members may collude; their noise counts for nothing. Below t
-            on the complete graph.
+        dropout_tolerance: D, how many of those with an update who shared their keys may vanish before the
+            sum; on a sparse graph, how many of those asked may vanish at any time.
+        corrupt_tolerance: c, how many of those with an update may collude; their noise counts for nothing. Of
+            all members as large a part may, which is below t on the complete graph.
         dimension: d, the length of the vector.
         clipping_norm: C, the L2 bound of one update; inf for none (then noise_multiplier is 0).
         noise_multiplier: sigma; the noise of the sum has standard deviation at least C sigma.
@@ -77,6 +55,8 @@ class SumParameters:
             the complete graph.
         noise_levels: L, in how many steps noise beyond the plan's is taken out again; 0 for none.
             With L > 0 a client's noise is exactly what `ClientSession.mask` draws.
+        correction_multiplier: the largest standard deviation of what one member takes back of earlier sums'
+            noise, in clipping norms; 0 where nobody does.
         modulus_bits: b, how many bits of a residue travel; see `modulus_bits_for`.
         mode: "curious", or "active" against a server that may lie: signed keys, signed survivors.
             A sum in clear has parameters too, for its encoding, and mode "off".
@@ -99,6 +79,8 @@ class SumParameters:
     noise_levels: int = 0
     modulus_bits: int = FULL_BITS
     mode: str = CURIOUS
+    num_correctors: int = 0
+    correction_multiplier: float = 0.0
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -112,6 +94,7 @@ class SumParameters:
             self._check_graph()
         self._check_noise()
         self._check_levels()
+        self._check_corrections()
 
     def _check_names(self) -> None:
         if len(self.label.encode()) > 255:
@@ -134,10 +117,12 @@ class SumParameters:
                 f"after {self.dropout_tolerance} dropouts {neighbours - self.dropout_tolerance} "
                 f"neighbours are left, fewer than the threshold {self.threshold}: lower one of them"
             )
-        if n - self.dropout_tolerance - self.corrupt_tolerance < 1:
+        if self.num_correctors > n - 2:
+            raise ValueError(f"num_correctors is {self.num_correctors} of {n}: leave 2 with an update")
+        if self.num_updates - self.dropout_tolerance - self.corrupt_tolerance < 1:
             raise ValueError(
-                f"{n} clients less {self.dropout_tolerance} dropouts less {self.corrupt_tolerance} "
-                "corrupt leave none to add noise: tolerate fewer"
+                f"{self.num_updates} clients less {self.dropout_tolerance} dropouts less "
+                f"{self.corrupt_tolerance} corrupt leave none to add noise: tolerate fewer"
             )
 
     def _check_graph(self) -> None:
@@ -146,23 +131,24 @@ class SumParameters:
             raise ValueError(
                 f"num_neighbours is {k}: use an even number below {n - 1}, or 0 for the complete graph"
             )
-        least, most = (self.corrupt_tolerance, n) if self.is_sparse else (0, 0)
+        corrupt = self.corrupt_members
+        least, most = (corrupt, n) if self.is_sparse else (0, 0)
         if not least <= self.graph_corrupt <= most:
             raise ValueError(
                 f"graph_corrupt is {self.graph_corrupt}: use {least} (corrupt_tolerance) to {most} on a "
                 "sparse graph, and 0 on the complete one"
             )
-        if not self.is_sparse and self.corrupt_tolerance >= self.threshold:
+        if not self.is_sparse and corrupt >= self.threshold:
             raise ValueError(
-                f"threshold {self.threshold} with {self.corrupt_tolerance} corrupt members: use a larger "
+                f"threshold {self.threshold} with {corrupt} corrupt members: use a larger "
                 "threshold, or the corrupt alone recover every secret"
             )
         if self.mode == ACTIVE and self.is_sparse:
             raise ValueError(f"num_neighbours is {k}: a server that may lie needs the complete graph, 0")
-        if self.mode == ACTIVE and 2 * self.threshold <= n + self.corrupt_tolerance:
+        if self.mode == ACTIVE and 2 * self.threshold <= n + corrupt:
             raise ValueError(
-                f"threshold {self.threshold} of {n} clients, {self.corrupt_tolerance} corrupt: use more "
-                f"than {(n + self.corrupt_tolerance) / 2:g}, or a lying server finds two quorums"
+                f"threshold {self.threshold} of {n} clients, {corrupt} corrupt: use more "
+                f"than {(n + corrupt) / 2:g}, or a lying server finds two quorums"
             )
 
     def _check_levels(self) -> None:
@@ -173,6 +159,16 @@ class SumParameters:
             raise ValueError(
                 f"noise_levels is {self.noise_levels}: use 0 to {most} (dropout_tolerance, at most "
                 f"{MAX_LEVELS}), and 0 without noise"
+            )
+
+    def _check_corrections(self) -> None:
+        if not 0 <= self.correction_multiplier < math.inf:
+            raise ValueError(f"correction_multiplier is {self.correction_multiplier}: use 0 or more")
+        takes_back = self.num_correctors > 0 or self.correction_multiplier > 0
+        if takes_back and (self.mode == OFF or self.noise_levels or not self.noise_multiplier):
+            raise ValueError(
+                "noise is taken back in masked sums with noise of their own, in no levels: elsewhere use "
+                "num_correctors=0 and correction_multiplier=0"
             )
 
     def _check_noise(self) -> None:
@@ -198,13 +194,35 @@ class SumParameters:
         return self.num_neighbours or self.num_clients - 1
 
     @property
+    def num_updates(self) -> int:
+        """How many of the members asked bring an update, and noise of their own."""
+        return self.num_clients - self.num_correctors
+
+    @property
+    def corrupt_members(self) -> int:
+        """How many of all members may collude: as large a part as c is of those with an update."""
+        return -(-self.corrupt_tolerance * self.num_clients // self.num_updates)
+
+    @property
+    def lost_members(self) -> int:
+        """The same of D: how many of all members may vanish from a sparse graph."""
+        return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
+
+    @property
     def fewest_contributors(self) -> int:
-        """The least n2 a sum can be unmasked from: each needs t other holders, and some add noise.
+        """The least |U2| a sum can be unmasked from: each needs t other holders, and some add noise.
 
         The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
         """
         fewest = max(self.threshold, self.dropout_tolerance + self.corrupt_tolerance) + 1
-        return max(fewest, self.num_clients - self.dropout_tolerance) if self.is_sparse else fewest
+        return max(fewest, self.num_clients - self.lost_members) if self.is_sparse else fewest
+
+    @property
+    def fewest_updates(self) -> int:
+        """The least n2: some must add noise, and no sum is of fewer updates than half of those asked for."""
+        most_lost = self.dropout_tolerance if self.is_sparse else (self.num_updates - 1) // 2
+        noisy = self.dropout_tolerance + self.corrupt_tolerance + 1
+        return max(noisy, self.num_updates - most_lost)
 
     @property
     def fewest_members(self) -> int:
@@ -216,19 +234,25 @@ class SumParameters:
         if not self.is_sparse:
             return self.fewest_contributors
         private = fewest_private(
-            self.num_clients, self.num_neighbours, self.threshold, corrupt, self.dropout_tolerance
+            self.num_clients, self.num_neighbours, self.threshold, corrupt, self.lost_members
         )
         return max(private, self.fewest_contributors)
 
     def fewest_survivors(self, num_contributors: int) -> int:
-        """The least |U3| that is unmasked, of n2 contributors: fewer carry too little noise."""
-        fewest = max(num_contributors - self.dropout_tolerance, self.threshold + 1)
+        """The least |U3| that is unmasked, of |U2| contributors; see `fewest_summed_updates` too."""
+        fewest = max(num_contributors - self.dropout_tolerance - self.num_correctors, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
+
+    def fewest_summed_updates(self, num_contributors: int) -> int:
+        """The least updates in a sum that is unmasked, of n2 contributed: fewer carry too little noise."""
+        least = self.fewest_updates if self.is_sparse else self.num_updates // 2 + 1
+        return max(num_contributors - self.dropout_tolerance, least)
 
     @property
     def fewest_in_sum(self) -> int:
-        """The least |U3| of any sum that can be unmasked under these parameters."""
-        return self.fewest_survivors(self.fewest_contributors)
+        """The least updates in any sum that can be unmasked under these parameters."""
+        survivors = self.fewest_survivors(self.fewest_contributors)
+        return max(survivors - self.num_correctors, self.fewest_summed_updates(self.fewest_updates))
 
     def client_noise_multiplier(self, num_contributors: int) -> float:
         """sigma / sqrt(n2 - D - c): the noise that each client adds, in clipping norms C.
@@ -253,7 +277,7 @@ class SumParameters:
         return self.clipping_norm * multiplier if multiplier else 0.0
 
     def encoding(self, num_contributors: int) -> Encoding:
-        """The integer grid of a sum over n2 = `num_contributors`; see `Encoding.for_sum`."""
+        """The integer grid of a sum of n2 = `num_contributors` updates; see `Encoding.for_sum`."""
         return Encoding.for_sum(
             num_contributors=num_contributors,
             dimension=self.dimension,
@@ -263,6 +287,9 @@ class SumParameters:
             corrupt_tolerance=self.corrupt_tolerance,
             most_noise_levels=self.noise_levels,
             modulus_bits=self.modulus_bits,
+            corrections=Corrections(
+                self.num_clients if self.correction_multiplier else 0, self.correction_multiplier
+            ),
         )
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
@@ -288,7 +315,8 @@ class SumParameters:
         for name in _COUNTS:
             writer.count(getattr(self, name))
         # Adding 0.0 turns -0.0 into 0.0.
-        writer.number("d", self.clipping_norm).number("d", self.noise_multiplier + 0.0)
+        for number in (self.clipping_norm, self.noise_multiplier, self.correction_multiplier):
+            writer.number("d", number + 0.0)
         writer.short(self.suite.encode())
         return writer.short(self.mode.encode()).frame()
 
@@ -308,6 +336,7 @@ class SumParameters:
                 **counts,
                 clipping_norm=reader.real(),
                 noise_multiplier=reader.real(),
+                correction_multiplier=reader.real(),
                 suite=reader.short().decode(),
                 mode=reader.short().decode(),
             )

@@ -17,8 +17,8 @@ class ClientPolicy:
     cannot be made otherwise, so at least num_clients / 2 members share every sum.
 
     Attributes:
-        minimum_cohort: fewest members asked, this client among them.
-        minimum_survivors: fewest members in a sum that is unmasked, this client among them.
+        minimum_cohort: fewest members asked for an update, this client among them.
+        minimum_survivors: fewest updates in a sum that is unmasked, this client among its members.
         minimum_bare_survivors: the same of a sum without noise. Of three, a lying server and one member
             know what the other two add up to.
         maximum_dropout_fraction: largest dropout_tolerance / num_clients.
@@ -75,7 +75,7 @@ class ClientPolicy:
     def own_corrupt(self, parameters: SumParameters) -> int:
         """How many of the members this client takes for corrupt, at least as many as the sum does."""
         feared = math.ceil(self.corrupt_fraction * parameters.num_clients)
-        return max(parameters.corrupt_tolerance, parameters.graph_corrupt, feared)
+        return max(parameters.corrupt_members, parameters.graph_corrupt, feared)
 
     def check(self, parameters: SumParameters) -> None:
         """Raise RemoteProtocolError (stage "advertise", from the server) if a limit is broken."""
@@ -91,6 +91,7 @@ class ClientPolicy:
     def _size_broken(self, parameters: SumParameters) -> str:
         least = {
             "num_clients": (parameters.num_clients, self.minimum_cohort),
+            "num_updates": (parameters.num_updates, self.minimum_cohort),
             "fewest_in_sum": (parameters.fewest_in_sum, self.minimum_survivors),
         }
         most = {
@@ -100,7 +101,7 @@ class ClientPolicy:
             "clipping_norm": (parameters.clipping_norm, self.maximum_clipping_norm),
             "dropout_tolerance": (
                 parameters.dropout_tolerance,
-                self.maximum_dropout_fraction * parameters.num_clients,
+                self.maximum_dropout_fraction * parameters.num_updates,
             ),
         }
         for name, (value, limit) in most.items():
@@ -118,7 +119,7 @@ class ClientPolicy:
             return f"fewest_in_sum {fewest} without noise is below {self.minimum_bare_survivors}"
         if sigma < self.minimum_noise_multiplier:
             return f"noise_multiplier {sigma:g} is below {self.minimum_noise_multiplier:g}"
-        own = parameters.client_noise_multiplier(parameters.num_clients)
+        own = parameters.client_noise_multiplier(parameters.num_updates)
         if own < self.minimum_own_noise:
             return f"one client's noise, {own:g} clipping norms, is below {self.minimum_own_noise:g}"
         return ""
@@ -131,7 +132,7 @@ class ClientPolicy:
     def _graph_broken(self, parameters: SumParameters) -> str:
         corrupt, n, threshold = self.own_corrupt(parameters), parameters.num_clients, parameters.threshold
         if parameters.is_sparse:
-            degree, dropped = parameters.num_neighbours, parameters.dropout_tolerance
+            degree, dropped = parameters.num_neighbours, parameters.lost_members
             if not is_private(n, degree, threshold, min(corrupt, n - 1), dropped):
                 return (
                     f"num_neighbours {degree} with threshold {threshold} fails against {corrupt} corrupt "

@@ -64,6 +64,9 @@ def _take_keys(state: ServerState, member: int, reply: AdvertiseReply) -> None:
         state.signatures[member] = reply.signature
     elif reply.signature:
         _refuse(stage, member, "a signature where none is asked for", Cause.SIGNATURE)
+    if reply.keys.corrects != (member in state.correctors):
+        state.signatures.pop(member, None)
+        _refuse(stage, member, "an update in place of none, or none in place of one", Cause.OTHER_WORK)
     for key in (reply.keys.mask_key, reply.keys.seal_key):
         if key in state.taken_keys or not is_sound_public_key(key):
             state.signatures.pop(member, None)

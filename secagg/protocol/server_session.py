@@ -1,7 +1,7 @@
 """The server's side of one sum: requests, replies, survivors, and the sum itself."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,8 +39,9 @@ class MaskedSum:
     Attributes:
         total: uint32[d], the sum of the survivors' residues modulo 2**b, less the noise beyond the
             plan's where that is taken out.
-        survivors: the clients in the sum (U3), ascending.
-        num_contributors: n2 = |U2|, the count that fixed every client's noise and grid.
+        survivors: the clients whose updates are in the sum, ascending.
+        num_contributors: n2, the count of updates that fixed every client's noise and grid.
+        correctors: the clients in the sum that bring no update, ascending. Both are U3.
         dropped: the clients asked that are not in the sum, ascending.
         bad_shares: (dealer, holder) of shares that were wrong and done without.
         noise_level: up to which part the survivors' noise is still in the sum.
@@ -52,6 +53,7 @@ class MaskedSum:
     dropped: tuple[int, ...]
     bad_shares: tuple[tuple[int, int], ...] = ()
     noise_level: int = 0
+    correctors: tuple[int, ...] = ()
 
 
 class ServerSession:
@@ -73,10 +75,11 @@ class ServerSession:
         client_ids: the clients asked, exactly `parameters.num_clients` different ids.
         roster: whose key is whose, of every member, in active mode.
         random_bytes: a cryptographic source, n -> n bytes; the members' numbers are drawn from it.
+        correctors: those of the clients of whom no update is asked, `parameters.num_correctors` of them.
 
     Raises:
-        ValueError: another number of ids, ids that repeat or exceed 64 bits, mode "off", or some not in
-            the roster in active mode.
+        ValueError: another number of ids or correctors, ids that repeat or exceed 64 bits, mode "off", or
+            some not in the roster in active mode.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class ServerSession:
         client_ids: Iterable[int],
         roster: Roster | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        correctors: Collection[int] = (),
     ) -> None:
         self._asked = tuple(sorted(client_ids))
         different = len(set(self._asked))
@@ -92,6 +96,10 @@ class ServerSession:
             raise ValueError(
                 f"{len(self._asked)} ids, {different} of them different: give "
                 f"{parameters.num_clients} different ones"
+            )
+        if len(set(correctors)) != parameters.num_correctors or not set(correctors) <= set(self._asked):
+            raise ValueError(
+                f"{len(set(correctors))} correctors: give {parameters.num_correctors} of the clients asked"
             )
         if not 0 <= self._asked[0] <= self._asked[-1] <= MAX_CLIENT_ID:
             raise ValueError(f"ids {self._asked[0]}..{self._asked[-1]}: use 0 to 2**64 - 1")
@@ -104,6 +112,7 @@ class ServerSession:
         self.parameters = parameters
         self._clients = _numbered(self._asked, parameters.mode, random_bytes)
         self._members = {client_id: member for member, client_id in self._clients.items()}
+        self._state.correctors = frozenset(self._members[client_id] for client_id in correctors)
         self._stage = Stage.ADVERTISE
         self._pending = set(self._asked)
         self._answered: set[int] = set()
@@ -160,15 +169,9 @@ class ServerSession:
             LocalProtocolError: the sum is done or has failed.
         """
         self._following("requests")
-        if self._stage is Stage.ADVERTISE:
-            return {
-                client_id: AdvertiseRequest(self.parameters, self._members[client_id]).encode()
-                for client_id in sorted(self._pending)
-            }
-        if self._stage is Stage.MASK:
-            return {
-                client_id: self._mask_request(self._members[client_id]) for client_id in sorted(self._pending)
-            }
+        if self._stage in (Stage.ADVERTISE, Stage.MASK):
+            of_member = self._advertise_request if self._stage is Stage.ADVERTISE else self._mask_request
+            return {client_id: of_member(self._members[client_id]) for client_id in sorted(self._pending)}
         state = self._state
         if self._stage is Stage.SHARE:
             message = ShareRequest(state.members, state.signatures).encode()
@@ -243,6 +246,9 @@ class ServerSession:
         sender = None if error.sender is None else self._clients[error.sender]
         return RemoteProtocolError(error.stage, sender, error.reason, error.cause)
 
+    def _advertise_request(self, member: int) -> bytes:
+        return AdvertiseRequest(self.parameters, member, member in self._state.correctors).encode()
+
     def _mask_request(self, member: int) -> bytes:
         state = self._state
         near = state.graph.neighbours(member)
@@ -260,9 +266,11 @@ class ServerSession:
         state, parameters = self._state, self.parameters
         if self._stage is Stage.ADVERTISE:
             self._require(len(stayed), parameters.fewest_members)
+            self._require(state.num_updates(stayed), parameters.fewest_updates)
             state.fix_members()
         elif self._stage is Stage.SHARE:
             self._require(len(stayed), parameters.fewest_contributors)
+            self._require(state.num_updates(stayed), parameters.fewest_updates)
             state.contributors = stayed
             there = frozenset(stayed)
             fewest = min(state.num_neighbours(member, there) for member in stayed)
@@ -274,6 +282,8 @@ class ServerSession:
             state.total = np.zeros(parameters.dimension, dtype=np.uint32)
             state.fix_survivors(need)
             self._require(len(state.survivors), need)
+            contributed = state.num_updates(state.contributors)
+            self._require(state.num_updates(state.survivors), parameters.fewest_summed_updates(contributed))
             return state.survivors
         elif self._stage is Stage.CHECK:
             self._require(len(stayed), parameters.threshold + 1)
@@ -292,10 +302,12 @@ class ServerSession:
         level = remove_noise(state, recovery)
         state.total &= np.uint32(2**self.parameters.modulus_bits - 1)
         survivors = self._clients_of(state.survivors)
+        correctors = self._clients_of(state.correctors.intersection(state.survivors))
         self._result = MaskedSum(
             total=state.total,
-            survivors=survivors,
-            num_contributors=len(state.contributors),
+            survivors=tuple(sorted(set(survivors).difference(correctors))),
+            num_contributors=state.num_updates(state.contributors),
+            correctors=correctors,
             dropped=tuple(sorted(set(self._asked) - set(survivors))),
             bad_shares=tuple(
                 (self._clients[dealer], self._clients[holder]) for dealer, holder in recovery.bad_shares

@@ -1,7 +1,7 @@
 """The server's state of one sum. Members go by their numbers in the sum."""
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 from hmac import compare_digest
 
@@ -13,7 +13,8 @@ from secagg.crypto.keys import NO_CONTEXT, session_id, share_commitment
 from secagg.crypto.roster import Roster
 from secagg.protocol.graph import Graph, graph_of
 from secagg.protocol.parameters import SumParameters
-from secagg.protocol.sum_messages import KEY_BYTES, MaskReply, PublicKeys, ShareReply, UnmaskReply
+from secagg.protocol.public_keys import PublicKeys
+from secagg.protocol.sum_messages import KEY_BYTES, MaskReply, ShareReply, UnmaskReply
 
 
 @dataclass(repr=False, eq=False)
@@ -23,6 +24,7 @@ class ServerState:
     Attributes:
         parameters: the sum's public numbers.
         roster: whose key is whose; empty unless clients sign.
+        correctors: the members of whom no update is asked.
         members: number -> `PublicKeys.to_bytes` of all who advertised (U1).
         signatures: number -> the signature of those keys.
         taken_keys: all public keys so far, none of which may come twice.
@@ -42,6 +44,7 @@ class ServerState:
 
     parameters: SumParameters
     roster: Roster
+    correctors: frozenset[int] = frozenset()
     members: dict[int, bytes] = field(default_factory=dict)
     signatures: dict[int, bytes] = field(default_factory=dict)
     taken_keys: set[bytes] = field(default_factory=set)
@@ -76,6 +79,10 @@ class ServerState:
         """Derive the session id and the graph; the members do not change afterwards."""
         self.sid = session_id(self.parameters.to_bytes(), self.members)
         self.graph = graph_of(self.sid, frozenset(self.members), self.parameters.num_neighbours)
+
+    def num_updates(self, members: Collection[int]) -> int:
+        """How many of these members bring an update."""
+        return len(set(members) - self.correctors)
 
     def num_neighbours(self, member: int, present: Set[int]) -> int:
         """How many neighbours a member has among those present."""

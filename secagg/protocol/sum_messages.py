@@ -17,13 +17,13 @@ from secagg.crypto.prg import KEY_BYTES as MASK_KEY_BYTES
 from secagg.crypto.shamir import share_bytes
 from secagg.crypto.signatures import SIGNATURE_BYTES
 from secagg.protocol.parameters import SumParameters
+from secagg.protocol.public_keys import PUBLIC_KEYS_BYTES, PublicKeys
 from secagg.protocol.wire import Buffer, Reader, Writer, read_ids, read_table, write_ids, write_table
 from secagg.sum_errors import DecodeError
 
 KEY_BYTES = 32
 SID_BYTES = 32
 SHARE_BYTES = share_bytes(SECRET_BYTES)
-PUBLIC_KEYS_BYTES = 3 * KEY_BYTES
 
 
 def held_bytes(noise_levels: int) -> int:
@@ -48,38 +48,30 @@ def read_signature(reader: Reader) -> bytes:
 
 
 @dataclass(frozen=True)
-class PublicKeys:
-    """The public keys of a client: two X25519 keys and the SHA-256 of its self-mask seed."""
-
-    mask_key: bytes
-    seal_key: bytes
-    seed_commitment: bytes
-
-    def to_bytes(self) -> bytes:
-        return self.mask_key + self.seal_key + self.seed_commitment
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "PublicKeys":
-        first, second = KEY_BYTES, 2 * KEY_BYTES
-        return cls(data[:first], data[first:second], data[second:])
-
-
-@dataclass(frozen=True)
 class AdvertiseRequest:
-    """Stage 1, server to client: the parameters of the sum, and the number of this member in it."""
+    """Stage 1, server to client: the parameters of the sum, and the number of this member in it.
+
+    Attributes:
+        corrects: whether no update is asked of this member, and only that it takes back earlier noise.
+    """
 
     parameters: SumParameters
     member: int
+    corrects: bool = False
 
     def encode(self) -> bytes:
         body = self.parameters.to_bytes()
-        return Writer(1).count(len(body)).fixed(body, len(body)).client_id(self.member).frame()
+        writer = Writer(1).count(len(body)).fixed(body, len(body)).client_id(self.member)
+        return writer.number("B", self.corrects).frame()
 
     @classmethod
     def decode(cls, data: bytes) -> "AdvertiseRequest":
         reader = Reader(data, 1)
         parameters = SumParameters.from_bytes(reader.fixed(reader.integer("I")))
-        return reader.finish(cls(parameters, reader.client_id()))
+        member, corrects = reader.client_id(), reader.integer("B")
+        if corrects not in (0, 1):
+            raise DecodeError(f"a member is asked for {corrects}, neither an update nor none")
+        return reader.finish(cls(parameters, member, bool(corrects)))
 
 
 @dataclass(frozen=True)
