@@ -74,7 +74,7 @@ def make_method(config: Config) -> Method:
         able = ", ".join(name for name, each in METHODS.items().items() if each.has_turns)
         raise ConfigError(
             f"privacy.against=everyone does not go with method={config.method.name}: turns and "
-            f"correlated noise are planned for one sum of updates a round, which {able} have: use one, or "
+            f"correlated noise are planned for sums of updates, which {able} have: use one, or "
             "privacy.against=outsiders"
         )
     try:

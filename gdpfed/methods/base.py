@@ -102,8 +102,8 @@ class Method(ABC):
         differences: values of ``method.heterogeneous`` that are compared where records are protected.
         adapts_clipping: whether a round is one sum of updates under one noise, whose norms one factor can
             move.
-        has_turns: whether its plan can hold against everyone: one sum of updates a round, of clients
-            that have turns (privacy.against).
+        has_turns: whether its plan can hold against everyone: sums of updates of clients that have turns
+            (privacy.against).
         clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
     """
@@ -190,7 +190,7 @@ class Method(ABC):
                 noise_multiplier=round_range.noise_multiplier,
                 noise_at=self.noise_at,
                 noise=self.plan.noise,
-                taps=self.plan.mechanism.noise_taps,
+                taps=self.plan.mechanism.taps_of(index),
                 start=theta,
             )
             for index, (round_range, cohort) in enumerate(zip(ranges, cohorts, strict=True))

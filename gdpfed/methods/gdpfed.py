@@ -12,8 +12,14 @@ import numpy.typing as npt
 from conf.schema import Config, MethodConfig
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import CurveStyle, Method, configured_groups
-from gdpfed.methods.rates import group_rates, private_plan, refuse_given_rates, uniform_rate_plan
-from gdpfed.methods.weighting import Weighting
+from gdpfed.methods.rates import (
+    group_rates,
+    private_plan,
+    refuse_given_rates,
+    scheduled_group_plan,
+    uniform_rate_plan,
+)
+from gdpfed.methods.weighting import Weighting, reweighting_rule
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import Vector
 
@@ -53,6 +59,7 @@ class GDPFed(Method):
     label: ClassVar[str] = "GDPFed"
     curve: ClassVar[CurveStyle | None] = ("#56B4E9", "-.", "^")
     config_class: ClassVar[type[MethodConfig]] = GDPFedConfig
+    has_turns: ClassVar[bool] = True
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
@@ -61,17 +68,24 @@ class GDPFed(Method):
 
 
 class GDPFedOp(Method):
-    """Every group at its own rate, the rates that solve Problem 1."""
+    """Every group at its own rate, the rates that solve Problem 1.
+
+    Against everyone they are turns, those with the least noise for the step under the weights of the sums.
+    """
 
     name: ClassVar[str] = "gdpfed_op"
     label: ClassVar[str] = "GDPFed-op"
     curve: ClassVar[CurveStyle | None] = ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D")
     config_class: ClassVar[type[MethodConfig]] = GDPFedOpConfig
+    has_turns: ClassVar[bool] = True
     sparsified: ClassVar[bool] = False
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         groups = configured_groups(config)
+        if config.privacy.against == "everyone":
+            rule = reweighting_rule(config.method.reweighting)
+            return scheduled_group_plan(config, groups, reweighting=rule, own_turns=True)
         return private_plan(
             config,
             groups=groups,

@@ -58,6 +58,7 @@ class PFA(Method):
     label: ClassVar[str] = "PFA"
     curve: ClassVar[CurveStyle | None] = ("#602040", "-", "*")
     config_class: ClassVar[type[MethodConfig]] = PFAConfig
+    has_turns: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from typing import cast
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
+from gdpfed.methods.weighting import Reweighting, relative_weights
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
@@ -13,7 +14,7 @@ from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
 from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA as DELTA_OF_RECORDS
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
-from gdpfed.privacy.planning.scheduled_plan import equal_turns
+from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_group_streams, plan_stream
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms
 
 
@@ -101,7 +102,9 @@ def configured_accountant(config: Config) -> Accountant:
 
 
 def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
-    """The plan of one sum a group, every group sampled at the overall rate q (GDPFed's)."""
+    """The plan of one sum a group, every group at the overall rate q (GDPFed's)."""
+    if config.privacy.against == "everyone":
+        return scheduled_group_plan(config, groups)
     return private_plan(
         config,
         groups=groups,
@@ -139,19 +142,40 @@ def scheduled_plan(
         own_turns: whether larger budgets may have more turns; all have as many without.
         own_norms: whether larger budgets may have larger norms.
     """
-    privacy, num_rounds = config.privacy, config.run.num_rounds
-    turns = None if own_turns else (equal_turns(privacy.sampling_rate, num_rounds),) * len(groups)
-    return make_scheduled_plan(
+    asked = turn_budget(config, groups)
+    turns = None if own_turns else asked.equal_turns
+    stream = plan_stream(asked, turns=turns, equal_norms=not own_norms)
+    return make_scheduled_plan(asked, stream, sums_hidden=config.secagg.mode != "off")
+
+
+def scheduled_group_plan(
+    config: Config, groups: Sequence[Group], *, reweighting: Reweighting = "uniform", own_turns: bool = False
+) -> PrivacyPlan:
+    """Make the plan of privacy.against=everyone with one sum a group, each with a stream of noise of its own.
+
+    Args:
+        config: of the run.
+        groups: with their budgets.
+        reweighting: the rule of the sums' weights, under which noise is to be least.
+        own_turns: whether turns are chosen; all groups have as many without.
+    """
+    asked = turn_budget(config, groups)
+    turns = None if own_turns else asked.equal_turns
+    stream = plan_group_streams(asked, lambda sizes: relative_weights(sizes, reweighting), turns=turns)
+    return make_scheduled_plan(asked, stream, sums_hidden=config.secagg.mode != "off")
+
+
+def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
+    """What the configuration plans turns within."""
+    privacy = config.privacy
+    return TurnBudget(
         groups=tuple(groups),
-        num_rounds=num_rounds,
+        num_rounds=config.run.num_rounds,
         sampling_rate=privacy.sampling_rate,
         delta=configured_delta(config),
         clipping_norm=privacy.clipping_norm,
-        adjacency=cast("Adjacency", privacy.adjacency),
-        sums_hidden=config.secagg.mode != "off",
         num_taps=privacy.noise_taps,
-        turns=turns,
-        equal_norms=not own_norms,
+        adjacency=cast("Adjacency", privacy.adjacency),
     )
 
 

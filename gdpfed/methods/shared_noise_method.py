@@ -37,7 +37,7 @@ class SharedNoise(Method):
             noise_multiplier=max(group.noise_stddev for group in groups) / largest,
             noise_at=self.noise_at,
             noise=self.plan.noise,
-            taps=self.plan.mechanism.noise_taps,
+            taps=self.plan.mechanism.taps_of(0),
             start=theta,
             client_clipping_norms=np.concatenate(norms),
             least_norm=min(group.clipping_norm for group in groups),

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
+
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.plan import PrivacyPlan
@@ -18,6 +21,7 @@ RELATIVE_NOISE = 0.12
 """Of all rounds together, in a parameter and in units of C: the most that the rule's step brings."""
 
 Reweighting = Literal["uniform", "squared_participation"]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +58,7 @@ class Weighting:
                 f"reweighting {reweighting} and keep_fractions {keep} treat groups apart; "
                 "one sum of all groups has one weight, uniform, and one keep_fraction"
             )
-        rule: Reweighting = "uniform" if reweighting == "uniform" else "squared_participation"
-        return cls(reweighting=rule, group_weights=weights, keep_fractions=keep)
+        return cls(reweighting=reweighting_rule(reweighting), group_weights=weights, keep_fractions=keep)
 
     def noise_magnitude(self, plan: PrivacyPlan) -> float:
         """Return Lambda of the plan under this weighting, see `noise_magnitude`."""
@@ -85,9 +88,11 @@ class Weighting:
         step = math.fsum(weight * each.expected_cohort_size * each.clipping_norm for weight, each in pairs)
         if plan.adaptive_clipping is not None:
             step *= plan.adaptive_clipping.update_share
-        sums = pairs[:1] if plan.one_sum else pairs
-        noise = math.hypot(*(weight * each.noise_stddev for weight, each in sums))
-        return noise * plan.mechanism.kept_noise(plan.num_rounds) / step
+        noises = [
+            weight * each.noise_stddev * plan.mechanism.kept_noise(m, plan.num_rounds)
+            for m, (weight, each) in enumerate(pairs)
+        ]
+        return math.hypot(*(noises[:1] if plan.one_sum else noises)) / step
 
     def to_dict(self, plan: PrivacyPlan) -> dict[str, Any]:
         """Return the JSON form, with the figures that follow from it."""
@@ -99,6 +104,17 @@ class Weighting:
             "effective_step": self.effective_step(plan),
             "noise_per_step": self.noise_per_step(plan),
         }
+
+
+def reweighting_rule(name: str) -> Reweighting:
+    """Return the rule of that name; PrivacyError for one that there is not."""
+    require_choice("reweighting", name, get_args(Reweighting))
+    return "uniform" if name == "uniform" else "squared_participation"
+
+
+def relative_weights(sizes: Floats, reweighting: Reweighting) -> Floats:
+    """Return omega_m of the groups' cohort sizes, shape (..., M), up to a factor."""
+    return np.ones_like(sizes) if reweighting == "uniform" else sizes**2
 
 
 def group_weights(

@@ -128,14 +128,16 @@ class Mechanism(ABC):
         del m
         return None
 
-    @property
-    def noise_taps(self) -> tuple[float, ...]:
-        """g: which parts of a round's noise the next rounds take back; none where noise is not correlated."""
+    def taps_of(self, m: int) -> tuple[float, ...]:
+        """Return g of a group's sums: which parts of a round's noise the next rounds take back; none where
+        noise is not correlated.
+        """
+        del m
         return ()
 
-    def kept_noise(self, num_rounds: int) -> float:
+    def kept_noise(self, m: int, num_rounds: int) -> float:
         """Return the noise of all rounds together over that of rounds whose noise is independent."""
-        del num_rounds
+        del m, num_rounds
         return 1.0
 
     def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
@@ -223,10 +225,12 @@ class Mechanism(ABC):
             return broken
         if request.noise != self.noise:
             return f"{request.noise} noise is asked for, and the plan's is {self.noise}"
-        if request.taps != self.noise_taps:
-            return f"noise with the taps {request.taps} is asked for, and the plan's are {self.noise_taps}"
         for client, norm in zip(request.clients.tolist(), request.contribution_norms.tolist(), strict=True):
             m = group_of[client]
+            if request.taps != self.taps_of(m):
+                return (
+                    f"noise with the taps {request.taps} is asked for, and the plan's are {self.taps_of(m)}"
+                )
             planned = groups[m].at(round_index)
             if planned_norm_exceeded(norm, planned.clipping_norm):
                 return (

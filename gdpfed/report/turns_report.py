@@ -55,7 +55,7 @@ class TurnsReport(ClientReport):
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
         yield from super().warnings(plan)
-        if plan.sums_hidden and plan.mechanism.noise_taps:
+        if plan.sums_hidden and any(any(each.taps) for each in limits_of(plan)):
             yield (
                 "masked sums have no place yet for noise that members take back, so no run of this plan "
                 "begins: use secagg=off, where the server is trusted and adds it, or privacy.noise_taps=0"
@@ -99,11 +99,18 @@ def against_whom(plan: "PrivacyPlan") -> str:
 
 def _caption(method: Method) -> str:
     plan = method.plan
-    taps = ", ".join(f"{tap:g}" for tap in plan.mechanism.noise_taps) or "nothing"
     return (
         f"{against_whom(plan)}\n"
         f"A client takes part at most k times, at least b rounds apart. Delta {plan.delta:.3g}, "
-        f"{plan.adjacency} adjacency, clipping norm {plan.clipping_norm:g} on average; new noise of standard "
-        f"deviation {plan.groups[0].noise_stddev:.3f} a round, of which the next rounds take back {taps}; "
+        f"{plan.adjacency} adjacency, clipping norm {plan.clipping_norm:g} on average; {_noise(plan)}; "
         f"noise for the step {method.weighting.noise_per_step(plan):.5f}\n{inference_line(plan)}"
     )
+
+
+def _noise(plan: "PrivacyPlan") -> str:
+    """What is new in a round, and what the next ones take back, of the one sum or of each."""
+    each_sum = list(zip(plan.groups, limits_of(plan), strict=True))[: 1 if plan.one_sum else None]
+    new = ", ".join(f"{group.noise_stddev:.3f}" for group, _ in each_sum)
+    taken = "; ".join(", ".join(f"{tap:g}" for tap in own.taps) or "nothing" for _, own in each_sum)
+    sums = "one sum with" if plan.one_sum else "one sum a group, each with"
+    return f"{sums} new noise of standard deviation {new} a round, of which the next rounds take back {taken}"

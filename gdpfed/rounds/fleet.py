@@ -16,7 +16,7 @@ from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.ledgers.charged import ChargedCounts, ChargedSum, ExpectedSum
 from gdpfed.privacy.release import NoiseAt
-from gdpfed.rounds.noise_stream import NoiseStream
+from gdpfed.rounds.noise_streams import NoiseStreams
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
 from secagg import Roster, SumParameters
@@ -43,7 +43,6 @@ NO_MASKED_STREAM = (
     "privacy.against=everyone with privacy.noise_taps above 0 has members take back noise, for which masked "
     "sums have no place yet: use secagg=off, where the server adds the noise, or privacy.noise_taps=0"
 )
-NO_SUM = ClientSum("", None, 0)
 
 
 def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
@@ -127,7 +126,7 @@ class Fleet(ABC):
         charged: Sequence[ChargedSum[SumRequest]],
         *,
         upcoming: Upcoming = nothing_upcoming,
-        noise: NoiseStream | None = None,
+        noise: NoiseStreams | None = None,
     ) -> list[ClientSum]:
         """One sum for each charged request, in their order; each is taken and so cannot be summed again.
 
@@ -145,7 +144,7 @@ class Fleet(ABC):
         sums: dict[str, ClientSum] = {}
         waves = disjoint_waves(requests)
         for wave in waves:
-            prepared = _in_stream(self._prepared(order, wave), wave, noise)
+            prepared = _in_streams(self._prepared(order, wave), wave, noise)
             for each_sum in prepared:
                 paid[each_sum.name].check(each_sum.clients, each_sum.norms, each_sum.noise_stddev)
             ahead: list[PreparedSum] = []
@@ -154,10 +153,10 @@ class Fleet(ABC):
                 next_order = replace(order, round_index=order.round_index + 1)
                 ahead = self._prepared(next_order, next(iter(expected), []))
             sums |= self.sum_wave(prepared, ahead)
-        if noise is not None and any(
-            each.taps and sums.get(each.name, NO_SUM).total is not None for each in requests
-        ):
-            noise.released(order.round_index)
+        if noise is not None:
+            noise.round_ended(
+                order.round_index, [name for name, each in sums.items() if each.total is not None]
+            )
         return [
             replace(sums.get(each.name) or self._too_few(each), noise_stddev=each.noise_stddev)
             for each in requests
@@ -172,7 +171,7 @@ class Fleet(ABC):
             RunError: names the sum and why.
         """
         for request in requests:
-            if request.taps and self.secagg.mode != "off":
+            if any(request.taps) and self.secagg.mode != "off":
                 raise RunError(NO_MASKED_STREAM)
             if request.alone and not self.shows_single_updates:
                 raise RunError(NO_SINGLE_UPDATES)
@@ -229,18 +228,22 @@ class Fleet(ABC):
         )
 
 
-def _in_stream(
-    prepared: Sequence[PreparedSum], wave: Sequence[SumRequest], noise: NoiseStream | None
+def _in_streams(
+    prepared: Sequence[PreparedSum], wave: Sequence[SumRequest], noise: NoiseStreams | None
 ) -> list[PreparedSum]:
-    """The sums with their noise, where it is that of a stream; a round has one sum of a stream.
+    """The sums with their noise, where it is that of a stream.
 
     Raises PrivacyError for noise that nobody keeps.
     """
-    correlated = {each.name for each in wave if each.taps}
-    if correlated and (noise is None or len(wave) > 1):
-        raise PrivacyError(f"{', '.join(correlated)}: no stream of noise is kept for these sums")
+    taps = {each.name: each.taps for each in wave if each.taps}
+    if not taps:
+        return list(prepared)
+    if noise is None:
+        raise PrivacyError(f"{', '.join(taps)}: no stream of noise is kept for these sums")
     return [
-        replace(each, noise=noise.draw(each.order.round_index)) if noise and each.name in correlated else each
+        replace(each, noise=noise.draw(each.name, taps[each.name], each.order.round_index))
+        if each.name in taps
+        else each
         for each in prepared
     ]
 

@@ -137,7 +137,7 @@ class RoundLoop:
             return theta, _Outcome(sizes, {"round": LEFT_OUT}, self._reachable(present))
         theta = given
         start, sums, norm_factor = theta, list[ClientSum](), self.state.norm_factor
-        noise = self.state.noise_stream
+        noise = self.state.noise_streams
         norms = {"clipping_norm": norm_factor.clipping_norm}
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:

@@ -98,5 +98,5 @@ class RoundFiles(Observer):
         self._files.append_round(ended.record)
         key = self._state.sampling_key
         carried = self._state.average.state_dict() | self._state.norm_factor.state_dict()
-        method_state = self._method.state_dict() | carried | self._state.noise_stream.state_dict()
+        method_state = self._method.state_dict() | carried | self._state.noise_streams.state_dict()
         Checkpoint(ended.theta, ended.record.round, key, method_state).save(self._files.path)

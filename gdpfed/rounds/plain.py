@@ -16,7 +16,7 @@ from gdpfed.clients.update import noise_steps
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.noise_stream import KEY_BYTES, SumNoise
+from gdpfed.rounds.noise_streams import KEY_BYTES, SumNoise
 from gdpfed.rounds.prepared import PreparedSum
 from secagg import ImplausibleSum, SumParameters, check_sum, keystream
 

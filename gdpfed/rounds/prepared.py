@@ -11,7 +11,7 @@ import numpy as np
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Vector
-from gdpfed.rounds.noise_stream import SumNoise
+from gdpfed.rounds.noise_streams import SumNoise
 from secagg import SumParameters
 
 

@@ -13,7 +13,7 @@ from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import KEY_BYTES
 from gdpfed.record_steps import RecordSteps
 from gdpfed.rounds.average import ReleasedAverage
-from gdpfed.rounds.noise_stream import NoiseStream
+from gdpfed.rounds.noise_streams import NoiseStreams
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
@@ -32,7 +32,7 @@ class RunState:
         ledger: what has been charged; at most one round ahead of ``completed_rounds``.
         average: of the models that the method has released so far.
         norm_factor: of adaptive clipping.
-        noise_stream: the noise of sums that later ones take back in part; its keys are secret.
+        noise_streams: the noise of sums that later ones take back in part; its keys are secret.
     """
 
     completed_rounds: int
@@ -40,7 +40,7 @@ class RunState:
     ledger: Ledger
     average: ReleasedAverage
     norm_factor: NormFactor
-    noise_stream: NoiseStream
+    noise_streams: NoiseStreams
 
 
 def begin(
@@ -60,7 +60,7 @@ def begin(
         ledger=new_ledger(method),
         average=average,
         norm_factor=NormFactor(method.plan),
-        noise_stream=NoiseStream(method.plan.mechanism.noise_taps),
+        noise_streams=new_noise_streams(method),
     )
     theta = flatten(task.build_model())
     files.save_ledger(state.ledger)
@@ -71,6 +71,12 @@ def begin(
 def new_ledger(method: Method) -> Ledger:
     """Return a method's ledger, in which nothing is charged."""
     return Ledger(method.plan, subject_of(method), REQUESTS)
+
+
+def new_noise_streams(method: Method) -> NoiseStreams:
+    """Return the streams of noise of a method's sums, in which nothing is drawn."""
+    plan = method.plan
+    return NoiseStreams(max(len(plan.mechanism.taps_of(m)) for m in range(len(plan.groups))))
 
 
 def subject_of(method: Method) -> str:
@@ -93,7 +99,7 @@ def restore(files: RunDirectory, method: Method, average: ReleasedAverage) -> tu
             f"{checkpoint.completed_rounds}: they are not of one run, restore both from one copy"
         )
     files.completed_records(checkpoint.completed_rounds)
-    norm_factor, noise = NormFactor(method.plan), NoiseStream(method.plan.mechanism.noise_taps)
+    norm_factor, noise = NormFactor(method.plan), new_noise_streams(method)
     try:
         carried = noise.restore(norm_factor.restore(average.restore(checkpoint.method_state)))
         method.load_state_dict(carried)

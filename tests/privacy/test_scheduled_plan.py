@@ -11,7 +11,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.correlated_noise import densest_turns, prefix_noise, sensitivity
 from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups
-from gdpfed.privacy.planning.scheduled_plan import equal_turns, plan_stream
+from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_group_streams, plan_stream
 
 SETTINGS: dict[str, tuple[int, int, float, tuple[float, ...]]] = {
     "digits": (360, 30, 0.2, (1, 3, 6)),
@@ -21,17 +21,21 @@ SETTINGS: dict[str, tuple[int, int, float, tuple[float, ...]]] = {
 }
 
 
-def planned(setting, groups=None, **options):
+def budget(setting, groups=None, **options):
     clients, rounds, rate, budgets = SETTINGS[setting]
     terms: dict[str, Any] = {"num_rounds": rounds, "sampling_rate": rate, "delta": clients**-1.1} | options
-    return plan_stream(groups or groups_from_shares(clients, budgets), clipping_norm=2.0, **terms)
+    return TurnBudget(groups=groups or groups_from_shares(clients, budgets), clipping_norm=2.0, **terms)
+
+
+def planned(setting, *, turns=None, equal_norms=False, **options):
+    return plan_stream(budget(setting, **options), turns=turns, equal_norms=equal_norms)
 
 
 def epsilons(plan, rounds, delta, distance=1.0):
     """What each group's most expensive client pays."""
     for group in plan.groups:
         turns = densest_turns(group.most_turns, group.separation, rounds)
-        mu = distance * group.clipping_norm / plan.noise_stddev * sensitivity(plan.taps, turns, rounds)
+        mu = distance * group.clipping_norm / group.noise_stddev * sensitivity(group.taps, turns, rounds)
         yield gaussian_epsilon(1 / mu, delta)
 
 
@@ -59,12 +63,11 @@ def test_mu_of_the_budgets(setting, mu):
     ],
 )
 def test_reference_figures(setting, plain, turns, tap, one_tap, two_taps):
-    _, rounds, rate, budgets = SETTINGS[setting]
-    even = planned(setting, num_taps=0, turns=(equal_turns(rate, rounds),) * len(budgets))
+    even = planned(setting, num_taps=0, turns=budget(setting).equal_turns)
     assert even.noise_per_step == pytest.approx(plain, abs=5.01e-6)
     one = planned(setting)
     assert tuple(group.most_turns for group in one.groups) == turns
-    assert one.taps == (pytest.approx(tap, abs=1.1e-3),)
+    assert one.groups[0].taps == (pytest.approx(tap, abs=1.1e-3),)
     assert one.noise_per_step == pytest.approx(one_tap, abs=5.01e-6)
     if two_taps is not None:
         assert planned(setting, num_taps=2).noise_per_step == pytest.approx(two_taps, abs=5.01e-6)
@@ -96,7 +99,7 @@ def test_no_group_pays_more_than_its_budget(adjacency, equal_norms):
     assert np.average(norms, weights=updates) == pytest.approx(2.0)
     assert sum(updates) <= 0.2 * rounds * 3
     heard = sum(120 * turns * norm for turns, norm in zip(updates, norms, strict=True))
-    noise = prefix_noise(plan.taps, rounds)[1] * plan.noise_stddev
+    noise = prefix_noise(plan.groups[0].taps, rounds)[1] * plan.groups[0].noise_stddev
     assert plan.noise_per_step == pytest.approx(noise / heard)
 
 
@@ -110,25 +113,63 @@ def test_turns_are_the_best_of_all(heard, equal_norms):
         "delta": 1e-3,
         "clipping_norm": 1.0,
         "heard": heard,
-        "equal_norms": equal_norms,
     }
-    best = plan_stream(groups, **terms)
+    asked = TurnBudget(groups=groups, **terms)
+    best = plan_stream(asked, equal_norms=equal_norms)
     every = [
-        plan_stream(groups, **terms, turns=turns).noise_per_step
+        plan_stream(asked, turns=turns, equal_norms=equal_norms).noise_per_step
         for turns in itertools.product(range(1, 13), repeat=2)
         if 4 * turns[0] + 6 * turns[1] <= 0.4 * 10 * 12
     ]
     assert best.noise_per_step == pytest.approx(min(every), rel=1e-6)
 
 
+@pytest.mark.parametrize("power", [0, 2])
+@pytest.mark.parametrize("num_taps", [0, 1])
+def test_turns_of_a_sum_a_group_are_the_best_of_all(power, num_taps):
+    """One stream a group: noise adds up by the weights r^power, and each budget is spent to the end."""
+    sizes, budgets, norm = (4, 4, 6), (1.0, 2.0, 4.0), 2.0
+    asked = TurnBudget(
+        groups=(Group(1.0, range(4)), Group(2.0, range(4, 8)), Group(4.0, range(8, 14))),
+        num_rounds=6,
+        sampling_rate=0.5,
+        delta=1e-3,
+        clipping_norm=norm,
+        num_taps=num_taps,
+    )
+
+    def plan(turns=None):
+        return plan_group_streams(asked, lambda sizes: sizes**power, turns=turns)
+
+    def figure(groups):
+        sent = [size * each.most_turns for size, each in zip(sizes, groups, strict=True)]
+        noise = (
+            own**power * prefix_noise(each.taps, 6)[1] * each.noise_stddev
+            for own, each in zip(sent, groups, strict=True)
+        )
+        return math.hypot(*noise) / sum(own**power * own * norm for own in sent)
+
+    best = plan()
+    assert not best.one_sum
+    assert best.noise_per_step == pytest.approx(figure(best.groups))
+    assert list(epsilons(best, 6, 1e-3)) == pytest.approx(budgets)
+    equal = [plan((turns,) * 3).groups for turns in range(1, 7)]
+    every = [
+        figure([equal[turns - 1][m] for m, turns in enumerate(chosen)])
+        for chosen in itertools.product(range(1, 7), repeat=3)
+        if sum(size * turns for size, turns in zip(sizes, chosen, strict=True)) <= 0.5 * 14 * 6
+    ]
+    assert best.noise_per_step == pytest.approx(min(every), rel=1e-4)
+
+
 def test_one_group_at_the_strictest_budget_and_equal_turns():
-    clients, rounds, rate, budgets = SETTINGS["digits"]
+    clients, rounds, _, budgets = SETTINGS["digits"]
     groups = groups_from_shares(clients, budgets)
     strictest = planned("digits", groups=(merge_groups(groups),))
     assert [group.most_turns for group in strictest.groups] == [6]
     assert strictest.groups[0].clipping_norm == pytest.approx(2.0)
     assert list(epsilons(strictest, rounds, clients**-1.1)) == pytest.approx([1.0])
-    scaled = planned("digits", turns=(equal_turns(rate, rounds),) * 3)
+    scaled = planned("digits", turns=budget("digits").equal_turns)
     assert [group.most_turns for group in scaled.groups] == [6, 6, 6]
     both = planned("digits")
     assert both.noise_per_step < scaled.noise_per_step < strictest.noise_per_step
@@ -136,7 +177,7 @@ def test_one_group_at_the_strictest_budget_and_equal_turns():
 
 def test_with_everybody_in_every_round_plain_noise_is_best():
     plan = planned("digits", sampling_rate=1.0, turns=(30, 30, 30))
-    assert plan.taps == (0.0,)
+    assert plan.groups[0].taps == (0.0,)
     assert plan.noise_per_step == pytest.approx(0.00266, abs=5.01e-6)
 
 
@@ -160,7 +201,9 @@ def test_plans_that_cannot_be_are_refused(options, match):
 
 def test_a_million_clients_are_planned_at_once():
     groups = groups_from_shares(1_000_000, (1, 3, 6), (0.54, 0.37, 0.09))
-    plan = plan_stream(groups, num_rounds=100, sampling_rate=0.05, delta=1e-7, clipping_norm=1.0)
+    plan = plan_stream(
+        TurnBudget(groups=groups, num_rounds=100, sampling_rate=0.05, delta=1e-7, clipping_norm=1.0)
+    )
     sent = sum(group.size * each.most_turns for group, each in zip(groups, plan.groups, strict=True))
     assert 0.97 * 5_000_000 < sent <= 5_000_000
     assert math.isfinite(plan.noise_per_step)

@@ -23,6 +23,7 @@ from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import Group, groups_from_sizes
 from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
+from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
 from gdpfed.privacy.release import NoiseAt, Release
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.privacy.sampling.laws import sampling_law
@@ -39,9 +40,10 @@ def plan_of(**options):
         "sampling_rate": 0.3,
         "clipping_norm": 1.0,
         "delta": DELTA,
-        "turns": (2, 5),
     }
-    return make_scheduled_plan(**terms | options)
+    turns, hidden = options.pop("turns", (2, 5)), options.pop("sums_hidden", True)
+    asked = TurnBudget(**terms | options)
+    return make_scheduled_plan(asked, plan_stream(asked, turns=turns), sums_hidden=hidden)
 
 
 def release(plan, members, **changed):
@@ -54,7 +56,7 @@ def release(plan, members, **changed):
         "noise_multiplier": plan.groups[0].noise_stddev / largest,
         "noise_at": NoiseAt.CLIENT,
         "client_clipping_norms": np.array(norms),
-        "taps": plan.mechanism.taps,
+        "taps": plan.mechanism.taps_of(0),
     }
     return Release(**fields | changed)
 
@@ -66,7 +68,7 @@ def promised(plan, m=0, **changed):
 
 def cost(plan, m, turns, rounds=ROUNDS):
     """Epsilon of turns, from matrices."""
-    taps = plan.mechanism.taps
+    taps = plan.mechanism.taps_of(0)
     matrix = np.linalg.inv(
         np.eye(rounds) - sum(tap * np.eye(rounds, k=-lag) for lag, tap in enumerate(taps, start=1))
     )
@@ -116,7 +118,7 @@ def test_a_plan_says_one_epsilon_and_hides_nothing():
     assert plan.to_dict()["groups"][1]["turns"] == {
         "most_turns": 5,
         "separation": 2,
-        "taps": list(plan.mechanism.taps),
+        "taps": list(plan.mechanism.taps_of(0)),
     }
     assert math.isinf(plan_of(sums_hidden=False).groups[0].epsilon_against_server)
     assert skipped_fractions(plan, 1).rounds == 0.0
@@ -263,7 +265,9 @@ def test_a_client_pays_for_turns_taken_and_agrees_to_the_most_expensive():
     again.begin(plain, epsilons=[9.0], delta=DELTA)
     again.charge("another", 0)
     sigma = plan.groups[1].noise_stddev / plan.groups[1].clipping_norm
-    mu2 = sum(sensitivity(plan.mechanism.taps, turns, ROUNDS) ** 2 for turns in [(1, 4), (0,)]) / sigma**2
+    mu2 = (
+        sum(sensitivity(plan.mechanism.taps_of(0), turns, ROUNDS) ** 2 for turns in [(1, 4), (0,)]) / sigma**2
+    )
     assert again.epsilon(DELTA) == pytest.approx(gaussian_epsilon(1 / math.sqrt(mu2), DELTA))
 
 

@@ -35,19 +35,19 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLimits:
-    """At most `most_turns` k turns, at least `separation` b rounds apart."""
+    """At most `most_turns` k turns, at least `separation` b rounds apart; its sums' noise has taps g."""
 
     most_turns: int
     separation: int
+    taps: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledSums(Mechanism):
-    """One sum of all groups a round, over the clients whose turn it is.
+    """One sum of all groups a round, or one a group, over the clients whose turn it is.
 
     Attributes:
-        limits: of every group.
-        taps: g, which parts of a round's noise the next rounds take back.
+        limits: of every group; the taps of all groups in one sum are the same.
     """
 
     kind: ClassVar[str] = "scheduled_sums"
@@ -55,16 +55,13 @@ class ScheduledSums(Mechanism):
     against_everyone: ClassVar[bool] = True
 
     sampling: Sampling = "scheduled"
-    one_sum: bool = True
     limits: tuple[TurnLimits, ...]
-    taps: tuple[float, ...]
 
-    @property
-    def noise_taps(self) -> tuple[float, ...]:
-        return self.taps
+    def taps_of(self, m: int) -> tuple[float, ...]:
+        return self.limits[m].taps
 
-    def kept_noise(self, num_rounds: int) -> float:
-        return prefix_noise(self.taps, num_rounds)[1] / math.sqrt(num_rounds)
+    def kept_noise(self, m: int, num_rounds: int) -> float:
+        return prefix_noise(self.taps_of(m), num_rounds)[1] / math.sqrt(num_rounds)
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
         """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn.
@@ -105,12 +102,12 @@ class ScheduledSums(Mechanism):
         turns = history.turns
         if turns is None:
             turns = densest_turns(limits.most_turns, limits.separation, rounds)
-        return self._charges(group, turns, rounds)
+        return self._charges(m, group, turns, rounds)
 
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
         limits, rounds = self.limits[m], _num_rounds(group)
         densest = densest_turns(min(turns, limits.most_turns), limits.separation, rounds)
-        return self._charges(group, densest, rounds)
+        return self._charges(m, group, densest, rounds)
 
     def epsilon_of_turns(
         self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
@@ -122,7 +119,7 @@ class ScheduledSums(Mechanism):
     ) -> float:
         distinct = {tuple(taken) for taken in turns.values()}
         return max(
-            (compose_against_server(self._charges(group, each, rounds), delta) for each in distinct),
+            (compose_against_server(self._charges(m, group, each, rounds), delta) for each in distinct),
             default=0.0,
         )
 
@@ -147,11 +144,11 @@ class ScheduledSums(Mechanism):
             "turns": {
                 "most_turns": limits.most_turns,
                 "separation": limits.separation,
-                "taps": list(self.taps),
+                "taps": list(limits.taps),
             }
         }
 
-    def _charges(self, group: GroupPlan, turns: Sequence[int], rounds: int) -> tuple[Charge, ...]:
+    def _charges(self, m: int, group: GroupPlan, turns: Sequence[int], rounds: int) -> tuple[Charge, ...]:
         if not turns:
             return ()
         event = CorrelatedGaussian(
@@ -160,7 +157,7 @@ class ScheduledSums(Mechanism):
             adjacency=self.adjacency,
             num_rounds=rounds,
             turns=tuple(turns),
-            taps=self.taps,
+            taps=self.taps_of(m),
         )
         return (Charge(event=event, count=1, unit=self.unit),)
 

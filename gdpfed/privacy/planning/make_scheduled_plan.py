@@ -1,94 +1,53 @@
 """Build the plan of scheduled sums: one epsilon a group, which holds against everyone who sees sums alone."""
 
 import math
-from collections.abc import Sequence
 
-from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.correlated_noise import densest_turns, sensitivity
-from gdpfed.privacy.events import Adjacency
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums, TurnLimits
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
-from gdpfed.privacy.planning.scheduled_plan import Heard, StreamPlan, plan_stream
+from gdpfed.privacy.planning.groups import Group, check_disjoint
+from gdpfed.privacy.planning.scheduled_plan import StreamPlan, TurnBudget, TurnsOf
 from gdpfed.privacy.validation import require_delta
 
 
-def make_scheduled_plan(
-    *,
-    groups: Sequence[Group],
-    num_rounds: int,
-    sampling_rate: float,
-    clipping_norm: float,
-    delta: float | None = None,
-    adjacency: Adjacency = "zero_out",
-    sums_hidden: bool = True,
-    num_taps: int = 1,
-    heard: Heard = "last",
-    turns: Sequence[int] | None = None,
-    equal_norms: bool = False,
-) -> PrivacyPlan:
-    """Return the plan of one sum a round with turns, norms and taps of the least noise for the step.
+def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: bool = True) -> PrivacyPlan:
+    """Return the plan of streams of sums that were planned for these groups.
 
-    The arguments are those of `plan_stream`; `delta` None means `default_delta`, and `sums_hidden` False says
-    that the server sees single updates, against which no epsilon holds.
+    `sums_hidden` False says that the server sees single updates, against which no epsilon holds.
 
-    Raises PrivacyError for input that is out of range, and where not every client can have a turn.
+    Raises PrivacyError for groups that share clients, and for a delta that is none.
     """
-    if not groups:
-        raise PrivacyError("groups is empty; give at least one group")
-    check_disjoint(groups)
-    delta = require_delta(default_delta(sum(group.size for group in groups)) if delta is None else delta)
-    stream = plan_stream(
-        groups,
-        num_rounds=num_rounds,
-        sampling_rate=sampling_rate,
-        delta=delta,
-        clipping_norm=clipping_norm,
-        num_taps=num_taps,
-        adjacency=adjacency,
-        heard=heard,
-        turns=turns,
-        equal_norms=equal_norms,
-    )
-    distance = 1.0 if adjacency == "zero_out" else 2.0
+    check_disjoint(asked.groups)
+    require_delta(asked.delta)
     planned = tuple(
-        _group_plan(group, stream, m, num_rounds, delta, distance, sums_hidden)
-        for m, group in enumerate(groups)
+        _group_plan(asked, group, own, sums_hidden)
+        for group, own in zip(asked.groups, stream.groups, strict=True)
     )
     sent = math.fsum(group.expected_cohort_size for group in planned)
+    limits = (
+        TurnLimits(most_turns=each.most_turns, separation=each.separation, taps=each.taps)
+        for each in stream.groups
+    )
     return PrivacyPlan(
         groups=planned,
-        num_rounds=num_rounds,
-        delta=delta,
-        mechanism=ScheduledSums(
-            adjacency=adjacency,
-            limits=tuple(
-                TurnLimits(most_turns=each.most_turns, separation=each.separation) for each in stream.groups
-            ),
-            taps=stream.taps,
-        ),
+        num_rounds=asked.num_rounds,
+        delta=asked.delta,
+        mechanism=ScheduledSums(adjacency=asked.adjacency, one_sum=stream.one_sum, limits=tuple(limits)),
         accountant="pld",
-        clipping_norm=clipping_norm,
-        sampling_rate=sent / sum(group.size for group in groups),
+        clipping_norm=asked.clipping_norm,
+        sampling_rate=sent / sum(group.size for group in asked.groups),
         sums_hidden=sums_hidden,
     )
 
 
-def _group_plan(
-    group: Group,
-    stream: StreamPlan,
-    m: int,
-    num_rounds: int,
-    delta: float,
-    distance: float,
-    sums_hidden: bool,
-) -> GroupPlan:
-    own = stream.groups[m]
-    densest = densest_turns(own.most_turns, own.separation, num_rounds)
-    sigma = stream.noise_stddev / own.clipping_norm
-    epsilon = gaussian_epsilon(sigma / distance / sensitivity(stream.taps, densest, num_rounds), delta)
+def _group_plan(asked: TurnBudget, group: Group, own: TurnsOf, sums_hidden: bool) -> GroupPlan:
+    densest = densest_turns(own.most_turns, own.separation, asked.num_rounds)
+    sigma, distance = own.noise_stddev / own.clipping_norm, 1.0 if asked.adjacency == "zero_out" else 2.0
+    epsilon = gaussian_epsilon(
+        sigma / distance / sensitivity(own.taps, densest, asked.num_rounds), asked.delta
+    )
     return GroupPlan(
         epsilon=group.epsilon,
         epsilon_accounted=epsilon,
@@ -97,8 +56,8 @@ def _group_plan(
         clients=group.clients,
         ranges=(
             RoundRange(
-                num_rounds=num_rounds,
-                sampling_rate=own.most_turns / num_rounds,
+                num_rounds=asked.num_rounds,
+                sampling_rate=own.most_turns / asked.num_rounds,
                 clipping_norm=own.clipping_norm,
                 noise_multiplier=sigma,
             ),

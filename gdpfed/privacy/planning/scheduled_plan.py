@@ -1,33 +1,33 @@
 """Turns, norms and taps of scheduled participation: the least noise for the step, at given messages a round.
 
-Group m has n_m clients, each with at most k_m turns, b_m = floor(T / k_m) rounds apart, and norm
-C_m = mu_m s / sens(k_m, b_m), the largest that its budget allows; mu_m is that of the Gaussian mechanism
-that costs exactly eps_m at delta. What is minimised is the noise of the last model, or the root mean square
-of all models', over sum_m n_m k_m C_m, the sum of all rounds of updates which all clients agree on.
+Group m has n_m clients, each with at most k_m turns, b_m = floor(T / k_m) rounds apart, and norm C_m; mu_m is
+that of the Gaussian mechanism that costs exactly eps_m at delta. What is minimised is the noise of the last
+model over the sum of all rounds of updates which all clients agree on. In one sum of all groups
+C_m = mu_m s / sens(k_m, b_m) is the largest norm that the budget allows; with one sum a group all have one
+norm C, and s_m = C sens(k_m, b_m) / mu_m is the least noise.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
-from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.correlated_noise import (
     MOST_TAPS,
-    check_taps,
     densest_turns,
-    noise_response,
     prefix_noise,
     sensitivities,
     sensitivity,
 )
 from gdpfed.privacy.events import Adjacency
 from gdpfed.privacy.planning.groups import Group
+from gdpfed.privacy.planning.stream_taps import best_taps
 from gdpfed.privacy.validation import (
     require_choice,
     require_count,
@@ -36,15 +36,13 @@ from gdpfed.privacy.validation import (
     require_rate,
 )
 
-optimize = late_import("scipy.optimize")
-
 Floats = npt.NDArray[np.float64]
 Heard = Literal["last", "rms"]
 """Whose noise is minimised: of the last model, or the root mean square of all models'."""
+Weigh = Callable[[Floats], Floats]
+"""From clients of every group in a round, shape (..., M), to the weights of their sums, up to a factor."""
 
 FIRST_TAPS = np.linspace(0.0, 0.99, 100)
-TAP_DIGITS = 3
-"""Digits of the taps: the optimum is flat, and another machine must find the same."""
 SAFE_SHARE = 1 - 1e-9
 """Of mu, so that rounding takes nobody above its budget."""
 MOST_UNITS = 4000
@@ -53,67 +51,10 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnsOf:
-    """What holds for one group: k_m turns, at least b_m rounds apart, of norm C_m."""
+class TurnBudget:
+    """What turns are planned within: budgets, rounds and messages; and the kind of noise.
 
-    most_turns: int
-    separation: int
-    clipping_norm: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamPlan:
-    """A stream of sums: its groups, its taps, and s, the standard deviation of the noise new in a round.
-
-    `noise_per_step` is the noise that was minimised over sum_m n_m k_m C_m.
-    """
-
-    groups: tuple[TurnsOf, ...]
-    taps: tuple[float, ...]
-    noise_stddev: float
-    noise_per_step: float
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What a plan is looked for under; mu of the groups are those of an update of norm one under s = 1."""
-
-    num_rounds: int
-    sizes: Floats
-    mu: Floats
-    heard: Heard
-    equal_norms: bool
-
-    def noise(self, taps: Sequence[float]) -> float:
-        return prefix_noise(taps, self.num_rounds)[self.heard == "last"]
-
-    def norms(self, turns: Sequence[int], sens: Callable[[int], float]) -> Floats:
-        """C_m / s."""
-        norms = self.mu / np.array([sens(each) for each in turns])
-        return np.full(len(norms), norms.min()) if self.equal_norms else norms
-
-    def figure(self, turns: Sequence[int], taps: Sequence[float]) -> float:
-        """The noise for the step of turns and taps."""
-        norms = self.norms(turns, lambda each: _sens(taps, each, self.num_rounds))
-        return self.noise(taps) / float((self.sizes * np.array(turns) * norms).sum())
-
-
-def plan_stream(
-    groups: Sequence[Group],
-    *,
-    num_rounds: int,
-    sampling_rate: float,
-    delta: float,
-    clipping_norm: float,
-    num_taps: int = 1,
-    adjacency: Adjacency = "zero_out",
-    heard: Heard = "last",
-    turns: Sequence[int] | None = None,
-    equal_norms: bool = False,
-) -> StreamPlan:
-    """Return the turns, norms and taps of one stream of sums over all groups.
-
-    Args:
+    Attributes:
         groups: with their budgets.
         num_rounds: T.
         sampling_rate: q, at most q n T updates are sent: sum_m n_m k_m.
@@ -122,85 +63,226 @@ def plan_stream(
         num_taps: p; 0 for noise that is not correlated.
         adjacency: replace_one takes half of the norms.
         heard: whose noise is minimised.
+
+    Raises:
+        PrivacyError: input that is out of range.
+    """
+
+    groups: tuple[Group, ...]
+    num_rounds: int
+    sampling_rate: float
+    delta: float
+    clipping_norm: float
+    num_taps: int = 1
+    adjacency: Adjacency = "zero_out"
+    heard: Heard = "last"
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise PrivacyError("groups is empty; give at least one group")
+        require_count("num_rounds", self.num_rounds)
+        require_rate("sampling_rate", self.sampling_rate)
+        require_positive("clipping_norm", self.clipping_norm)
+        require_choice("heard", self.heard, get_args(Heard))
+        if require_count("noise_taps", self.num_taps, at_least=0) > MOST_TAPS:
+            raise PrivacyError(f"noise_taps is {self.num_taps}; use at most {MOST_TAPS}")
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """n_m, shape (M,)."""
+        return np.array([float(group.size) for group in self.groups])
+
+    @cached_property
+    def mu(self) -> Floats:
+        """mu_m of an update of norm one under noise of one, shape (M,)."""
+        distance = 1.0 if self.adjacency == "zero_out" else 2.0
+        sigmas = [gaussian_sigma(group.epsilon, self.delta) for group in self.groups]
+        return np.array([SAFE_SHARE / sigma / distance for sigma in sigmas])
+
+    @property
+    def most_updates(self) -> float:
+        """q n T."""
+        return self.sampling_rate * float(self.sizes.sum()) * self.num_rounds + ROUNDING
+
+    @property
+    def equal_turns(self) -> tuple[int, ...]:
+        """The most turns a client that all clients can have; PrivacyError where that is none."""
+        turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
+        if turns < 1:
+            raise PrivacyError(
+                f"sampling_rate {self.sampling_rate:g} of {self.num_rounds} rounds is less than one turn a "
+                f"client; use {1 / self.num_rounds:.3g} or more, or more rounds"
+            )
+        return (turns,) * len(self.groups)
+
+    def checked(self, turns: Sequence[int]) -> tuple[int, ...]:
+        """Return turns that are given; PrivacyError for what cannot be."""
+        require_length("turns", turns, len(self.groups))
+        for each in turns:
+            if require_count("a group's turns", each) > self.num_rounds:
+                raise PrivacyError(
+                    f"a group has {each} turns in {self.num_rounds} rounds; a rate is at most 1"
+                )
+        return tuple(turns)
+
+    def sens(self, taps: Sequence[float], turns: int) -> float:
+        """sens of the densest of so many turns that are as far apart as T rounds allow."""
+        densest = densest_turns(turns, self.num_rounds // turns, self.num_rounds)
+        return sensitivity(tuple(taps), densest, self.num_rounds)
+
+    def noise(self, taps: Sequence[float]) -> float:
+        """The noise that is minimised, in units of s."""
+        return prefix_noise(taps, self.num_rounds)[self.heard == "last"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnsOf:
+    """What holds for one group: k_m turns, at least b_m rounds apart, of norm C_m; its sums' taps and s."""
+
+    most_turns: int
+    separation: int
+    clipping_norm: float
+    taps: tuple[float, ...]
+    noise_stddev: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamPlan:
+    """What holds for every group, whether they are one sum, and the noise for the step."""
+
+    groups: tuple[TurnsOf, ...]
+    one_sum: bool
+    noise_per_step: float
+
+
+def plan_stream(
+    asked: TurnBudget, *, turns: Sequence[int] | None = None, equal_norms: bool = False
+) -> StreamPlan:
+    """Return the turns, norms and taps of one stream of sums over all groups.
+
+    Args:
+        asked: what is planned for.
         turns: k_m where they are given; None to choose them.
         equal_norms: whether all groups have one norm.
 
     Raises:
-        PrivacyError: input that is out of range, and where not every client can have one turn.
+        PrivacyError: turns that cannot be, and where not every client can have one turn.
     """
-    require_count("num_rounds", num_rounds)
-    require_rate("sampling_rate", sampling_rate)
-    require_positive("clipping_norm", clipping_norm)
-    require_choice("heard", heard, get_args(Heard))
-    if require_count("noise_taps", num_taps, at_least=0) > MOST_TAPS:
-        raise PrivacyError(f"noise_taps is {num_taps}; use at most {MOST_TAPS}")
-    distance = 1.0 if adjacency == "zero_out" else 2.0
-    asked = _Asked(
-        num_rounds,
-        np.array([float(group.size) for group in groups]),
-        np.array([SAFE_SHARE / gaussian_sigma(group.epsilon, delta) / distance for group in groups]),
-        heard,
-        equal_norms,
-    )
-    chosen = (
-        _checked_turns(turns, asked) if turns is not None else _best_turns(asked, sampling_rate, num_taps)
-    )
-    taps = _best_taps(asked, chosen, num_taps)
-    norms = asked.norms(chosen, lambda each: _sens(taps, each, num_rounds))
+
+    def norms(taps: Sequence[float], chosen: Sequence[int]) -> Floats:
+        """C_m / s."""
+        largest = asked.mu / np.array([asked.sens(taps, each) for each in chosen])
+        return np.full(len(largest), largest.min()) if equal_norms else largest
+
+    def figure(taps: Sequence[float]) -> float:
+        return asked.noise(taps) / float((updates * norms(taps, chosen)).sum())
+
+    chosen = asked.checked(turns) if turns is not None else _best_turns(asked, equal_norms)
     updates = asked.sizes * np.array(chosen)
-    stddev = clipping_norm * float(updates.sum() / (updates * norms).sum())
-    return StreamPlan(
-        groups=tuple(
-            TurnsOf(most_turns=each, separation=num_rounds // each, clipping_norm=stddev * norm)
-            for each, norm in zip(chosen, norms.tolist(), strict=True)
-        ),
+    taps = best_taps(figure, asked.num_taps, asked.num_rounds)
+    in_noise = norms(taps, chosen)
+    stddev = asked.clipping_norm * float(updates.sum() / (updates * in_noise).sum())
+    planned = [
+        _turns_of(asked, each, stddev * norm, taps, stddev)
+        for each, norm in zip(chosen, in_noise.tolist(), strict=True)
+    ]
+    return StreamPlan(groups=tuple(planned), one_sum=True, noise_per_step=figure(taps))
+
+
+def plan_group_streams(asked: TurnBudget, weigh: Weigh, *, turns: Sequence[int] | None = None) -> StreamPlan:
+    """Return the turns and taps of one stream of sums a group, all of norm C, under weights of the sums.
+
+    Args:
+        asked: what is planned for.
+        weigh: the weights, by which the noise of the groups' sums adds up.
+        turns: k_m where they are given; None to choose them.
+
+    Raises:
+        PrivacyError: turns that cannot be, and where not every client can have one turn.
+    """
+    chosen = asked.checked(turns) if turns is not None else _best_group_turns(asked, weigh)
+    planned = []
+    for each, mu in zip(chosen, asked.mu.tolist(), strict=True):
+        taps = best_taps(lambda g, k=each: _left(asked, g, k), asked.num_taps, asked.num_rounds)  # type: ignore[misc]
+        stddev = asked.clipping_norm * asked.sens(taps, each) / mu
+        planned.append(_turns_of(asked, each, asked.clipping_norm, taps, stddev))
+    left = np.array([_left(asked, each.taps, each.most_turns) for each in planned])
+    figure = float(_group_figures(asked, weigh, np.array(chosen), left))
+    return StreamPlan(groups=tuple(planned), one_sum=False, noise_per_step=figure)
+
+
+def _turns_of(asked: TurnBudget, turns: int, norm: float, taps: tuple[float, ...], stddev: float) -> TurnsOf:
+    return TurnsOf(
+        most_turns=turns,
+        separation=asked.num_rounds // turns,
+        clipping_norm=norm,
         taps=taps,
         noise_stddev=stddev,
-        noise_per_step=asked.figure(chosen, taps),
     )
 
 
-def equal_turns(sampling_rate: float, num_rounds: int) -> int:
-    """Return the most turns a client that all clients can have; PrivacyError where that is none."""
-    turns = math.floor(require_rate("sampling_rate", sampling_rate) * num_rounds + ROUNDING)
-    if turns < 1:
-        raise PrivacyError(
-            f"sampling_rate {sampling_rate:g} of {num_rounds} rounds is less than one turn a client; use "
-            f"{1 / num_rounds:.3g} or more, or more rounds"
-        )
-    return turns
+def _left(asked: TurnBudget, taps: Sequence[float], turns: int) -> float:
+    """The noise of the last model of norm one and mu one."""
+    return asked.noise(taps) * asked.sens(taps, turns)
 
 
-def _checked_turns(turns: Sequence[int], asked: _Asked) -> tuple[int, ...]:
-    require_length("turns", turns, len(asked.sizes))
-    for each in turns:
-        if require_count("a group's turns", each) > asked.num_rounds:
-            raise PrivacyError(f"a group has {each} turns in {asked.num_rounds} rounds; a rate is at most 1")
-    return tuple(turns)
+def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64], left: Floats) -> Floats:
+    """The noise for the step of turns, shape (..., M), whose sums are left with so much noise."""
+    updates = asked.sizes * turns
+    weights = weigh(updates)
+    return np.asarray(np.linalg.norm(weights * left / asked.mu, axis=-1) / (weights * updates).sum(axis=-1))
 
 
-def _sens(taps: Sequence[float], turns: int, num_rounds: int) -> float:
-    return sensitivity(tuple(taps), densest_turns(turns, num_rounds // turns, num_rounds), num_rounds)
+def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
+    """The k_m with the least noise for the step: from equal turns on, one or two groups at a time.
+
+    Of two groups one has any number of turns, and the other what messages are left for.
+    """
+    turns = np.array(asked.equal_turns)
+    table = np.full(asked.num_rounds, math.inf)
+    for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
+        table = np.minimum(table, asked.noise((tap,)) * sensitivities((tap,), asked.num_rounds))
+
+    def figures(each: npt.NDArray[np.int64]) -> Floats:
+        return _group_figures(asked, weigh, each, table[each - 1])
+
+    least = float(figures(turns))
+    while True:
+        tried = [turns]
+        for changed in range(len(turns)):
+            for other in range(len(turns)):
+                for number in range(1, asked.num_rounds + 1):
+                    each = turns.copy()
+                    each[changed] = number
+                    if other != changed:
+                        each[other] = 0
+                        free = asked.most_updates - float((asked.sizes * each).sum())
+                        each[other] = min(int(free // asked.sizes[other]), asked.num_rounds)
+                    if each.min() >= 1 and (asked.sizes * each).sum() <= asked.most_updates:
+                        tried.append(each)
+        found = figures(np.array(tried))
+        if not found.min() < least * (1 - ROUNDING):
+            return tuple(turns.tolist())
+        turns, least = tried[int(found.argmin())], float(found.min())
 
 
-def _best_turns(asked: _Asked, sampling_rate: float, num_taps: int) -> tuple[int, ...]:
-    """The best k_m over the first tap: of every tap they are those with the largest sum of updates."""
-    equal_turns(sampling_rate, asked.num_rounds)
-    updates = sampling_rate * float(asked.sizes.sum()) * asked.num_rounds + ROUNDING
-    best, least = (1,) * len(asked.sizes), math.inf
-    for tap in FIRST_TAPS if num_taps else FIRST_TAPS[:1]:
+def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
+    """The best k_m of one sum over the first tap: of every tap those with the largest sum of updates."""
+    best, least = asked.equal_turns, math.inf
+    for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         all_sens = sensitivities((tap,), asked.num_rounds)
-        share = _even_norms if asked.equal_norms else _largest_sum
-        turns = share(asked, all_sens, updates)
-        norms = asked.norms(turns, lambda each, sens=all_sens: float(sens[each - 1]))  # type: ignore[misc]
+        turns = (_even_norms if equal_norms else _largest_sum)(asked, all_sens)
+        norms = asked.mu / all_sens[np.array(turns) - 1]
+        norms = np.full(len(norms), norms.min()) if equal_norms else norms
         figure = asked.noise((tap,)) / float((asked.sizes * np.array(turns) * norms).sum())
         if figure < least * (1 - ROUNDING):
             best, least = turns, figure
     return best
 
 
-def _largest_sum(asked: _Asked, all_sens: Floats, updates: float) -> tuple[int, ...]:
+def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
     """The k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within so many updates, group after group."""
+    updates = asked.most_updates
     divisor = math.gcd(*(int(size) for size in asked.sizes))
     unit = divisor * max(1, math.ceil(updates / MOST_UNITS / divisor))
     values = np.full(int(updates / unit + ROUNDING) + 1, -math.inf)
@@ -227,59 +309,17 @@ def _largest_sum(asked: _Asked, all_sens: Floats, updates: float) -> tuple[int, 
     return tuple(turns_of[::-1])
 
 
-def _even_norms(asked: _Asked, all_sens: Floats, updates: float) -> tuple[int, ...]:
+def _even_norms(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
     """The k_m that maximise C sum_m n_m k_m, where one norm C must suit every group."""
     best, most = (1,) * len(asked.sizes), 0.0
-    for norm in np.unique(asked.mu[:, None] / all_sens):
-        turns = [int((all_sens <= mu / norm * (1 + ROUNDING)).sum()) for mu in asked.mu.tolist()]
-        if min(turns) < 1:
+    for norm in np.unique(asked.mu[:, None] / all_sens)[::-1].tolist():
+        turns = (all_sens <= asked.mu[:, None] / norm * (1 + ROUNDING)).sum(axis=1)
+        bound = min(float(asked.sizes @ turns), asked.most_updates) * norm
+        if turns.min() < 1 or bound <= most * (1 + ROUNDING):
             continue
-        while (asked.sizes * np.array(turns)).sum() > updates and max(turns) > 1:
-            turns[int(np.argmax(turns))] -= 1
-        gained = float((asked.sizes * np.array(turns)).sum() * norm)
+        while asked.sizes @ turns > asked.most_updates and turns.max() > 1:
+            turns[turns.argmax()] -= 1
+        gained = float(asked.sizes @ turns) * norm
         if gained > most * (1 + ROUNDING):
-            best, most = tuple(turns), gained
+            best, most = tuple(turns.tolist()), gained
     return best
-
-
-def _best_taps(asked: _Asked, turns: Sequence[int], num_taps: int) -> tuple[float, ...]:
-    """The taps, none larger than the one before it, of the least noise for the step."""
-    if not num_taps or asked.num_rounds == 1:
-        return (0.0,) * num_taps
-
-    def taps_of(point: Floats) -> Floats:
-        return np.minimum.accumulate(np.clip(point, 0.0, 1.0))
-
-    def loss(point: Floats) -> float:
-        taps = taps_of(point)
-        response = noise_response(taps.tolist(), asked.num_rounds)
-        rise = float(np.diff(response).max(initial=0.0))
-        return 10.0 + rise if rise > 0 else math.log(asked.figure(turns, taps.tolist()))
-
-    found = min(
-        (
-            optimize.minimize(
-                loss,
-                np.array([first / 2**later for later in range(num_taps)]),
-                method="Nelder-Mead",
-                options={"maxiter": 4000, "xatol": 1e-5, "fatol": 1e-9},
-            )
-            for first in (0.3, 0.5, 0.7)
-        ),
-        key=lambda each: float(each.fun),
-    )
-    return _rounded(taps_of(found.x), asked.num_rounds)
-
-
-def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:
-    """Taps of few digits under which h does not rise: smaller last ones where rounding has made it rise."""
-    digits = np.round(taps * 10**TAP_DIGITS).astype(int).tolist()
-    while True:
-        rounded = tuple(each / 10**TAP_DIGITS for each in digits)
-        try:
-            check_taps(rounded, num_rounds)
-        except PrivacyError:
-            later = max((j for j, each in enumerate(digits) if each), default=0)
-            digits[later] -= 1
-        else:
-            return rounded

@@ -29,6 +29,7 @@ from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
+from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
 from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.record_steps import RecordSteps
 from secagg import SumParameters
@@ -247,14 +248,10 @@ def test_a_client_takes_part_in_as_many_rounds_as_it_wants_and_no_more(tmp_path)
 def test_a_run_whose_turns_break_the_clients_own_limits_is_refused_before_it_begins(limits, match, tmp_path):
     least = Budget(epsilons=(2.0,), delta=DELTA, ledger=tmp_path / "ledger.json", max_participations=3)
     own: Budgets = {"client": replace(least, **limits)}
-    plan = make_scheduled_plan(
-        groups=[Group(2.0, range(6))],
-        num_rounds=6,
-        sampling_rate=0.5,
-        clipping_norm=1.0,
-        delta=DELTA,
-        turns=(3,),
+    turn_budget = TurnBudget(
+        groups=(Group(2.0, range(6)),), num_rounds=6, sampling_rate=0.5, delta=DELTA, clipping_norm=1.0
     )
+    plan = make_scheduled_plan(turn_budget, plan_stream(turn_budget, turns=(3,)))
     terms = terms_of(plan, 0, "run", **NO_TOLERANCE)
     for step in (budget.consider, budget.begin):
         with pytest.raises(PrivacyError, match=match):

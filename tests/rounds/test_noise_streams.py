@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.linalg import block_diag
 
 from conf.load import load
 from gdpfed.audit.node_entries import node_entry
@@ -25,9 +26,9 @@ from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import Fleet
-from gdpfed.rounds.noise_stream import NoiseStream
+from gdpfed.rounds.noise_streams import NoiseStreams
 from gdpfed.rounds.plain import summed_in_clear
-from gdpfed.rounds.state import new_ledger
+from gdpfed.rounds.state import new_ledger, new_noise_streams
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE, Checkpoint
 from testing.small_runs import run, small_config
 
@@ -47,53 +48,54 @@ class Silent(Fleet):
         raise NotImplementedError
 
     def sum_plain(self, sums):
-        (each,) = sums
-        answers = {client: bytes(4 * each.parameters.dimension) for client in each.clients}
-        return summed_in_clear(sums, {} if each.order.round_index in self.lost else answers)
+        answers = {client: bytes(4 * each.parameters.dimension) for each in sums for client in each.clients}
+        return summed_in_clear(sums, {} if sums[0].order.round_index in self.lost else answers)
 
 
-def released_sums(tmp_path, lost=()):
-    """The plan, and the sums of all rounds by round: nothing but noise."""
-    config = small_config(tmp_path, EVERYONE)
+def released_sums(tmp_path, lost=(), settings=EVERYONE):
+    """The plan, and what came of every sum by its name and round: nothing but noise."""
+    config = small_config(tmp_path, settings)
     method = make_method(config)
     fleet, order = Silent(config.secagg, "test"), order_of(config, task_of(config))
     fleet.lost = lost
-    ledger, stream, sums = new_ledger(method), NoiseStream(method.plan.mechanism.noise_taps), {}
+    ledger, stream = new_ledger(method), new_noise_streams(method)
+    sums: dict[str, dict[int, Any]] = {}
     theta = np.zeros(COORDINATES, np.float32)
     for index in range(method.plan.num_rounds):
         cohorts = draw_cohorts(method.plan, index, bytes(32))
         ledger.open_round(index, cohorts)
         charged = ledger.charge(index, method.requests(theta, index, cohorts))
         here = order.__class__(**{**vars(order), "round_index": index})
-        (released,) = fleet.sum_updates(here, charged, noise=stream)
-        if released.total is not None:
-            sums[index] = released.total
+        for released in fleet.sum_updates(here, charged, noise=stream):
+            if released.total is not None:
+                sums.setdefault(released.name, {})[index] = released.total
         # A process that ends here goes on from what is written down.
-        stream, saved = NoiseStream(stream.taps), stream.state_dict()
+        stream, saved = NoiseStreams(stream.most_taps), stream.state_dict()
         assert stream.restore(saved) == {}
     return method.plan, sums
 
 
-def planned_covariance(plan, lost=()):
+def planned_covariance(plan, m=0, lost=()):
     rounds = plan.num_rounds
     there = [index for index in range(rounds) if index not in lost]
     taken_back = np.eye(rounds)
-    for lag, tap in enumerate(plan.mechanism.taps, start=1):
+    for lag, tap in enumerate(plan.mechanism.taps_of(m), start=1):
         for index in there:
             if index + lag < rounds:
                 taken_back[index + lag, index] = -tap
-    covariance = plan.groups[0].noise_stddev ** 2 * taken_back[:, there] @ taken_back[:, there].T
+    covariance = plan.groups[m].noise_stddev ** 2 * taken_back[:, there] @ taken_back[:, there].T
     return covariance[np.ix_(there, there)]
 
 
 @pytest.mark.parametrize("lost", [(), (2,)])
 def test_the_noise_of_real_sums_has_the_planned_covariance(tmp_path, lost):
-    plan, sums = released_sums(tmp_path, lost)
-    assert len(plan.mechanism.taps) == 2
-    assert min(plan.mechanism.taps[:1]) > 0.2
+    plan, by_name = released_sums(tmp_path, lost)
+    sums = by_name["all groups"]
+    assert len(plan.mechanism.taps_of(0)) == 2
+    assert min(plan.mechanism.taps_of(0)[:1]) > 0.2
     assert set(sums) == set(range(plan.num_rounds)) - set(lost)
     values = np.array([sums[index] for index in sorted(sums)])
-    measured, planned = values @ values.T / COORDINATES, planned_covariance(plan, lost)
+    measured, planned = values @ values.T / COORDINATES, planned_covariance(plan, lost=lost)
     scale = plan.groups[0].noise_stddev ** 2
     assert np.abs(measured - planned).max() < 6 * 2.5 * scale / math.sqrt(COORDINATES)
     assert np.abs(stats.kurtosis(values, axis=1)).max() < 6 * math.sqrt(24 / COORDINATES)
@@ -105,51 +107,66 @@ def test_the_noise_of_real_sums_has_the_planned_covariance(tmp_path, lost):
         turns = tuple(range(0, limits.most_turns * limits.separation, limits.separation))
         moved = np.zeros(plan.num_rounds)
         moved[list(turns)] = group.clipping_norm
-        mu = group.clipping_norm / group.noise_stddev * sensitivity(plan.mechanism.taps, turns, 6)
+        mu = group.clipping_norm / group.noise_stddev * sensitivity(plan.mechanism.taps_of(0), turns, 6)
         assert moved @ np.linalg.solve(measured, moved) == pytest.approx(mu**2, rel=0.06)
 
 
+def test_the_sums_of_groups_have_streams_of_their_own(tmp_path):
+    plan, sums = released_sums(
+        tmp_path, settings=["method=gdpfed_op", *EVERYONE[1:], "dataset.num_clients=40"]
+    )
+    assert not plan.one_sum
+    assert len({each.taps for each in limits_of(plan)}) == 2
+    values = np.array([sums[f"group {m}"][index] for m in (0, 1) for index in range(6)])
+    planned = block_diag(*(planned_covariance(plan, m) for m in (0, 1)))
+    spread = np.sqrt(np.diag(planned))
+    measured = values @ values.T / COORDINATES
+    assert np.abs((measured - planned) / np.outer(spread, spread)).max() < 6 * 1.5 / math.sqrt(COORDINATES)
+
+
 def test_keys_are_kept_as_long_as_they_are_needed_and_never_used_twice_as_new():
-    stream = NoiseStream((0.5, 0.2))
-    keys = []
+    taps, stream, keys = (0.5, 0.2), NoiseStreams(2), []
     for index in range(5):
-        noise = stream.draw(index)
+        noise = stream.draw("a", taps, index)
         keys.append(noise.key)
         assert noise.taken_back == tuple(
             (keys[index - lag], tap) for lag, tap in [(1, 0.5), (2, 0.2)] if index >= lag
         )
         assert noise.new_share == pytest.approx(1 / math.sqrt(1 + 0.25 + 0.04))
-        stream.released(index)
+        assert stream.draw("b", taps, index).taken_back == ()
+        stream.round_ended(index, ["a"])
     assert len(set(keys)) == 5
-    kept = stream.state_dict()["noise.keys"]
-    assert sorted(each.tobytes() for each in kept) == sorted(keys[-2:])
+    ((name, kept),) = stream.state_dict().items()
+    assert name == "noise.a"
+    assert sorted(each.tobytes()[8:] for each in kept) == sorted(keys[-2:])
     # The noise of a sum that nobody has seen is not taken back.
-    stream.draw(5)
-    assert [tap for _, tap in stream.draw(6).taken_back] == [0.2]
-    assert NoiseStream(()).draw(3).taken_back == ()
+    stream.draw("a", taps, 5)
+    stream.round_ended(5, [])
+    assert [tap for _, tap in stream.draw("a", taps, 6).taken_back] == [0.2]
+    assert NoiseStreams(0).draw("a", (), 3).taken_back == ()
     odd_keys: list[np.ndarray[Any, Any]] = [
-        np.zeros((3, 32), np.uint8),
+        np.zeros((3, 40), np.uint8),
         np.zeros((1, 8), np.uint8),
-        np.zeros((1, 32)),
+        np.zeros((1, 40)),
     ]
     for odd in odd_keys:
         with pytest.raises(ValueError, match="not those that this run keeps"):
-            NoiseStream((0.5, 0.2)).restore({"noise.keys": odd, "noise.rounds": np.arange(len(odd))})
+            NoiseStreams(2).restore({"noise.a": odd})
 
 
 def test_a_run_goes_on_and_takes_back_what_the_process_before_has_added(tmp_path, monkeypatch):
-    drawn, draw = [], NoiseStream.draw
+    drawn, draw = [], NoiseStreams.draw
 
-    def watched(stream, round_index):
-        drawn.append((round_index, draw(stream, round_index)))
+    def watched(stream, name, taps, round_index):
+        drawn.append((round_index, draw(stream, name, taps, round_index)))
         return drawn[-1][1]
 
-    monkeypatch.setattr(NoiseStream, "draw", watched)
+    monkeypatch.setattr(NoiseStreams, "draw", watched)
     run(tmp_path, [*EVERYONE, "run.stop_after_round=3"])
     path = tmp_path / CHECKPOINT_FILE
     assert path.stat().st_mode & 0o777 == 0o600
-    kept = Checkpoint.load(tmp_path).method_state["noise.keys"]
-    assert sorted(each.tobytes() for each in kept) == sorted(noise.key for _, noise in drawn[1:])
+    kept = Checkpoint.load(tmp_path).method_state["noise.all groups"]
+    assert sorted(each.tobytes()[8:] for each in kept) == sorted(noise.key for _, noise in drawn[1:])
     records = run(tmp_path, ["run.stop_after_round=null"], resume=True)
     assert [index for index, _ in drawn] == list(range(6))
     keys = [noise.key for _, noise in drawn]
@@ -288,7 +305,7 @@ def test_masked_sums_have_no_place_for_noise_that_is_taken_back_yet(tmp_path):
         (["privacy.sampling_rates=[0.1,0.2]"], "use privacy.sampling_rates=auto"),
         (["privacy.noise_taps=17"], "privacy.noise_taps=17 must be from 0"),
         (["privacy.against=nobody"], "privacy.against=nobody is none of outsiders, everyone"),
-        (["method=gdpfed"], "does not go with method=gdpfed: turns"),
+        (["method=fedpcs", "privacy.budgets=clients"], "does not go with method=fedpcs: turns"),
         (["method=fedavg"], "does not go with method=fedavg: turns"),
         (["privacy.sampling_rate=0.1"], "less than one turn a client"),
     ],
