@@ -30,7 +30,7 @@ from deploy.topology import (
 from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.home import FlowerHome, last_line
-from gdpfed.learning.data.columns import COLUMNS_FILE
+from gdpfed.learning.data.declaration import COLUMNS_FILE
 from gdpfed.runs.file_formats import CONFIG_FILE
 
 POLL_SECONDS = 0.25

@@ -56,7 +56,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     enough = _enough(config)
     keep_groups(prepared, joined, enough)
     carry_model(transport, joined, prepared.order.task.dimension, enough)
-    history = ClientHistory(prepared.path.parent, prepared.name, prepared.identities)
+    history = ClientHistory(prepared.path.parent, prepared.name, prepared.enrolment.identities)
     terms = terms_of_clients(prepared, history, joined, prepared.next_round)
     agree_to_terms(transport, joined, terms, enough)
     of_edges = prepared.method.clients_are_edges

@@ -18,6 +18,7 @@ from conf.schema import Config
 from gdpfed.errors import FailedError, RunError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from server_app.train import train
@@ -99,7 +100,7 @@ def files_in(directory: Path) -> dict[Path, bytes]:
 
 def final_model(directory: Path) -> npt.NDArray[np.float32]:
     """The parameters of a finished run as one vector."""
-    tensors = load_file(directory / "model.safetensors")
+    tensors = load_file(directory / MODEL_FILE)
     return np.concatenate([tensors[name].ravel() for name in sorted(tensors)])
 
 

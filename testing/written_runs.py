@@ -13,7 +13,7 @@ from conf.schema import Config
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.report.lines import computed_settings
-from gdpfed.runs.file_formats import versioned
+from gdpfed.runs.file_formats import MODEL_FILE, versioned
 from gdpfed.runs.round_log import RoundLogEntry
 
 DIMENSION = 12
@@ -81,7 +81,8 @@ def finish_run(config: Config) -> Path:
     """The final model, which says that nothing is left to do."""
     directory = Path(config.run.resume or config.run.directory or "")
     tensors = {"weight": np.zeros((DIMENSION - 2, 1), np.float32), "bias": np.zeros(2, np.float32)}
-    save_file(tensors, directory / "model.safetensors")
+    (directory / MODEL_FILE).parent.mkdir(exist_ok=True)
+    save_file(tensors, directory / MODEL_FILE)
     return directory
 
 

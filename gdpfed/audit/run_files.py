@@ -177,11 +177,13 @@ def check_seal(directory: Path, files: RunFiles) -> Iterator[str]:
             yield f"{SEAL_FILE} is missing, with the hashes that a run leaves when it ends"
         return
     for name, digest in files.seal.items():
-        path = directory / Path(name).name
-        if not path.is_file():
-            yield f"{path.name} is missing, which {SEAL_FILE} names"
+        path = directory / name
+        if not path.resolve().is_relative_to(directory.resolve()):
+            yield f"{SEAL_FILE} names {name}, which is no file of the run"
+        elif not path.is_file():
+            yield f"{name} is missing, which {SEAL_FILE} names"
         elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            yield f"{path.name} is not the file that the run wrote: {SEAL_FILE} has another hash of it"
+            yield f"{name} is not the file that the run wrote: {SEAL_FILE} has another hash of it"
 
 
 def digest_of_seal(directory: Path) -> str | None:

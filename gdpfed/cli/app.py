@@ -13,7 +13,10 @@ from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
 from gdpfed.cli.interrupt import INTERRUPTED, ended_as_interrupted, quiet_interrupt
 from gdpfed.errors import FailedError, InputError
 
-COMMANDS = ("settings", "plan", "partition", "run", "simulate", "audit", "report", "reproduce", "identity")
+COMMANDS = (
+    *("settings", "partition", "plan", "run", "simulate", "predict"),
+    *("audit", "report", "reproduce", "identity"),
+)
 """The commands, each in a module ``<name>_command``; only the one that is asked for is imported."""
 
 NOBODY_READS = 141

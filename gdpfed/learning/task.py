@@ -14,7 +14,7 @@ from torch import nn
 from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
-from gdpfed.learning.data.client_partition import Partition
+from gdpfed.learning.data.client_partition import Partition, client_names
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import Options, build_model, count_parameters
 from gdpfed.learning.training.record_losses import make_loss
@@ -68,16 +68,12 @@ class Task:
         options = tuple((str(key), value) for key, value in settings.pop("model_options"))
         weights = tuple(float(weight) for weight in settings.pop("class_weights"))
         form = settings.pop("form")
-        if form is not None:
-            picture = form["picture_shape"] and tuple(form["picture_shape"])
-            shapes = {"input_shape": tuple(form["input_shape"]), "picture_shape": picture}
-            form = ExampleForm(**form | shapes)
         shares = tuple(map(float, settings.pop("record_shares", ())))
         return cls(
             source=source,
             model_options=options,
             class_weights=weights,
-            form=form,
+            form=None if form is None else ExampleForm.from_values(form),
             record_shares=shares,
             **settings,
         )
@@ -152,6 +148,11 @@ class Task:
     def client_indices(self, client_id: int) -> npt.NDArray[np.int64]:
         """Their positions in the training split."""
         return self._partition.indices(self.load(), client_id)
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """What every client is called, by client id; empty where they have no names."""
+        return client_names(self.load(), self.num_clients) if self.partition == "natural" else ()
 
     def class_counts(self) -> npt.NDArray[np.int64]:
         """Examples of each class of every client, shape (num_clients, num_classes); numbers are one class."""

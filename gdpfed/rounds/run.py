@@ -29,7 +29,7 @@ from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop, Start, where_
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
 from gdpfed.rounds.state import RunState, begin, restore
-from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.directory import Enrolment, RunDirectory
 from gdpfed.runs.paths import require_unused, run_path
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
@@ -43,7 +43,7 @@ class PreparedRun:
         name: what clients know the run by, the same when it is resumed.
         order: what clients train in round 0.
         resumed: the files and the state of the run that is continued; None for a new one.
-        identities: the public key of every client in hexadecimal; None where no roster says whose is whose.
+        enrolment: who takes part, and how tables are read.
     """
 
     config: Config
@@ -54,7 +54,7 @@ class PreparedRun:
     name: str
     evaluate_model: EvaluateModel
     resumed: tuple[RunDirectory, tuple[RunState, Theta]] | None
-    identities: Mapping[int, str] | None = None
+    enrolment: Enrolment
 
     @classmethod
     def of(cls, config: Config, identities: Mapping[int, str] | None = None) -> Self:
@@ -78,16 +78,17 @@ class PreparedRun:
         evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
         files = RunDirectory.resume(path, config) if config.run.resume else None
         average = ReleasedAverage(config.method.average)
+        enrolment = Enrolment(identities, task.client_names, task.load().columns)
         return cls(
             config=config,
             method=method,
             task=task,
             order=replace(order_of(config, task), announced=method.announced),
             path=path,
-            name=secrets.token_hex(16) if files is None else files.load_name(method.plan, identities),
+            name=secrets.token_hex(16) if files is None else files.load_name(method.plan, enrolment),
             evaluate_model=evaluate_model,
             resumed=None if files is None else (files, restore(files, method, average)),
-            identities=identities,
+            enrolment=enrolment,
         )
 
     @property
@@ -124,7 +125,7 @@ class PreparedRun:
             for observer in observers:
                 closing.callback(observer.closed)
             if self.resumed is None:
-                files = RunDirectory.create(self.path, self.config, method, self.name, self.identities)
+                files = RunDirectory.create(self.path, self.config, method, self.name, self.enrolment)
                 average = ReleasedAverage(self.config.method.average)
                 state, theta = begin(files, method, self.task, average)
             else:

@@ -2,19 +2,20 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.torch import save as save_tensors
 
 from conf.load import to_yaml
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
-from gdpfed.learning.models import state_dict_of
+from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.model_folder import FILES, save_declaration, save_model
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method
 from gdpfed.privacy.ledgers.server import Ledger
@@ -26,7 +27,6 @@ from gdpfed.runs.file_formats import (
     COUNTS_FILE,
     LEDGER_FILE,
     MODEL_CARD_FILE,
-    MODEL_FILE,
     PARTS_FILE,
     PLAN_FILE,
     REWARDS_FILE,
@@ -42,12 +42,39 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 SEALED = (
     *(CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, COUNTS_FILE),
-    *(REWARDS_FILE, PARTS_FILE, MODEL_CARD_FILE, MODEL_FILE, CHECKPOINT_FILE),
+    *(REWARDS_FILE, PARTS_FILE, MODEL_CARD_FILE, CHECKPOINT_FILE),
+    *FILES,
 )
 """The files whose hashes a run leaves, as far as there are any."""
 OWNERS_ALONE = 0o700
-IDENTITIES = "identities"
-"""Of the assignment, where a roster says whose key is whose: the public key of every client."""
+IDENTITIES, PARTIES, COLUMNS = "identities", "parties", "columns"
+"""Of the assignment, where there are some: every client's key and name, and what names the declaration."""
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """Who takes part in a run, and how tables are read; the same when it is resumed.
+
+    Attributes:
+        identities: the public key of every client in hexadecimal; None where no roster says whose is whose.
+        parties: what every client is called, in the order of client ids; empty where they have no names.
+        columns: how tables are read; None where the data are none.
+    """
+
+    identities: Mapping[int, str] | None = None
+    parties: tuple[str, ...] = ()
+    columns: Columns | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, without what there is not."""
+        values: dict[str, Any] = {}
+        if self.identities is not None:
+            values[IDENTITIES] = {str(client): key for client, key in self.identities.items()}
+        if self.parties:
+            values[PARTIES] = list(self.parties)
+        if self.columns is not None:
+            values[COLUMNS] = self.columns.digest
+        return values
 
 
 class RunDirectory:
@@ -63,7 +90,7 @@ class RunDirectory:
         config: Config,
         method: Method,
         name: str,
-        identities: Mapping[int, str] | None = None,
+        enrolment: Enrolment,
     ) -> "RunDirectory":
         """Make a directory for a new run of that name, which its owner alone can read: it says who was drawn.
 
@@ -79,8 +106,10 @@ class RunDirectory:
         files = cls(path)
         save_whole(path / CONFIG_FILE, to_yaml(config).encode())
         save_whole(path / PLAN_FILE, _json(versioned(method.describe())))
-        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, identities)))
+        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
         save_whole(path / ROUNDS_FILE, b"")
+        if enrolment.columns is not None:
+            save_declaration(path, enrolment.columns)
         return files
 
     @classmethod
@@ -94,12 +123,12 @@ class RunDirectory:
         refuse_another_run(path, config)
         return cls(path)
 
-    def load_name(self, plan: PrivacyPlan, identities: Mapping[int, str] | None = None) -> str:
+    def load_name(self, plan: PrivacyPlan, enrolment: Enrolment) -> str:
         """The run's name, from the assignment of clients to groups.
 
         Raises:
             RunError: it is missing, damaged, of another format, or another assignment than the plan's; or a
-                client had another key.
+                client had another key, or tables were read by another declaration.
         """
         path = self.path / ASSIGNMENT_FILE
         try:
@@ -110,8 +139,14 @@ class RunDirectory:
             raise RunError(
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
             ) from None
-        now = _assignment(plan, name, identities)
+        now = _assignment(plan, name, enrolment)
         _check_identities(self.path, saved.pop(IDENTITIES, None), now.pop(IDENTITIES, None))
+        for key, called in ((COLUMNS, "the declared columns"), (PARTIES, "the parties' names")):
+            if saved.pop(key, None) != now.pop(key, None):
+                raise RunError(
+                    f"run.resume={self.path}: {called} changed since the run began: bring back the former "
+                    "ones, or start a new run"
+                )
         if saved != now:
             raise RunError(
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} has clients in other groups than this plan: "
@@ -138,8 +173,8 @@ class RunDirectory:
 
     def seal(self) -> None:
         """Write the hashes of the run's files, since it has ended or pauses here."""
-        paths = [self.path / name for name in SEALED if (self.path / name).exists()]
-        hashes = {path.name: sha256(path.read_bytes()).hexdigest() for path in paths}
+        present = [name for name in SEALED if (self.path / name).exists()]
+        hashes = {name: sha256((self.path / name).read_bytes()).hexdigest() for name in present}
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 
     def save_ledger(self, ledger: Ledger) -> None:
@@ -211,16 +246,14 @@ class RunDirectory:
 
     def finish(self, task: Task, theta: npt.NDArray[np.float32]) -> None:
         """Write the final model and forget the checkpoint, and with it the sampling key."""
-        tensors = state_dict_of(task.build_model(), theta)
-        save_whole(self.path / MODEL_FILE, save_tensors(tensors))
+        save_model(self.path, task, theta)
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
 
 
-def _assignment(plan: PrivacyPlan, name: str, identities: Mapping[int, str] | None) -> dict[str, Any]:
-    """The run's name, the ids of every group, as runs [start, stop), and its clients' keys if it has any."""
-    assigned = {"run": name, "clients": [_runs_of_ids(group.clients) for group in plan.groups]}
-    keys = None if identities is None else {str(client): key for client, key in identities.items()}
-    return versioned(assigned if keys is None else assigned | {IDENTITIES: keys})
+def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str, Any]:
+    """The run's name, the ids of every group, as runs [start, stop), and who the clients are."""
+    groups = [_runs_of_ids(group.clients) for group in plan.groups]
+    return versioned({"run": name, "clients": groups, **enrolment.to_dict()})
 
 
 def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:

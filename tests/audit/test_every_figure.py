@@ -11,6 +11,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.cli import main
 from gdpfed.errors import AuditError
+from gdpfed.runs.file_formats import MODEL_FILE
 from testing.small_runs import run
 
 CLIENTS = [
@@ -87,7 +88,7 @@ def holds(directory):
 def test_every_figure_of_plan_and_ledger_is_computed_again(tmp_path, honest):
     """Also from whoever has made the plan's fingerprint in the ledger, and the seal, anew."""
     directory = Path(shutil.copytree(honest, tmp_path / "run"))
-    for name in ("seal.json", "model.safetensors"):
+    for name in ("seal.json", MODEL_FILE):
         (directory / name).unlink()
     assert audit_run(directory).passed
     believed, free = [], (*FREE, *ALSO_FREE[honest.name])
@@ -113,7 +114,7 @@ def test_every_figure_of_plan_and_ledger_is_computed_again(tmp_path, honest):
 @pytest.mark.parametrize("change", ["half", "more", "nothing"])
 def test_what_a_round_cost_is_computed_again(tmp_path, honest, change):
     directory = Path(shutil.copytree(honest, tmp_path / "run"))
-    for name in ("seal.json", "model.safetensors"):
+    for name in ("seal.json", MODEL_FILE):
         (directory / name).unlink()
     path = directory / "rounds.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -131,7 +132,7 @@ def test_every_file_is_the_one_that_the_run_left(tmp_path, honest, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert f"seal.json {audit_run(directory).seal}" in said
     sealed = json.loads((directory / "seal.json").read_text())["sha256"]
-    assert {"model.safetensors", "model_card.md", "config.yaml", "rounds.jsonl", "plan.json"} <= sealed.keys()
+    assert {MODEL_FILE, "model_card.md", "config.yaml", "rounds.jsonl", "plan.json"} <= sealed.keys()
     for name in sealed:
         path = directory / name
         data = path.read_bytes()

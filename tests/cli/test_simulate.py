@@ -11,6 +11,7 @@ from gdpfed.cli import main
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.loop import RoundLoop
+from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from testing.small_runs import files_in
@@ -32,7 +33,7 @@ def test_simulate_shows_plan_and_rounds_and_where_the_files_are(tmp_path, capsys
     assert "dp_fedavg: client-level DP, 3 rounds" in out
     assert [line.split()[1] for line in out.splitlines() if line.startswith("round")] == ["1/3", "2/3", "3/3"]
     assert f"The run's files are in {tmp_path}/run" in out
-    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert (tmp_path / "run" / MODEL_FILE).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -73,7 +74,7 @@ def test_a_run_without_a_sum_says_so_and_leaves_its_files(tmp_path, capsys, monk
     assert err.startswith("gdpfed: none of the run's 3 rounds has a sum, most often: all of them are lost. ")
     assert err.endswith(f"the run's files are in {tmp_path}/run\n")
     assert err.count("\n") == 1
-    left = {"model.safetensors", "model_card.md", "ledger.json", "accuracy.png", "rounds.jsonl"}
+    left = {"model", "model_card.md", "ledger.json", "accuracy.png", "rounds.jsonl"}
     assert left <= {path.name for path in (tmp_path / "run").iterdir()}
 
 

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 from conf.load import load, to_yaml
 from gdpfed.methods import resolve
+from gdpfed.runs.file_formats import MODEL_FILE
 from testing.flower_traces import FlowerTraces
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -88,7 +89,7 @@ def test_a_run_end_to_end_interrupted_and_resumed(tmp_path, traces):
     # The round that was interrupted may have been charged already: it is not repeated then.
     assert all(sum(line["survivors"]) > 0 for line in rounds if line["round"] != done + 1)
     assert {"advertise", "share", "mask", "unmask"} <= rounds[0]["seconds"].keys()
-    assert load_file(copy / "model.safetensors")["1.weight"].shape == (10, 64)
+    assert load_file(copy / MODEL_FILE)["linear.weight"].shape == (10, 64)
     assert "refused" not in (copy / "flower.log").read_text()
     assert traces.left() == []
 

@@ -15,6 +15,7 @@ from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.models import MODELS, assign, build_model, flatten, trainable
 from gdpfed.methods import make_method
+from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.simulation import simulate
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import SequentialEngine
@@ -135,7 +136,7 @@ def test_nodes_train_what_is_trainable(tmp_path):
 
 def as_it_was(directory, words):
     tensors, model = (
-        load_file(directory / "model.safetensors"),
+        load_file(directory / MODEL_FILE),
         task_of(small_config(directory, words)).build_model(),
     )
     assert tensors.keys() == model.state_dict().keys()

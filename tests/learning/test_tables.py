@@ -11,7 +11,8 @@ import yaml
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
-from gdpfed.learning.data.columns import plain, read_columns
+from gdpfed.learning.data.columns import plain
+from gdpfed.learning.data.declaration import read_columns
 from gdpfed.learning.data.own import ExampleForm, own_split
 from gdpfed.learning.task import data_warnings
 
@@ -318,7 +319,7 @@ def test_a_table_in_other_places_and_settings(tmp_path):
     path = write(tmp_path, [row for row in ROWS for _ in range(5)])
     refused(path, "dataset.image_size=3 has no meaning for data set 'csv'", image_size=3)
     task = task_of_table(path, 2)
-    assert task.build_model().get_parameter("1.weight").shape == (2, 7)
+    assert task.build_model().get_parameter("linear.weight").shape == (2, 7)
     with pytest.raises(LearningError, match="num_clients=3 is more than the 2 clients that the data has"):
         task_of_table(path, 3).client_indices(0)
 

@@ -11,6 +11,7 @@ from gdpfed.cli import main
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.lines import lines_of
 from gdpfed.report.report_files import tables_of
+from gdpfed.runs.file_formats import MODEL_FILE
 from testing.written_runs import DIMENSION, write_run
 
 FINAL = (0.62, 0.65, 0.71)
@@ -130,9 +131,9 @@ def spoil(runs, name):
         (runs / "bare").mkdir()
         return runs / "bare"
     if name == "unfinished":
-        (run / "model.safetensors").unlink()
+        (run / MODEL_FILE).unlink()
     if name == "model":
-        (run / "model.safetensors").write_bytes(b"nonsense")
+        (run / MODEL_FILE).write_bytes(b"nonsense")
     if name == "plan":
         (run / "plan.json").write_text(json.dumps({"version": 1, "groups": []}))
     if name == "line":
@@ -149,7 +150,7 @@ def spoil(runs, name):
         ("absent", "is no run: there is no such directory"),
         ("empty", "is no run: it holds no config.yaml with the settings of one"),
         ("unfinished", "is not finished, 3 of 3 rounds are recorded: continue it with run.resume="),
-        ("model", "is a damaged run: model.safetensors: "),
+        ("model", "is a damaged run: model/weights.safetensors: "),
         ("plan", "is a damaged run: plan.json holds no plan"),
         ("line", "is a damaged run: "),
         ("short", "is a damaged run: its record does not hold the rounds 1 to 3 once each"),

@@ -19,6 +19,7 @@ from gdpfed.methods import make_method
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.state import REQUESTS
 from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
@@ -105,7 +106,7 @@ def test_what_is_charged_never_falls_and_no_round_is_charged_twice(plan, points)
         before: tuple[int, Sequence[float]] = (0, [0.0] * len(plan.groups))
         for point in [*points, None]:
             if not (path / "checkpoint.safetensors").exists():
-                if (path / "model.safetensors").exists():
+                if (path / MODEL_FILE).exists():
                     break
                 # It was killed before its first round, so nothing is lost with it.
                 assert before[0] == 0

@@ -30,6 +30,7 @@ from gdpfed.rounds.noise_streams import NoiseStreams
 from gdpfed.rounds.plain import summed_in_clear
 from gdpfed.rounds.state import new_ledger, new_noise_streams
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE, Checkpoint
+from gdpfed.runs.file_formats import MODEL_FILE
 from testing.small_runs import run, small_config
 
 EVERYONE = [
@@ -184,7 +185,7 @@ def test_a_run_goes_on_and_takes_back_what_the_process_before_has_added(tmp_path
 def honest(tmp_path_factory):
     directory = tmp_path_factory.mktemp("stream") / "run"
     run(directory, EVERYONE)
-    for name in ("seal.json", "model.safetensors"):
+    for name in ("seal.json", MODEL_FILE):
         (directory / name).unlink()
     assert audit_run(directory).passed
     return directory

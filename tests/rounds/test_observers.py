@@ -12,6 +12,7 @@ from gdpfed.report.run_observers import default_observers
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.observers import Observer
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE, Checkpoint
+from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
@@ -43,7 +44,7 @@ class Witness(Observer):
         self.rounds.append(ended)
 
     def concluded(self, run):
-        assert not (self.path / "model.safetensors").exists()
+        assert not (self.path / MODEL_FILE).exists()
         assert (self.path / CHECKPOINT_FILE).exists()
         self.moments.append(("concluded", len(run.records)))
         self.conclusions.append(run)

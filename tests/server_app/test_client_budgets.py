@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, RecordDict
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.runs.file_formats import MODEL_FILE
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, kinds_of, refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
@@ -255,7 +256,7 @@ def test_a_run_killed_in_its_last_round_is_concluded_with_nothing_left_to_agree(
     assert [record.survivors for record in records] == [[15], []]
     assert again.exchanges == [{"join"}]
     assert [each.rounds for each in ledger_of(tmp_path / "ledgers", 5).runs] == [[0, 1]]
-    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert (tmp_path / "run" / MODEL_FILE).exists()
 
 
 def test_an_update_is_written_down_before_it_leaves(tmp_path):

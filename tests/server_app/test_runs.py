@@ -30,7 +30,7 @@ def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
         "plan.json",
         "rounds.jsonl",
         "ledger.json",
-        "model.safetensors",
+        "model",
         "accuracy.png",
         "budget.png",
         "assignment.json",

@@ -4,6 +4,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from conf.load import load
+from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from testing.small_runs import nothing_drawn
@@ -29,7 +30,7 @@ def trained(directory, *overrides):
     )
     with nothing_drawn():
         simulate(load([*settings, *overrides]))
-    tensors = load_file(directory / "model.safetensors")
+    tensors = load_file(directory / MODEL_FILE)
     model = {name: tensor.tobytes() for name, tensor in tensors.items()}
     return model, [(record.cohort_sizes, record.accuracy, record.loss) for record in read_rounds(directory)]
 

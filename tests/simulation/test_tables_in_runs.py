@@ -12,6 +12,7 @@ from gdpfed.cli import main
 from gdpfed.report.event_files import EVENTS_FOLDER
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.parts import Parts
+from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
 
 PLAIN = ("secagg=off", "simulation.workers=1", "run.num_rounds=3")
@@ -98,7 +99,7 @@ def test_both_engines_descend_the_loss_alike(stays, tmp_path, loss):
     models = [
         load_file(
             regression(stays, tmp_path / engine, f"dataset.loss={loss}", f"simulation.engine={engine}")
-            / "model.safetensors"
+            / MODEL_FILE
         )
         for engine in ("batched", "sequential")
     ]
@@ -116,12 +117,12 @@ def test_both_engines_weigh_classes_alike(tmp_path):
             "alike": (),
         }.items()
     }
-    models = {name: load_file(run / "model.safetensors") for name, run in runs.items()}
+    models = {name: load_file(run / MODEL_FILE) for name, run in runs.items()}
     for name, values in models["batched"].items():
         np.testing.assert_allclose(values, models["sequential"][name], atol=1e-6)
         assert np.abs(values - models["alike"][name]).max() > 0.01
     # Class 1 counts six times as much as class 0, so the model leans to it.
-    assert (models["batched"]["1.bias"] - models["alike"]["1.bias"])[1] > 0
+    assert (models["batched"]["linear.bias"] - models["alike"]["linear.bias"])[1] > 0
 
 
 def test_parties_with_a_budget_are_judged_by_it(tmp_path, capsys):

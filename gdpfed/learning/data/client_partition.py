@@ -192,6 +192,17 @@ def client_of_owner(data: Dataset, num_clients: int) -> Positions:
     return clients
 
 
+def client_names(data: Dataset, num_clients: int) -> tuple[str, ...]:
+    """What every client is called under the natural partition; empty where the data's clients have no names.
+
+    Raises:
+        LearningError: data with fewer clients than asked for.
+    """
+    if data.owners is None or not data.owner_names:
+        return ()
+    return tuple(data.owner_names[owner] for owner in _taken(data, num_clients).tolist())
+
+
 def _sizes(data: Dataset) -> Positions:
     """How many training examples each owner has, those with a name and none included."""
     sizes: Positions = np.bincount(data.owners, minlength=len(data.owner_names))  # type: ignore[arg-type]  # there are owners

@@ -6,6 +6,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.learning.data.columns import Columns
+
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
@@ -84,7 +86,7 @@ class Dataset:
         owner_names: what each of them is called; empty where they have no names.
         target_range: what -1 and 1 of a label that is a number stand for, in its own unit.
         record_groups: how many groups of records are declared; 0 where none are.
-        columns: what names the declaration that a table was read by.
+        columns: the declaration that a table was read by; None where it is no table.
         features: the transform that pictures went through, by name; None where there was none.
         picture_shape: of a picture before it.
     """
@@ -97,7 +99,7 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     target_range: tuple[float, float] | None = None
     record_groups: int = 0
-    columns: str | None = None
+    columns: Columns | None = None
     features: str | None = None
     picture_shape: tuple[int, ...] | None = None
 

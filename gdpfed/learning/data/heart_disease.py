@@ -6,8 +6,9 @@ By A. Janosi, W. Steinbrunn, M. Pfisterer and R. Detrano (1988). The hospitals a
 from pathlib import Path
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import DROP, KEEP, columns_of
+from gdpfed.learning.data.columns import DROP, KEEP, Columns
 from gdpfed.learning.data.dataset import Dataset
+from gdpfed.learning.data.declaration import columns_of
 from gdpfed.learning.data.source import DataSource
 from gdpfed.learning.data.table_rows import Table, rows_of, texts_of
 from gdpfed.learning.data.tabular import Party, dataset_of
@@ -60,12 +61,12 @@ def load(source: DataSource) -> Dataset:
     parties = []
     for name in HOSPITALS:
         path = root / FILE.format(name)
-        table = _read(path, columns.missing)
+        table = _read(path, columns)
         parties.append(Party(name, rows_of(table, columns, str(path), shared_out=False)))
     return dataset_of(parties, columns, source.test_fraction, str(root))
 
 
-def _read(path: Path, missing: tuple[str, ...]) -> Table:
+def _read(path: Path, columns: Columns) -> Table:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -74,4 +75,5 @@ def _read(path: Path, missing: tuple[str, ...]) -> Table:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(COLUMNS):
             raise LearningError(f"{path}: row {number} has {len(row)} values; it must have {len(COLUMNS)}")
-    return {name: texts_of([row[place] for row in rows], missing) for place, name in enumerate(COLUMNS)}
+    table = {name: [row[place] for row in rows] for place, name in enumerate(COLUMNS)}
+    return texts_of(table, columns, written=True)

@@ -1,9 +1,10 @@
 """A client's own examples, in the form that the model of a data set takes."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,13 +66,23 @@ class ExampleForm:
         return Split(x, np.zeros(1, self.label_dtype))
 
     @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> "ExampleForm":
+        """The form whose values JSON has carried.
+
+        Raises:
+            TypeError, KeyError: they are those of no form.
+        """
+        picture = values["picture_shape"] and tuple(values["picture_shape"])
+        return cls(**{**values, "input_shape": tuple(values["input_shape"]), "picture_shape": picture})
+
+    @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
         """The form of a data set's examples."""
         return cls(
             data.input_shape,
             str(data.input_dtype),
             data.num_classes,
-            data.columns,
+            None if data.columns is None else data.columns.digest,
             data.features,
             data.picture_shape,
         )

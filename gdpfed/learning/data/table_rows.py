@@ -1,7 +1,8 @@
 """Rows of a table as a model takes them: CSV and Parquet files, read by the declaration of their columns."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import DROP, Categorical, Columns, Named, Numeric, plain
+from gdpfed.learning.data.columns import ALWAYS_MISSING, DROP, Categorical, Columns, Named, Numeric, plain
 from gdpfed.learning.data.dataset import Labels
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ class Rows:
         return len(self.y)
 
 
-def read_table(path: Path, columns: Columns, place: str, names: Sequence[str]) -> Table:
+def read_table(path: Path, columns: Columns, place: str, names: Sequence[str] | None) -> Table:
     """The texts of the named columns of a CSV or Parquet file; a value that is missing is empty.
 
     Args:
         place: what errors call the file.
-        names: of columns; the file may have others.
+        names: of columns; the file may have others. None for all that it has.
 
     Raises:
         LearningError: no such file, one that cannot be read, or that lacks a column or has it twice.
@@ -57,13 +58,14 @@ def read_table(path: Path, columns: Columns, place: str, names: Sequence[str]) -
     try:
         table = _arrow_table(path, columns)
         found = table.column_names
-        for name in names:
+        for name in found if names is None else names:
             if found.count(name) != 1:
                 fault = "lacks" if name not in found else "has twice"
-                raise LearningError(f"{place} {fault} the column '{name}'; it has {_listed(found)}")
-        return {name: texts_of(table.column(name).to_pylist(), columns.missing) for name in names}
+                raise LearningError(f"{place} {fault} the column '{name}'; it has {listed(found)}")
+        texts = {name: table.column(name).to_pylist() for name in names or found}
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise LearningError(f"{place} cannot be read as a table: {' '.join(str(error).split())}") from None
+    return texts_of(texts, columns, written=path.suffix != ".parquet")
 
 
 def _arrow_table(path: Path, columns: Columns) -> "pyarrow.Table":
@@ -73,26 +75,39 @@ def _arrow_table(path: Path, columns: Columns) -> "pyarrow.Table":
     if path.suffix == ".parquet":
         return parquet.read_table(path)
     parse = csv.ParseOptions(delimiter=columns.separator)
-    header = csv.open_csv(path, parse_options=parse).schema.names
+    read = csv.ReadOptions(encoding=columns.encoding)
+    header = csv.open_csv(path, read, parse).schema.names
     # Text as it stands: a type that is guessed from the rows would depend on other records.
     kinds = {name: pa.string() for name in header}
     convert = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
-    return csv.read_csv(path, parse_options=parse, convert_options=convert)
+    return csv.read_csv(path, read, parse, convert)
 
 
-def texts_of(values: Sequence[object], missing: Sequence[str]) -> Texts:
+def texts_of(table: Mapping[str, Sequence[object]], columns: Columns, *, written: bool) -> Table:
     """Values in the form in which they are compared with a declaration; one that is missing is empty.
 
     Args:
-        values: of one column.
-        missing: texts that stand for a missing value.
+        table: values by column.
+        written: whether numbers are texts with the declared decimal mark, and no numbers of a program.
     """
-    marks = {"", *map(plain, missing)}
-    texts = ["" if value is None else plain(value) for value in values]
-    return np.array(["" if text in marks else text for text in texts], dtype=object)
+    return {name: _texts(name, values, columns, written=written) for name, values in table.items()}
 
 
-def _listed(names: Sequence[str], most: int = 12) -> str:
+def _texts(name: str, values: Sequence[object], columns: Columns, *, written: bool) -> Texts:
+    shown = ["" if value is None else str(value).strip() for value in values]
+    if name not in columns.names():
+        return np.array(shown, dtype=object)
+    own, column = columns.values(name), columns.number(name)
+    marks = {*map(plain, columns.missing), *(mark for mark in ALWAYS_MISSING if mark not in own)}
+    if column is None or (column.dated is None and columns.decimal == "."):
+        shown = [plain(text) for text in shown]
+    elif column.dated is None and not written:
+        shown = [text.replace(".", columns.decimal) for text in shown]
+    return np.array(["" if text in marks else text for text in shown], dtype=object)
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names for an error, of many the first."""
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
@@ -112,16 +127,30 @@ def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> 
     if not kept.any():
         raise LearningError(f"{place} has no rows with data")
     table = {name: texts[kept] for name, texts in table.items()}
-    where = _Where(place, np.flatnonzero(kept) + 1)
-    inputs = [_scaled(table[each.name], each, where)[:, None] for each in columns.numeric]
-    inputs += [_one_hot(table[each.name], each, where) for each in columns.categorical]
+    where = Where(place, np.flatnonzero(kept) + 1)
+    return checked_rows(table, columns, where, shared_out=shared_out)
+
+
+def checked_rows(table: Table, columns: Columns, where: "Where", *, shared_out: bool) -> Rows:
+    """Records of a table all of whose rows are kept; faults go to ``where``."""
     return Rows(
-        x=np.concatenate(inputs, axis=1).astype(np.float32),
+        x=inputs_of(table, columns, where),
         y=_labels(table[columns.label], columns, where),
         parties=_numbers(table, columns.party, where) if shared_out and columns.party else None,
         groups=_numbers(table, columns.record_group, where) if columns.record_group else None,
         for_testing=np.isin(table[columns.test.name], columns.test.values) if columns.test else None,
     )
+
+
+def inputs_of(table: Table, columns: Columns, where: "Where") -> npt.NDArray[np.float32]:
+    """What a model sees of a table, shape (N, inputs); the columns that it sees are enough.
+
+    Raises:
+        LearningError: a value that is not a number or not declared; names column and row.
+    """
+    inputs = [_scaled(table[each.name], each, where, columns.decimal)[:, None] for each in columns.numeric]
+    inputs += [_one_hot(table[each.name], each, where) for each in columns.categorical]
+    return np.concatenate(inputs, axis=1).astype(np.float32)
 
 
 def _kept(table: Table, columns: Columns, place: str) -> npt.NDArray[np.bool_]:
@@ -138,39 +167,78 @@ def _kept(table: Table, columns: Columns, place: str) -> npt.NDArray[np.bool_]:
     return present
 
 
+@dataclass(frozen=True)
+class Fault:
+    """A value that is not as declared.
+
+    Attributes:
+        row: from 1, without the header.
+        text: the value; empty where it is missing.
+        words: what is wrong with it.
+    """
+
+    row: int
+    column: str
+    text: str
+    words: str
+
+    def __str__(self) -> str:
+        held = f"holds '{self.text}'" if self.text else "is empty"
+        return f"column '{self.column}' {held} in row {self.row}, {self.words}"
+
+
 @dataclass(frozen=True, eq=False)
-class _Where:
-    """The rows that are read, by their numbers in the table from 1, without its header."""
+class Where:
+    """The rows that are read, by their numbers in the table from 1, without its header.
+
+    Attributes:
+        found: takes every fault; None where the first one is raised.
+    """
 
     place: str
     rows: npt.NDArray[np.int64]
+    found: list[Fault] | None = None
 
-    def error(self, name: str, texts: Texts, wrong: npt.NDArray[np.bool_], fault: str) -> LearningError:
-        """What is wrong with the first of some values of a column."""
-        first = int(np.flatnonzero(wrong)[0])
-        held = f"holds '{texts[first]}'" if texts[first] else "is empty"
-        return LearningError(f"{self.place}: column '{name}' {held} in row {self.rows[first]}, {fault}")
+    def refuse(self, name: str, texts: Texts, wrong: npt.NDArray[np.bool_], words: str) -> None:
+        """Say what is wrong with some values of a column; nothing, if none are wrong.
+
+        Raises:
+            LearningError: of the first of them, where nobody takes all.
+        """
+        faults = [Fault(int(self.rows[at]), name, str(texts[at]), words) for at in np.flatnonzero(wrong)]
+        if self.found is not None:
+            self.found.extend(faults)
+        elif faults:
+            raise LearningError(f"{self.place}: {faults[0]}")
 
 
-def _parsed(texts: Texts, name: str, where: _Where) -> npt.NDArray[np.float64]:
-    """Numbers, NaN for what is missing."""
-    missing = texts == ""
-    numbers = np.full(len(texts), np.nan)
-    try:
-        numbers[~missing] = texts[~missing].astype(np.float64)
-        wrong = ~missing & ~np.isfinite(numbers)
-    except ValueError:
-        wrong = np.array([not _is_number(text) for text in texts]) & ~missing
-    if wrong.any():
-        raise where.error(name, texts, wrong, "which is no number")
+def parsed(texts: Texts, column: Numeric, where: Where, *, decimal: str = ".") -> npt.NDArray[np.float64]:
+    """The numbers of a column, float64[N]; NaN for what is missing. Faults go to ``where``."""
+    dated = column.dated
+    read: Callable[[str], float]
+    if dated is not None:
+        read, words = dated.number, f"which is no date of the form {dated.form or 'ISO 8601'}"
+    else:
+        read, words = float if decimal == "." else _with_comma, "which is no number"
+    numbers = np.array([_number(text, read) for text in texts], dtype=np.float64)
+    where.refuse(column.name, texts, (texts != "") & np.isnan(numbers), words)
     return numbers
 
 
-def _is_number(text: str) -> bool:
+def _with_comma(text: str) -> float:
+    """A number with a decimal comma; a full stop, which may stand between thousands, is none of it."""
+    if "." in text:
+        raise ValueError(text)
+    return float(text.replace(",", "."))
+
+
+def _number(text: str, read: Callable[[str], float]) -> float:
+    """A finite number, else NaN."""
     try:
-        return bool(np.isfinite(float(text)))
+        number = read(text)
     except ValueError:
-        return False
+        return np.nan
+    return number if isfinite(number) else np.nan
 
 
 def _to_unit(numbers: npt.NDArray[np.float64], low: float, high: float) -> npt.NDArray[np.float64]:
@@ -178,40 +246,41 @@ def _to_unit(numbers: npt.NDArray[np.float64], low: float, high: float) -> npt.N
     return scaled
 
 
-def _scaled(texts: Texts, column: Numeric, where: _Where) -> npt.NDArray[np.float64]:
-    numbers = _parsed(texts, column.name, where)
+def _scaled(texts: Texts, column: Numeric, where: Where, decimal: str) -> npt.NDArray[np.float64]:
+    numbers = parsed(texts, column, where, decimal=decimal)
     middle = (column.low + column.high) / 2
     stand_in = middle if column.missing is None else column.missing
     return _to_unit(np.where(np.isnan(numbers), stand_in, numbers), column.low, column.high)
 
 
-def _one_hot(texts: Texts, column: Categorical, where: _Where) -> npt.NDArray[np.float64]:
+def _one_hot(texts: Texts, column: Categorical, where: Where) -> npt.NDArray[np.float64]:
     if column.missing is not None:
         texts = np.where(texts == "", column.missing, texts)
     if column.other is not None:
         texts = np.where(np.isin(texts, ("", *column.values)), texts, column.other)
-    unknown = ~np.isin(texts, ("", *column.values))
-    if unknown.any():
-        remedy = "declare it, or other: VALUE for all that is not declared"
-        raise where.error(column.name, texts, unknown, f"which is none of {_listed(column.values)}: {remedy}")
+    words = (
+        f"which is none of {listed(column.values)}: declare it, or other: VALUE for all that is not declared"
+    )
+    where.refuse(column.name, texts, ~np.isin(texts, ("", *column.values)), words)
     hot: npt.NDArray[np.bool_] = texts[:, None] == np.array(column.values, dtype=object)
     return hot.astype(np.float64)
 
 
-def _labels(texts: Texts, columns: Columns, where: _Where) -> Labels:
-    if columns.label_range is not None:
-        return _to_unit(_parsed(texts, columns.label, where), *columns.label_range).astype(np.float32)
+def _labels(texts: Texts, columns: Columns, where: Where) -> Labels:
+    label = columns.number(columns.label)
+    if label is not None:
+        labels = parsed(texts, label, where, decimal=columns.decimal)
+        return _to_unit(labels, label.low, label.high).astype(np.float32)
     numbers = {value: number for number, values in enumerate(columns.classes) for value in values}
     return _looked_up(texts, columns.label, numbers, where)
 
 
-def _numbers(table: Table, column: Named, where: _Where) -> npt.NDArray[np.int64]:
+def _numbers(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
     numbers = {value: number for number, value in enumerate(column.values)}
     return _looked_up(table[column.name], column.name, numbers, where)
 
 
-def _looked_up(texts: Texts, name: str, numbers: dict[str, int], where: _Where) -> npt.NDArray[np.int64]:
-    unknown = ~np.isin(texts, list(numbers))
-    if unknown.any():
-        raise where.error(name, texts, unknown, f"which is none of {_listed(list(numbers))}")
-    return np.array([numbers[text] for text in texts], dtype=np.int64)
+def _looked_up(texts: Texts, name: str, numbers: dict[str, int], where: Where) -> npt.NDArray[np.int64]:
+    known = list(numbers)
+    where.refuse(name, texts, ~np.isin(texts, known), f"which is none of {listed(known)}")
+    return np.array([numbers.get(text, 0) for text in texts], dtype=np.int64)

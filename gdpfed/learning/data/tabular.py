@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import COLUMNS_FILE, Columns, read_columns
+from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset, Split
+from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
 from gdpfed.learning.data.source import DataSource
 from gdpfed.learning.data.table_rows import KINDS, Rows, Table, read_table, rows_of
 
@@ -202,7 +203,7 @@ def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, pla
         owner_names=tuple(names) if shared else (),
         target_range=columns.label_range,
         record_groups=len(columns.record_group.values) if columns.record_group else 0,
-        columns=columns.digest,
+        columns=columns,
     )
 
 

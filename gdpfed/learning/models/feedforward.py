@@ -6,19 +6,21 @@ from math import prod
 import torch
 from torch import nn
 
+from gdpfed.learning.models.layers import named_layers
+
 
 def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Multinomial logistic regression: d = (inputs + 1) classes."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), num_classes))
+    return named_layers(flatten=nn.Flatten(), linear=nn.Linear(prod(input_shape), num_classes))
 
 
 def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden_units: int = 64) -> nn.Module:
     """One hidden layer of rectified units."""
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(prod(input_shape), hidden_units),
-        nn.ReLU(),
-        nn.Linear(hidden_units, num_classes),
+    return named_layers(
+        flatten=nn.Flatten(),
+        hidden=nn.Linear(prod(input_shape), hidden_units),
+        relu=nn.ReLU(),
+        output=nn.Linear(hidden_units, num_classes),
     )
 
 
@@ -28,20 +30,20 @@ def cnn2(input_shape: tuple[int, ...], num_classes: int, *, hidden_units: int = 
     Convolutions 8x8 and 4x4, both of stride 2 and followed by 2x2 pooling of stride 1, then one hidden
     layer: d = 26,010 for 28x28 grey pictures in ten classes.
     """
-    features = nn.Sequential(
-        nn.Conv2d(input_shape[0], 16, kernel_size=8, stride=2, padding=3),
-        nn.ReLU(),
-        nn.MaxPool2d(2, stride=1),
-        nn.Conv2d(16, 32, kernel_size=4, stride=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2, stride=1),
-        nn.Flatten(),
-    )
-    return nn.Sequential(
-        *features,
-        nn.Linear(num_features(features, input_shape), hidden_units),
-        nn.ReLU(),
-        nn.Linear(hidden_units, num_classes),
+    features = {
+        "convolution1": nn.Conv2d(input_shape[0], 16, kernel_size=8, stride=2, padding=3),
+        "relu1": nn.ReLU(),
+        "pool1": nn.MaxPool2d(2, stride=1),
+        "convolution2": nn.Conv2d(16, 32, kernel_size=4, stride=2),
+        "relu2": nn.ReLU(),
+        "pool2": nn.MaxPool2d(2, stride=1),
+        "flatten": nn.Flatten(),
+    }
+    return named_layers(
+        **features,
+        hidden=nn.Linear(num_features(named_layers(**features), input_shape), hidden_units),
+        relu3=nn.ReLU(),
+        output=nn.Linear(hidden_units, num_classes),
     )
 
 
@@ -57,11 +59,13 @@ def cnn3(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16) -> 
     d = 33,834 for 32x32 colour pictures in ten classes.
     """
     channels = (input_shape[0], width, 2 * width, 4 * width)
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(channels):
-        layers += [nn.Conv2d(inputs, outputs, kernel_size=3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    features = nn.Sequential(*layers, nn.Flatten())
-    return nn.Sequential(*features, nn.Linear(num_features(features, input_shape), num_classes))
+    layers: dict[str, nn.Module] = {}
+    for number, (inputs, outputs) in enumerate(pairwise(channels), start=1):
+        layers[f"convolution{number}"] = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1)
+        layers |= {f"relu{number}": nn.ReLU(), f"pool{number}": nn.MaxPool2d(2)}
+    features = named_layers(**layers, flatten=nn.Flatten())
+    output = nn.Linear(num_features(features, input_shape), num_classes)
+    return named_layers(**dict(features.named_children()), output=output)
 
 
 def resnet18(input_shape: tuple[int, ...], num_classes: int, *, channels_per_group: int = 2) -> nn.Module:

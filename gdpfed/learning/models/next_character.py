@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from fastgrad.modules import LastPosition, LSTMLayer
+from gdpfed.learning.models.layers import named_layers
 
 
 def lstm(
@@ -23,11 +24,13 @@ def lstm(
     Inputs are positions in a vocabulary that is also what is predicted: shape (B, sequence length), int64.
     """
     sizes = [embedding_size] + [hidden_units] * num_layers
-    return nn.Sequential(
-        nn.Embedding(num_classes, embedding_size),
-        *(LSTMLayer(inputs, outputs) for inputs, outputs in pairwise(sizes)),
-        LastPosition(),
-        nn.Linear(hidden_units, num_classes),
+    embedding = nn.Embedding(num_classes, embedding_size)
+    layers = [LSTMLayer(inputs, outputs) for inputs, outputs in pairwise(sizes)]
+    return named_layers(
+        embedding=embedding,
+        **{f"lstm{number}": layer for number, layer in enumerate(layers, start=1)},
+        last_position=LastPosition(),
+        output=nn.Linear(hidden_units, num_classes),
     )
 
 
@@ -42,7 +45,7 @@ def ngram(input_shape: tuple[int, ...], num_classes: int, *, characters: int = 3
         raise ValueError(f"characters={characters} must be from 1 to {input_shape[0]}, the sequence length")
     rows = nn.Embedding(characters * num_classes, num_classes)
     nn.init.zeros_(rows.weight)
-    return nn.Sequential(LastCharacters(characters, num_classes), rows, Added())
+    return named_layers(characters=LastCharacters(characters, num_classes), scores=rows, added=Added())
 
 
 class LastCharacters(nn.Module):

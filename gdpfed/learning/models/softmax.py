@@ -7,6 +7,7 @@ from torch import nn
 
 from fastgrad.modules import UnitInputs
 from gdpfed.late_import import late_import
+from gdpfed.learning.models.layers import named_layers
 
 stats = late_import("scipy.stats")
 
@@ -14,7 +15,11 @@ stats = late_import("scipy.stats")
 def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float = 0.1) -> nn.Module:
     """d = (inputs + 1) classes; the bias is the weight of an input that is always `bias_input`."""
     inputs = prod(input_shape) + 1
-    return nn.Sequential(nn.Flatten(), UnitInputs(bias_input), nn.Linear(inputs, num_classes, bias=False))
+    return named_layers(
+        flatten=nn.Flatten(),
+        unit_inputs=UnitInputs(bias_input),
+        linear=nn.Linear(inputs, num_classes, bias=False),
+    )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from deploy.federation import EXAMPLES_FILE, Federation
 from deploy.init import provide_demo_data
 from deploy.operate import training_words
 from deploy.topology import DATA
+from gdpfed.runs.file_formats import MODEL_FILE
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 from testing.small_runs import nothing_drawn
@@ -328,7 +329,7 @@ def _same_sums(project: Project, federation: Federation, check: Check) -> None:
     def trained() -> bool:
         project.compose("up", "--detach", "--wait")
         project.job("train", *WITHOUT_NOISE, "run.directory=same")
-        mine.update(load_tensors(read(project.root, f"{RUNS}/same/model.safetensors")))
+        mine.update(load_tensors(read(project.root, f"{RUNS}/same/{MODEL_FILE}")))
         return [each["survivors"] for each in _records(project, "same")] == [[len(federation.nodes)]] * 2
 
     def same() -> bool:
@@ -352,7 +353,7 @@ def _in_one_process(root: Path, federation: Federation) -> bytes:
     words = training_words(len(federation.nodes), [*WITHOUT_NOISE, f"run.directory={root / 'run'}"])
     with nothing_drawn():
         train(as_grid(grid), load(words), LocalGrid.RUN)
-    return (root / "run" / "model.safetensors").read_bytes()
+    return (root / "run" / MODEL_FILE).read_bytes()
 
 
 PARTS = {

@@ -1,0 +1,72 @@
+"""``gdpfed predict``: what a finished model says of new records, or the model as an ONNX file."""
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterable
+from io import StringIO
+
+from gdpfed.cli.command import Command, user_path
+from gdpfed.errors import ConfigError
+
+EXAMPLES = """\
+gdpfed predict runs/mine/model new.csv > predicted.csv
+gdpfed predict runs/mine/model new.csv --keep patient --output predicted.csv
+gdpfed predict runs/mine/model --onnx model.onnx"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=user_path, metavar="MODEL", help="the folder 'model' of a finished run")
+    parser.add_argument(
+        "table", type=user_path, nargs="?", metavar="TABLE", help="CSV or Parquet; a label is not needed"
+    )
+    parser.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column of the table to write, too, such as a number of the patient; may be given again",
+    )
+    parser.add_argument("--output", type=user_path, metavar="FILE.csv", help="write there, not to the screen")
+    parser.add_argument("--onnx", type=user_path, metavar="FILE.onnx", help="write the model as ONNX")
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from gdpfed.files import PUBLIC_MODE, save_whole
+    from gdpfed.learning.prediction import load_model
+
+    if options.table is None and options.onnx is None:
+        raise ConfigError("name a TABLE to predict for, or --onnx FILE.onnx to write the model")
+    model = load_model(options.model)
+    if options.onnx is not None:
+        from gdpfed.learning.onnx_export import save_onnx
+
+        save_onnx(model, options.onnx)
+    if options.table is None:
+        return 0
+    kept, found = model.predict_file(options.table, options.keep)
+    table: dict[str, Iterable[object]] = {**kept, **found.to_table()}
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*table.values(), strict=True))
+    if options.output is None:
+        sys.stdout.write(text.getvalue())
+    else:
+        save_whole(options.output, text.getvalue().encode(), mode=PUBLIC_MODE)
+    return 0
+
+
+COMMAND = Command(
+    name="predict",
+    help="use the model of a finished run on new records",
+    description=(
+        "Read the folder 'model' of a finished run and predict for every row of a table, whose columns are "
+        "those that the model was trained with; a column that is missing, or that nobody declared, is "
+        "refused by its name. It writes CSV: the predicted class and the probability of each class, or the "
+        "predicted number."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

@@ -1,0 +1,256 @@
+"""A declaration of columns as a file in YAML: read, with one line for what is wrong in it, and written."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.columns import DROP, KEEP, Categorical, Columns, Named, Numeric, plain
+from gdpfed.learning.data.dates import AGE_ON, DAYS_SINCE, DatedAs
+
+COLUMNS_FILE = "columns.yaml"
+SEPARATORS = (",", ";", "\t", "|")
+DECIMALS = (".", ",")
+ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
+
+
+def read_columns(path: Path) -> Columns:
+    """Read a declaration, a file in YAML.
+
+    Raises:
+        LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
+    """
+    try:
+        # Every scalar stays a text: YAML takes a value "no" for false.
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - as safe
+    except OSError as error:
+        raise LearningError(
+            f"{path} cannot be read ({error.strerror}): it must declare the columns"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise LearningError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    return columns_of(values, str(path))
+
+
+def columns_of(values: Any, place: str) -> Columns:
+    """The declaration that plain data makes.
+
+    Args:
+        values: by key, as :func:`read_columns` reads it.
+        place: what errors call it.
+
+    Raises:
+        LearningError: it is none.
+    """
+    found = _Reader(place, values, "").mapping(
+        required=("label",),
+        allowed=(
+            *("numeric", "categorical", "party", "record_group", "test", "missing"),
+            *("missing_labels", "incomplete_rows", "separator", "decimal", "encoding"),
+        ),
+    )
+    label = found["label"].mapping(required=("column",), allowed=("classes", "range"))
+    if ("classes" in label) == ("range" in label):
+        raise LearningError(f"{place}: label must have classes, or a range where it is a number")
+    names, classes = _classes(label["classes"]) if "classes" in label else ((), ())
+    columns = Columns(
+        label=label["column"].text(),
+        classes=classes,
+        class_names=names,
+        label_range=label["range"].range() if "range" in label else None,
+        numeric=tuple(map(_numeric, found["numeric"].items())) if "numeric" in found else (),
+        categorical=tuple(map(_categorical, found["categorical"].items())) if "categorical" in found else (),
+        party=_named(found.get("party")),
+        record_group=_named(found.get("record_group")),
+        test=_named(found.get("test")),
+        missing=_marks(found.get("missing")),
+        missing_labels=_word(found.get("missing_labels"), ("error", DROP)),
+        incomplete_rows=_word(found.get("incomplete_rows"), (KEEP, DROP)),
+        separator=_word(found.get("separator"), SEPARATORS),
+        decimal=_word(found.get("decimal"), DECIMALS),
+        encoding=_word(found.get("encoding"), ENCODINGS),
+    )
+    if columns.num_inputs == 0:
+        raise LearningError(f"{place} declares no column under numeric or categorical: a model needs inputs")
+    everything = columns.names()
+    twice = [name for name in everything if everything.count(name) > 1]
+    if twice:
+        raise LearningError(f"{place} declares the column '{twice[0]}' twice: declare it once")
+    return columns
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """A part of a declaration, with its place for an error."""
+
+    place: str
+    values: Any
+    key: str
+
+    def wrong(self, wanted: str) -> LearningError:
+        shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
+        return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
+
+    def mapping(self, *, required: Sequence[str], allowed: Sequence[str]) -> dict[str, "_Reader"]:
+        known = (*required, *allowed)
+        if not isinstance(self.values, Mapping):
+            raise self.wrong(f"keys with values: {', '.join(known)}")
+        for key in self.values:
+            if key not in known:
+                raise LearningError(
+                    f"{self.place}: there is no key '{_joined(self.key, key)}'; choose of {', '.join(known)}"
+                )
+        for key in required:
+            if key not in self.values:
+                raise LearningError(f"{self.place} lacks the key '{_joined(self.key, key)}'")
+        return {key: _Reader(self.place, value, _joined(self.key, key)) for key, value in self.values.items()}
+
+    def items(self) -> Iterator[tuple[str, "_Reader"]]:
+        if not isinstance(self.values, Mapping) or not self.values:
+            raise self.wrong("columns by name")
+        for key, value in self.values.items():
+            yield str(key), _Reader(self.place, value, _joined(self.key, str(key)))
+
+    def list(self) -> list["_Reader"]:
+        if not isinstance(self.values, list) or not self.values:
+            raise self.wrong("a list, as in [a, b]")
+        return [_Reader(self.place, value, self.key) for value in self.values]
+
+    def text(self, *, empty: bool = False) -> str:
+        if not isinstance(self.values, str) or not (self.values.strip() or empty):
+            raise self.wrong("a text")
+        return self.values.strip()
+
+    def number(self) -> float:
+        try:
+            number = float(self.text())
+        except ValueError:
+            raise self.wrong("a number") from None
+        if not isfinite(number):
+            raise self.wrong("a finite number")
+        return number
+
+    def range(self) -> tuple[float, float]:
+        bounds = [each.number() for each in self.list()]
+        if len(bounds) != 2 or not bounds[0] < bounds[1]:
+            raise self.wrong("two numbers, the lower first, as in [0, 100]")
+        return bounds[0], bounds[1]
+
+    def values_once(self) -> tuple[str, ...]:
+        texts = tuple(plain(each.text()) for each in self.list())
+        if len(set(texts)) < len(texts):
+            raise self.wrong("different values")
+        return texts
+
+
+def _joined(key: str, part: str) -> str:
+    return f"{key}.{part}" if key else part
+
+
+def _classes(reader: _Reader) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Names of the classes, and the values that make each."""
+    if isinstance(reader.values, Mapping):
+        made = {name: each.values_once() for name, each in reader.items()}
+    else:
+        made = {value: (value,) for value in reader.values_once()}
+    values = [value for each in made.values() for value in each]
+    if len(made) < 2 or len(set(values)) < len(values):
+        raise reader.wrong("two classes or more, each of values of its own")
+    return tuple(made), tuple(made.values())
+
+
+def _numeric(item: tuple[str, _Reader]) -> Numeric:
+    name, reader = item
+    if isinstance(reader.values, list):
+        return Numeric(name, *reader.range())
+    found = reader.mapping(required=("range",), allowed=("missing", AGE_ON, DAYS_SINCE, "format"))
+    missing = found["missing"].number() if "missing" in found else None
+    return Numeric(name, *found["range"].range(), missing, _dated(reader, found))
+
+
+def _dated(reader: _Reader, found: Mapping[str, _Reader]) -> DatedAs | None:
+    units = [key for key in (AGE_ON, DAYS_SINCE) if key in found]
+    if len(units) > 1 or ("format" in found and not units):
+        raise reader.wrong(
+            f"a range, and for dates one of {AGE_ON} and {DAYS_SINCE}, with or without a format"
+        )
+    if not units:
+        return None
+    try:
+        day = date.fromisoformat(found[units[0]].text())
+    except ValueError:
+        raise found[units[0]].wrong("a day, as in 2024-12-31") from None
+    return DatedAs(units[0], day, found["format"].text() if "format" in found else None)
+
+
+def _categorical(item: tuple[str, _Reader]) -> Categorical:
+    name, reader = item
+    if isinstance(reader.values, list):
+        return Categorical(name, reader.values_once())
+    found = reader.mapping(required=("values",), allowed=("other", "missing"))
+    values = found["values"].values_once()
+    stand_ins = {key: plain(found[key].text()) for key in ("other", "missing") if key in found}
+    for key, value in stand_ins.items():
+        if value not in values:
+            raise found[key].wrong(f"one of {', '.join(values)}")
+    return Categorical(name, values, **stand_ins)
+
+
+def _marks(reader: _Reader | None) -> tuple[str, ...]:
+    return () if reader is None else tuple(each.text(empty=True) for each in reader.list())
+
+
+def _named(reader: _Reader | None) -> Named | None:
+    if reader is None:
+        return None
+    found = reader.mapping(required=("column", "values"), allowed=())
+    return Named(found["column"].text(), found["values"].values_once())
+
+
+def _word(reader: _Reader | None, words: Sequence[str]) -> str:
+    """One of these words; the first where nothing is said."""
+    if reader is None:
+        return words[0]
+    if reader.values not in words:
+        raise reader.wrong(f"one of {', '.join(map(repr, words))}")
+    return str(reader.values)
+
+
+def to_yaml(columns: Columns) -> str:
+    """The declaration as a file: :func:`read_columns` reads the same of it, with the same digest."""
+    label: dict[str, Any] = {"column": columns.label}
+    if columns.label_range is None:
+        label["classes"] = dict(zip(columns.class_names, map(list, columns.classes), strict=True))
+    else:
+        label["range"] = list(columns.label_range)
+    written: dict[str, Any] = {
+        "label": label,
+        "numeric": {each.name: _numeric_values(each) for each in columns.numeric},
+        "categorical": {
+            each.name: _filled(values=list(each.values), other=each.other, missing=each.missing)
+            for each in columns.categorical
+        },
+    }
+    for key in ("party", "record_group", "test"):
+        named: Named | None = getattr(columns, key)
+        written[key] = named and {"column": named.name, "values": list(named.values)}
+    for key in ("missing", "missing_labels", "incomplete_rows", "separator", "decimal", "encoding"):
+        value = getattr(columns, key)
+        written[key] = list(value) if isinstance(value, tuple) else value
+    present = {key: value for key, value in written.items() if value}
+    return yaml.safe_dump(present, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+
+
+def _numeric_values(column: Numeric) -> dict[str, Any]:
+    dated = column.dated
+    days = {} if dated is None else _filled(**{dated.unit: str(dated.day)}, format=dated.form)
+    return _filled(range=[column.low, column.high], missing=column.missing) | days
+
+
+def _filled(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}

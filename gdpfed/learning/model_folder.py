@@ -1,0 +1,153 @@
+"""The folder of a finished model, which stands alone: weights, what the model is, and how a table is read."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
+from torch import nn
+
+from gdpfed.errors import LearningError
+from gdpfed.files import save_whole
+from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
+from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.models import Options, build_model, state_dict_of
+from gdpfed.learning.task import Task
+
+FOLDER = "model"
+WEIGHTS_FILE, DESCRIPTION_FILE = "weights.safetensors", "model.json"
+FILES = tuple(f"{FOLDER}/{name}" for name in (WEIGHTS_FILE, DESCRIPTION_FILE, COLUMNS_FILE))
+"""Of a run that is finished; the last one only if its data are tables."""
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """What has to be known to build a model and to read what it says.
+
+    Attributes:
+        model, options: as ``dataset.model`` and ``dataset.model_options``.
+        form: of an example; its ``columns`` is the digest of the declaration.
+        classes: what they are called, in the order of the outputs; empty where the output is a number.
+        inputs: what each number of an input is, in order; empty where the data are no tables.
+    """
+
+    model: str
+    options: Options
+    form: ExampleForm
+    classes: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """The description of the model that a task trains."""
+        data = task.load()
+        form, columns = ExampleForm.of(data), data.columns
+        numbers = tuple(map(str, range(data.num_classes))) if data.num_classes > 1 else ()
+        return cls(
+            task.model,
+            task.model_options,
+            form,
+            numbers if columns is None else columns.class_names,
+            () if columns is None else tuple(columns.input_names),
+        )
+
+    def to_json(self) -> str:
+        """A text that :meth:`from_json` reads."""
+        return json.dumps({"version": FORMAT_VERSION, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError, TypeError, KeyError: the text is none, or of another version.
+        """
+        values: dict[str, Any] = json.loads(text)
+        if (version := values.pop("version")) != FORMAT_VERSION:
+            raise ValueError(f"it has format version {version}, and this gdpfed reads {FORMAT_VERSION}")
+        options = tuple((str(key), value) for key, value in values["options"])
+        return cls(
+            values["model"],
+            options,
+            ExampleForm.from_values(values["form"]),
+            tuple(values["classes"]),
+            tuple(values["inputs"]),
+        )
+
+    def build(self, weights: Mapping[str, Any]) -> nn.Module:
+        """The model with these weights, ready to predict.
+
+        Raises:
+            LearningError: no model of that name here.
+            RuntimeError: the weights are not those of the model.
+        """
+        form = self.form
+        model = build_model(
+            self.model,
+            form.input_shape,
+            form.num_classes,
+            seed=0,
+            input_dtype=np.dtype(form.input_dtype),
+            options=self.options,
+        )
+        model.load_state_dict(weights)
+        return model.eval()
+
+
+def save_declaration(run: Path, columns: Columns) -> None:
+    """Write how tables are read into the folder of a run's model, before there is a model."""
+    (run / FOLDER).mkdir(exist_ok=True)
+    save_whole(run / FOLDER / COLUMNS_FILE, to_yaml(columns).encode())
+
+
+def save_model(run: Path, task: Task, theta: npt.NDArray[np.float32]) -> None:
+    """Write a run's model; its weights last, since they say that the run is finished.
+
+    Raises:
+        RunError: the file system refuses.
+    """
+    folder = run / FOLDER
+    folder.mkdir(exist_ok=True)
+    save_whole(folder / DESCRIPTION_FILE, ModelDescription.of(task).to_json().encode())
+    save_whole(folder / WEIGHTS_FILE, save_tensors(state_dict_of(task.build_model(), theta)))
+
+
+def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
+    """A model and how its tables are read; None where it takes none.
+
+    Args:
+        path: the folder, or that of its run.
+
+    Raises:
+        LearningError: there is none, it is damaged, or its declaration is another than it was trained with.
+    """
+    folder = path / FOLDER if (path / FOLDER / DESCRIPTION_FILE).is_file() else path
+    try:
+        text = (folder / DESCRIPTION_FILE).read_text(encoding="utf-8")
+    except OSError as error:
+        raise LearningError(
+            f"{path} holds no model ({DESCRIPTION_FILE}: {error.strerror}): name the folder '{FOLDER}' of a "
+            "finished run"
+        ) from None
+    try:
+        description = ModelDescription.from_json(text)
+        model = description.build(load_file(folder / WEIGHTS_FILE))
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        raise LearningError(f"{folder} is a damaged model: {' '.join(str(error).split())}") from None
+    if description.form.columns is None:
+        return description, None, model
+    columns = read_columns(folder / COLUMNS_FILE)
+    if columns.digest != description.form.columns:
+        raise LearningError(
+            f"{folder / COLUMNS_FILE} is not the declaration that the model was trained with: restore it "
+            "from a copy"
+        )
+    return description, columns, model

@@ -1,0 +1,115 @@
+"""A finished model as an ONNX file, for programs without Python: from a table's numbers to what it says.
+
+A model of tables takes the numbers of a record as they are declared and scales them itself. torch writes the
+file, with the packages of ``gdpfed[onnx]``.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.table_rows import Table, Where, parsed
+from gdpfed.learning.prediction import LoadedModel
+
+INPUT = "inputs"
+PACKAGES = ("onnx", "onnxscript")
+
+
+class _WholeModel(nn.Module):
+    """From a table's numbers, float64[N,columns], or inputs as in training, to probabilities or numbers."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+    stand_in: torch.Tensor
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__()
+        self.module, self.columns = model.module, model.columns
+        self.num_classes = model.description.form.num_classes
+        numeric = () if self.columns is None else self.columns.numeric
+        middles = [each.low / 2 + each.high / 2 if each.missing is None else each.missing for each in numeric]
+        for name, values in (
+            ("low", [each.low for each in numeric]),
+            ("high", [each.high for each in numeric]),
+            ("stand_in", middles),
+        ):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.module(inputs if self.columns is None else self._scaled(inputs))
+        if self.num_classes > 1:
+            return outputs.softmax(dim=1)
+        low, high = (self.columns and self.columns.label_range) or (-1.0, 1.0)
+        return (outputs.double() + 1) / 2 * (high - low) + low
+
+    def _scaled(self, inputs: torch.Tensor) -> torch.Tensor:
+        low, high, count = self.low, self.high, len(self.low)
+        numbers = torch.where(inputs[:, :count].isnan(), self.stand_in, inputs[:, :count])
+        parts = [2 * (torch.minimum(torch.maximum(numbers, low), high) - low) / (high - low) - 1]
+        for place, column in enumerate(self.columns.categorical if self.columns else (), start=count):
+            present = inputs[:, place : place + 1]
+            if column.missing is not None:
+                present = torch.where(present.isnan(), float(column.values.index(column.missing)), present)
+            parts.append((present == torch.arange(len(column.values), dtype=torch.float64)).double())
+        return torch.cat(parts, dim=1).float()
+
+
+def save_onnx(model: LoadedModel, path: Path) -> None:
+    """Write a model as ONNX.
+
+    Its input is called ``inputs``. Of tables it is float64[N,columns], see `table_numbers`; else it is what
+    training took, shape (N, ...). Its output is ``probabilities``, float32[N,classes] in the order of
+    ``model.json``, or ``value``, shape (N, 1), in the unit of the label.
+
+    Raises:
+        LearningError: the packages are not installed, or the file cannot be written.
+    """
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise LearningError(f"ONNX files need the package {missing[0]}: pip install 'gdpfed[onnx]'")
+    form = model.description.form
+    if model.columns is None:
+        example = torch.zeros(2, *form.input_shape, dtype=getattr(torch, form.input_dtype))
+    else:
+        example = torch.zeros(2, len(model.columns.inputs), dtype=torch.float64)
+    program = torch.onnx.export(
+        _WholeModel(model).eval(),
+        (example,),
+        dynamo=True,
+        input_names=[INPUT],
+        output_names=["value" if form.num_classes == 1 else "probabilities"],
+        dynamic_shapes=({0: torch.export.Dim("N")},),
+        verbose=False,
+    )
+    if program is None:
+        raise LearningError(f"torch wrote no ONNX file of the model {model.description.model}")
+    try:
+        program.save(path)
+    except OSError as error:
+        raise LearningError(f"--onnx={path} cannot be written: {error.strerror}") from None
+
+
+def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.float64]:
+    """The input of the ONNX file for the texts of a table, float64[N,columns] in the declared order.
+
+    A number is as declared, of a date its age or days; a category is its place among the values, from 0. NaN
+    is what is missing.
+
+    Raises:
+        LearningError: a value that is no number.
+    """
+    rows = len(next(iter(table.values())))
+    where = Where(place, np.arange(rows) + 1)
+    found = [parsed(table[each.name], each, where, decimal=columns.decimal) for each in columns.numeric]
+    for each in columns.categorical:
+        numbers = {value: float(number) for number, value in enumerate(each.values)}
+        other = np.nan if each.other is None else numbers[each.other]
+        texts = table[each.name]
+        found.append(np.array([np.nan if text == "" else numbers.get(text, other) for text in texts]))
+    return np.stack(found, axis=1)

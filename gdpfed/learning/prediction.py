@@ -1,0 +1,198 @@
+"""Using a finished model: read its folder, and predict for tables, data frames and arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.arrays import as_numbers
+from gdpfed.learning.data.columns import DROP, Columns
+from gdpfed.learning.data.features import transform_of
+from gdpfed.learning.data.table_rows import Table, Where, inputs_of, read_table, texts_of
+from gdpfed.learning.model_folder import ModelDescription, read_model
+
+CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says of N records.
+
+    Attributes:
+        labels: names of classes, or numbers in the unit of the label; shape (N,).
+        probabilities: of every class, shape (N, classes), float32; None where the label is a number.
+        classes: what they are called, in this order.
+    """
+
+    labels: npt.NDArray[np.object_] | npt.NDArray[np.float64]
+    probabilities: npt.NDArray[np.float32] | None
+    classes: tuple[str, ...]
+
+    def to_table(self) -> dict[str, list[object]]:
+        """The columns of a table: what is predicted, and the probability of every class."""
+        table: dict[str, list[object]] = {"predicted": self.labels.tolist()}
+        if self.probabilities is not None:
+            columns = self.probabilities.T.tolist()
+            table |= {f"probability_{name}": each for name, each in zip(self.classes, columns, strict=True)}
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model that is ready to predict.
+
+    Attributes:
+        description: what it takes and says.
+        columns: how a table is read; None where it takes none.
+        module: from inputs as training took them to scores.
+    """
+
+    description: ModelDescription
+    columns: Columns | None
+    module: nn.Module
+
+    def predict(self, data: Any) -> Predictions:
+        """Predict for records of which no label is known.
+
+        Args:
+            data: of a model of tables a data frame, arrays by column, or one array of shape (N, columns) in
+                the declared order, in the units of the declaration. Of any other model an array of shape
+                (N, ...), scaled as for training.
+
+        Raises:
+            LearningError: columns or values that do not fit, named.
+        """
+        if self.columns is None:
+            return self.of_inputs(self._array(data))
+        table = texts_of(_by_column(data, self.columns), self.columns, written=False)
+        return self.of_table(table, "the data")
+
+    def predict_file(self, path: Path, keep: Sequence[str] = ()) -> tuple[Table, Predictions]:
+        """Predict for a CSV or Parquet file, and return the columns to be kept beside it.
+
+        Raises:
+            LearningError: as in `predict`, or a model that takes no tables, or a file that cannot be read.
+        """
+        if self.columns is None:
+            shape = _listed(self.description.form.own_shape)
+            raise LearningError(
+                f"the model takes no tables but arrays of shape (N, {shape}): use "
+                "gdpfed.load_model(path).predict(array)"
+            )
+        table = read_table(path, self.columns, str(path), None)
+        absent = [name for name in keep if name not in table]
+        if absent:
+            raise LearningError(f"{path} has no column '{absent[0]}' to keep; it has {_listed([*table])}")
+        kept = {name: table[name] for name in keep}
+        needed = self.columns.names()
+        return kept, self.of_table(
+            {k: v for k, v in table.items() if k in needed or k not in keep}, str(path)
+        )
+
+    def of_table(self, table: Table, place: str) -> Predictions:
+        """Predict for the texts of a table's columns.
+
+        Args:
+            place: what errors call it.
+
+        Raises:
+            LearningError: columns or values that do not fit, named.
+        """
+        columns = self.columns
+        if columns is None:
+            raise LearningError(f"{place} is a table, and the model takes none")
+        _check_columns(table, columns, place)
+        rows = len(next(iter(table.values())))
+        if columns.incomplete_rows == DROP:
+            for name in columns.inputs:
+                for row in np.flatnonzero(table[name] == ""):
+                    raise LearningError(
+                        f"{place}: column '{name}' is empty in row {row + 1}, and the model learnt of "
+                        "complete rows alone (incomplete_rows: drop): fill it in, or take the row out"
+                    )
+        return self.of_inputs(inputs_of(table, columns, Where(place, np.arange(rows) + 1)))
+
+    def of_inputs(self, x: npt.NDArray[np.generic]) -> Predictions:
+        """Predict for inputs as the model itself takes them, shape (N, ...)."""
+        with torch.inference_mode():
+            parts = [self.module(torch.from_numpy(x[i : i + CHUNK])) for i in range(0, max(1, len(x)), CHUNK)]
+            outputs = torch.cat(parts)
+        if self.description.form.num_classes == 1:
+            low, high = (self.columns and self.columns.label_range) or (-1.0, 1.0)
+            scaled = outputs.reshape(len(x)).double().numpy()
+            return Predictions((scaled + 1) / 2 * (high - low) + low, None, ())
+        names = np.array(self.description.classes, dtype=object)
+        probabilities = outputs.softmax(dim=1).numpy()
+        return Predictions(names[probabilities.argmax(axis=1)], probabilities, self.description.classes)
+
+    def _array(self, data: Any) -> npt.NDArray[np.generic]:
+        form, given = self.description.form, np.asarray(data)
+        if given.shape[1:] != form.own_shape:
+            raise LearningError(
+                f"the data have shape {given.shape}, and the model takes (N, {_listed(form.own_shape)})"
+            )
+        x = as_numbers(given, np.dtype(form.input_dtype), "the data")
+        return x if form.features is None else transform_of(form.features)(x.astype(np.float32))
+
+
+def load_model(path: str | Path) -> LoadedModel:
+    """The model of a finished run, to predict with.
+
+    Args:
+        path: of its folder ``model``, or of the run.
+
+    Raises:
+        LearningError: there is none, or a damaged one.
+    """
+    return LoadedModel(*read_model(Path(path).expanduser()))
+
+
+def _by_column(data: Any, columns: Columns) -> Mapping[str, Sequence[object]]:
+    """Values by column of a data frame, a mapping, or an array with the declared columns in order."""
+    import pyarrow as pa
+
+    names = columns.inputs
+    if isinstance(data, np.ndarray):
+        if data.ndim != 2 or data.shape[1] != len(names):
+            raise LearningError(
+                f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}"
+            )
+        return {name: data[:, place].tolist() for place, name in enumerate(names)}
+    try:
+        # The index of a data frame is no column of it.
+        table = pa.table(data.reset_index(drop=True) if hasattr(data, "reset_index") else data)
+        found = table.column_names
+        twice = [name for name in found if found.count(name) > 1]
+        if twice:
+            raise LearningError(f"the data have the column '{twice[0]}' twice")
+        return {name: table.column(name).to_pylist() for name in found}
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise LearningError(f"the data are no table: {' '.join(str(error).split())}") from None
+
+
+def _check_columns(table: Table, columns: Columns, place: str) -> None:
+    """Refuse a table without a column that the model sees, or with one that is not declared.
+
+    Raises:
+        LearningError: one line that names all of them.
+    """
+    missing = [name for name in columns.inputs if name not in table]
+    extra = [name for name in table if name not in columns.names()]
+    faults = [f"lacks {_listed(missing)}"] * bool(missing) + [f"has {_listed(extra)} too much"] * bool(extra)
+    if faults:
+        near = [(name, match) for name in extra for match in get_close_matches(name, missing, n=1)]
+        hint = "".join(f"; is '{name}' the column '{match}'?" for name, match in near)
+        raise LearningError(
+            f"{place} {' and '.join(faults)}: the model takes {_listed(columns.inputs)}{hint}"
+        )
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values))

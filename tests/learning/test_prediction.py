@@ -1,0 +1,184 @@
+"""A model's folder stands alone: the same answers from files, frames, arrays and ONNX, and plain refusals."""
+
+import csv
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+import gdpfed
+from conf.load import load
+from gdpfed.cli import main
+from gdpfed.clients.configured import task_of
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.declaration import read_columns, to_yaml
+from gdpfed.learning.model_folder import save_declaration, save_model
+from gdpfed.learning.models import flatten
+
+DECLARATION = """\
+label: {column: ill, classes: {healthy: [0], disease: [1, 2]}}
+numeric:
+  age: {range: [0, 110], age_on: 2026-01-01}
+  dose: {range: [-1, 3], missing: 3}
+categorical:
+  ward: [a, b]
+  drug: {values: [x, rest], other: rest, missing: x}
+party: {column: site, values: [north, south]}
+separator: ";"
+decimal: ","
+"""
+ROWS = """\
+ill;age;dose;ward;drug;site
+0;1956-01-01;0,5;a;x;north
+2;1976-01-01;2,75;b;y;south
+1;2001-07-01;NaN;;;south
+0;1990-02-03;NA;a;;north
+"""
+NEW = """\
+patient;drug;dose;age;ward
+007;x;0,5;1956-01-01;a
+008;;;1990-02-03;b
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run whose model nobody has trained, with weights that are not zero."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "all.csv").write_text(ROWS)
+    (folder / "new.csv").write_text(NEW)
+    (folder / "columns.yaml").write_text(DECLARATION)
+    return finished(folder, "dataset=csv", f"dataset.path={folder}/all.csv", "dataset.num_clients=2")
+
+
+def finished(folder, *overrides):
+    task = task_of(
+        load([*overrides, "dataset.test_fraction=0.5"] if "dataset=csv" in overrides else overrides)
+    )
+    theta = np.linspace(-1, 1, len(flatten(task.build_model())), dtype=np.float32)
+    if (columns := task.load().columns) is not None:
+        save_declaration(folder, columns)
+    save_model(folder, task, theta)
+    return folder
+
+
+def test_files_frames_and_arrays_get_the_answer_of_the_weights(run, capsys):
+    assert main(["predict", str(run / "model"), str(run / "new.csv"), "--keep", "patient"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    weights = load_file(run / "model" / "weights.safetensors")
+    ages = np.array([25568.0, 13116.0]) / 365.25  # Days from 1956-01-01 and 1990-02-03 to 2026-01-01.
+    x = np.array([[0, -0.25, 1, 0, 1, 0], [0, 1, 0, 1, 1, 0]])
+    x[:, 0] = 2 * ages / 110 - 1
+    scores = x @ weights["linear.weight"].T + weights["linear.bias"]
+    expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    found = [[float(row["probability_healthy"]), float(row["probability_disease"])] for row in rows]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert [row["patient"] for row in rows] == ["007", "008"]
+    assert [row["predicted"] for row in rows] == [["healthy", "disease"][k] for k in expected.argmax(axis=1)]
+    frame = pd.DataFrame(
+        {"ward": ["a", "b"], "dose": [0.5, np.nan], "age": pd.to_datetime(["1956-01-01", "1990-02-03"])}
+    ).assign(drug=["x", None])
+    array = np.array([["1956-01-01", 0.5, "a", "x"], ["1990-02-03", None, "b", None]], dtype=object)
+    for data in (frame, frame.set_axis([5, 5]), dict(frame), array):
+        answers: Any = gdpfed.load_model(run).predict(data).probabilities
+        np.testing.assert_allclose(answers, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("dose", "doze"),
+            "lacks dose and has doze too much: the model takes age, dose, ward, drug; is 'doze'",
+        ),
+        (("patient", "mrn"), "has mrn too much"),
+        (("0,5", "0.5"), "column 'dose' holds '0.5' in row 1, which is no number"),
+        (
+            ("1956-01-01", "1.1.56"),
+            "column 'age' holds '1.1.56' in row 1, which is no date of the form ISO 8601",
+        ),
+        ((";a\n", ";c\n"), "column 'ward' holds 'c' in row 1, which is none of a, b"),
+    ],
+)
+def test_what_does_not_fit_is_named_in_one_line(run, tmp_path, capsys, change, message):
+    (tmp_path / "new.csv").write_text(NEW.replace(*change))
+    keep = ["--keep", "patient"] if change[0] != "patient" else []
+    assert main(["predict", str(run), str(tmp_path / "new.csv"), *keep]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_number_comes_in_its_own_unit(tmp_path):
+    (tmp_path / "all.csv").write_text("age,days\n50,5\n60,6\n70,7\n80,8\n")
+    (tmp_path / "columns.yaml").write_text(
+        "label: {column: days, range: [0, 20]}\nnumeric: {age: [0, 100]}\nincomplete_rows: drop\n"
+    )
+    data = (
+        "dataset=csv",
+        f"dataset.path={tmp_path}/all.csv",
+        "dataset.num_clients=2",
+        "dataset.partition=iid",
+    )
+    model = gdpfed.load_model(finished(tmp_path, *data, "dataset.loss=squared_error"))
+    # Its weights are -1 and 1: age 75 is 0.5, -0.5 + 1 = 0.5, and that is 15 days.
+    found = model.predict({"age": [75, 100]})
+    assert found.labels.tolist() == [15.0, 10.0]
+    assert found.probabilities is None
+    with pytest.raises(LearningError, match=r"column 'age' is empty in row 2, and the model learnt"):
+        model.predict({"age": [75, None]})
+
+
+def test_a_model_of_pictures_takes_arrays(tmp_path):
+    model = gdpfed.load_model(finished(tmp_path, "dataset=digits"))
+    found = model.predict(np.zeros((3, 1, 8, 8), np.float32))
+    assert found.classes == tuple("0123456789")
+    assert found.probabilities is not None
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, atol=1e-6)
+    with pytest.raises(LearningError, match=r"shape \(3, 64\), and the model takes \(N, 1, 8, 8\)"):
+        model.predict(np.zeros((3, 64)))
+
+
+def test_a_folder_that_was_changed_is_refused(run, tmp_path):
+    model = gdpfed.load_model(run)
+    with pytest.raises(LearningError, match=r"holds no model \(model.json: No such file"):
+        gdpfed.load_model(tmp_path)
+    for name in ("model.json", "weights.safetensors"):
+        (tmp_path / name).write_bytes((run / "model" / name).read_bytes())
+    assert model.columns is not None
+    other = to_yaml(model.columns).replace("110", "120")
+    (tmp_path / "columns.yaml").write_text(other)
+    with pytest.raises(LearningError, match="is not the declaration that the model was trained with"):
+        gdpfed.load_model(tmp_path)
+    described = json.loads((tmp_path / "model.json").read_text())
+    assert described["inputs"] == ["age", "dose", "ward=a", "ward=b", "drug=x", "drug=rest"]
+    assert described["classes"] == ["healthy", "disease"]
+    (tmp_path / "model.json").write_text(json.dumps(described | {"model": "mlp"}))
+    with pytest.raises(LearningError, match="is a damaged model: .*Missing key"):
+        gdpfed.load_model(tmp_path)
+
+
+def test_a_declaration_that_is_written_is_read_as_the_same(run, tmp_path):
+    columns = read_columns(run / "columns.yaml")
+    (tmp_path / "again.yaml").write_text(to_yaml(columns))
+    assert read_columns(tmp_path / "again.yaml") == columns
+    assert read_columns(tmp_path / "again.yaml").digest == read_columns(run / "model" / "columns.yaml").digest
+
+
+def test_onnx_gives_the_same_answers(run, tmp_path):
+    for name in ("onnx", "onnxscript"):
+        pytest.importorskip(name)
+    onnxruntime: Any = pytest.importorskip("onnxruntime")
+    from gdpfed.learning.onnx_export import table_numbers
+
+    assert main(["predict", str(run), "--onnx", str(tmp_path / "model.onnx")]) == 0
+    model = gdpfed.load_model(run)
+    assert model.columns is not None
+    table, found = model.predict_file(run / "new.csv", ["patient", "age", "dose", "ward", "drug"])
+    numbers = table_numbers(table, model.columns, "new.csv")
+    (answer,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"inputs": numbers})
+    expected: Any = found.probabilities
+    np.testing.assert_allclose(answer, expected, atol=1e-6)
