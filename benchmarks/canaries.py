@@ -4,20 +4,22 @@ A fault is found where the scale is above 1: the plan's noise would have to be d
 what was seen. Mean and deviation over the repeats say how far a measurement is from the other verdict; a
 normal law passes five deviations less than once in a million times.
 
-    python -m benchmarks.canaries [--repeats 6] [--write docs/privacy.md]
+    python -m benchmarks.canaries [--repeats 6] [--everyone] [--write docs/privacy.md]
+
+With --everyone it is of the same under privacy.against=everyone, with faults of streams of noise.
 """
 
 import statistics
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
 from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
-from gdpfed.canaries.lower_bounds import VIEWS
 from gdpfed.canaries.measure import Measurement, Settings, measure
 from gdpfed.report.table import Table
-from testing.broken_programs import FAULTS, broken
+from testing.broken_programs import FAULTS, STREAM_FAULTS, broken
 
 POPULATION = (
     "dataset=digits",
@@ -32,29 +34,33 @@ POPULATION = (
     "secagg=off",
 )
 GAP_RUNS, FAULT_RUNS = 10, 4
+NOTHING = "nothing"
+OUTSIDERS = {"sums": "all sums", "server": "server", "model": "last model"}
+EVERYONE = {"everyone": "everyone", "model": "last model"}
 
 
-def measurement(epsilon: float, runs: int) -> Measurement:
+def measurement(settings: Sequence[str], epsilon: float, runs: int) -> Measurement:
     """One measurement of the population at one budget."""
-    return measure(load([*POPULATION, f"privacy.budgets=[{epsilon}]"]), Settings(num_runs=runs))
+    words = [*POPULATION, *settings, f"privacy.budgets=[{epsilon}]"]
+    return measure(load(words), Settings(num_runs=runs))
 
 
-def gap_row(epsilon: float) -> tuple[str, ...]:
+def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tuple[str, ...]:
     """Stated and measured against each view."""
-    by_view = {figure.view: figure for figure in measurement(epsilon, GAP_RUNS).final}
+    by_view = {figure.view: figure for figure in measurement(settings, epsilon, GAP_RUNS).final}
     cells = [
         f"{by_view[view].stated:.2f}: {by_view[view].measured:.2f} ({by_view[view].any_law:.2f})"
-        for view in VIEWS
+        for view in views
     ]
     return f"{epsilon:g}", *cells
 
 
-def fault_row(name: str, repeats: int) -> tuple[str, ...]:
+def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ...]:
     """How often a fault is found, and by how much, at epsilon 3."""
     scales = []
     for _ in range(repeats):
-        with nullcontext() if name not in FAULTS else broken(name):
-            scales.append(max(figure.scale for figure in measurement(3, FAULT_RUNS).final))
+        with nullcontext() if name == NOTHING else broken(name):
+            scales.append(max(figure.scale for figure in measurement(settings, 3, FAULT_RUNS).final))
     mean, spread = statistics.fmean(scales), statistics.stdev(scales)
     found = sum(scale > 1 for scale in scales)
     return name, f"{mean:.2f} ± {spread:.2f}", f"{found} of {repeats}", f"{abs(mean - 1) / spread:.0f}"
@@ -62,16 +68,14 @@ def fault_row(name: str, repeats: int) -> tuple[str, ...]:
 
 def main() -> None:
     """Measure the gap at three budgets, then each fault again and again."""
-    options = read_options(__doc__, overrides=False, repeats=6)
-    gaps = [gap_row(epsilon) for epsilon in track((1, 3, 6), "gap", console=CONSOLE)]
-    names = ("nothing", *FAULTS)
-    faults = [fault_row(name, options.repeats) for name in track(names, "faults", console=CONSOLE)]
+    options = read_options(__doc__, overrides=False, repeats=6, everyone=False)
+    settings = ["privacy.against=everyone", "privacy.accountant=pld"] if options.everyone else []
+    views = EVERYONE if options.everyone else OUTSIDERS
+    gaps = [gap_row(settings, views, epsilon) for epsilon in track((1, 3, 6), "gap", console=CONSOLE)]
+    names = (NOTHING, *(STREAM_FAULTS if options.everyone else FAULTS))
+    faults = [fault_row(settings, name, options.repeats) for name in track(names, "faults", console=CONSOLE)]
     tables = [
-        Table(
-            f"Stated: measured (any law), {2000 * GAP_RUNS} canaries",
-            ("budget", "all sums", "server", "last model"),
-            gaps,
-        ),
+        Table(f"Stated: measured (any law), {2000 * GAP_RUNS} canaries", ("budget", *views.values()), gaps),
         Table(
             f"Faults at epsilon 3, {2000 * FAULT_RUNS} canaries",
             ("what is wrong", "scale", "found", "1 is so many deviations away"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,10 +15,13 @@ from gdpfed.learning.training.record_batches import PoissonBatches
 from gdpfed.learning.training.record_training import exact_sums
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.rounds.noise_streams import NoiseStreams, SumNoise
 from gdpfed.rounds.plain import sum_noise_steps
 from secagg import Encoding, keystream
 
 _NOISE = "gdpfed.simulation.in_process_fleet.sum_noise_steps"
+_STREAM = "gdpfed.rounds.fleet.NoiseStreams.draw"
+_draw_noise = NoiseStreams.draw
 _sum_wave = WatchedFleet.sum_wave
 _clipped_sums = RecordGradients.clipped_sums
 _draw = PoissonBatches.draw
@@ -44,6 +48,40 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "charged once, summed twice": ("gdpfed.canaries.transcript.WatchedFleet.sum_wave", _sums_twice),
 }
 """What is wrong, and where: of a simulation with ``secagg=off`` and many clients at once."""
+
+
+def _taken_back(change: Callable[[tuple[tuple[bytes, float], ...]], tuple[tuple[bytes, float], ...]]) -> Any:
+    def drawn(*asked: Any) -> SumNoise:
+        noise = _draw_noise(*asked)
+        return replace(noise, taken_back=change(noise.taken_back))
+
+    return drawn
+
+
+def _same_key_again(self: NoiseStreams, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
+    """Every second round has the new noise of the one before, as if a process went on from an old copy."""
+    noise = _draw_noise(self, name, taps, round_index)
+    last = getattr(self, "last", None)
+    if round_index % 2 and last is not None:
+        noise = replace(noise, key=last)
+    self.__dict__["last"] = noise.key
+    return noise
+
+
+def _corrections_alone(order: Any, parameters: Any, stream: SumNoise) -> Any:
+    return sum_noise_steps(order, parameters, stream) - sum_noise_steps(
+        order, parameters, replace(stream, taken_back=())
+    )
+
+
+STREAM_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "stream, half the noise": FAULTS["half the noise"],
+    "stream, other taps": (_STREAM, _taken_back(lambda parts: tuple((key, 1.0) for key, _ in parts))),
+    "stream, taken back twice": (_STREAM, _taken_back(lambda parts: parts + parts)),
+    "stream, no new noise": (_NOISE, _corrections_alone),
+    "stream, noise used again": (_STREAM, _same_key_again),
+}
+"""The same of a stream of sums, parts of whose noise are taken back."""
 
 
 _STEPS = "gdpfed.learning.training.record_training."
@@ -89,5 +127,5 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 @contextmanager
 def broken(fault: str) -> Iterator[None]:
     """A program with one of the faults."""
-    with patch(*(FAULTS | RECORD_FAULTS)[fault]):
+    with patch(*(FAULTS | STREAM_FAULTS | RECORD_FAULTS)[fault]):
         yield

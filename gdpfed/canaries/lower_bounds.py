@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.audit.accounting import epsilon_after, epsilon_against_server, first_rounds
+from gdpfed.audit.mechanisms.scheduled_sums import as_one_sum
 from gdpfed.canaries.bounds import (
     NUM_ALARMS,
     NUM_SHARES,
@@ -28,12 +29,13 @@ from gdpfed.canaries.scores import (
     participations_of,
     released_model,
 )
+from gdpfed.canaries.stream_scores import under_measured_noise, under_planned_noise
 from gdpfed.canaries.transcript import Transcript
 from gdpfed.privacy.plan import PrivacyPlan
 
-VIEWS = ("sums", "server", "updates", "model")
-"""What is seen: all sums by who does not know the cohorts; all sums and cohorts; every client's own update,
-where it is private by itself; the released model alone."""
+VIEWS = ("sums", "server", "everyone", "updates", "model")
+"""What is seen: all sums by who does not know the cohorts; all sums and cohorts; the same where turns are no
+secret, so that both are one; every client's own update, where it is private by itself; the released model."""
 # At these deltas a plan's curve is computed.
 CURVE_DELTAS = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
 # Of a group's canaries so many were asked at least as often as the server's figure is measured for.
@@ -119,6 +121,8 @@ def epsilon_lower_bounds(
 def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
     part = parts_of(plan)[group]
     records = plan.mechanism.record_groups(part.group)
+    if plan.mechanism.against_everyone:
+        return _claims_of_turns(runs, plan, rounds, group)
     saved = [charge.to_dict() for charge in plan.charges(part.group, record_group=part.record_group)]
     charges = first_rounds(saved, rounds)
     curve = _curve(plan.delta, lambda delta: epsilon_after(charges, delta))
@@ -142,6 +146,20 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
 
         claims.append(_Claim("server", _curve(plan.delta, against), against(plan.delta), [known], often))
     return claims
+
+
+def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
+    """One figure for who knows all turns, and no sampling: the densest turns up to a round."""
+    event = plan.charges(group)[0].event.to_dict()
+    turns = [turn for turn in event["turns"] if turn < rounds]
+    sigma = event["noise_stddev"] / event["clipping_norm"]
+    cost = as_one_sum(event["taps"], sigma, event["adjacency"], turns, rounds)
+    curve = _curve(plan.delta, lambda delta: epsilon_against_server(cost, delta))
+    stated = epsilon_against_server(cost, plan.delta)
+    attacks = (under_planned_noise, under_measured_noise, most_alike)
+    sums = [[attack(transcript, rounds) for transcript in runs] for attack in attacks]
+    models = [[released_model(transcript, rounds) for transcript in runs]]
+    return [_Claim("everyone", curve, stated, sums), _Claim("model", curve, stated, models)]
 
 
 def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCurve:

@@ -175,11 +175,6 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
             f"method={prepared.method.name} has no canaries: its clients add noise of their own, each "
             "as it chose, for which none are made"
         )
-    if plan.mechanism.against_everyone:
-        raise ConfigError(
-            "privacy.against=everyone has no canaries yet: none are made that have turns: use "
-            "privacy.against=outsiders"
-        )
     if plan.mechanism.record_groups(0) and settings.kind != "dirac":
         raise ConfigError(
             f"canaries of kind {settings.kind} are clients among others that train, and tell nothing of the "

@@ -14,6 +14,7 @@ MOST_COLUMNS = 3
 LINES = {
     "sums": ("stated: cohorts unknown", "measured: cohorts unknown"),
     "server": ("stated: against the server", "measured: against the server"),
+    "everyone": ("stated: against everyone", "measured: against everyone"),
     "updates": ("stated: every update", "measured: every update"),
 }
 

@@ -23,7 +23,13 @@ from gdpfed.report.console import Fitted
 from gdpfed.runs.resume import load_run
 
 MARKS_IN_PICTURE = 8
-SEEN_BY = {"sums": "all sums", "server": "server", "updates": "every update", "model": "last model"}
+SEEN_BY = {
+    "sums": "all sums",
+    "server": "server",
+    "everyone": "everyone",
+    "updates": "every update",
+    "model": "last model",
+}
 JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
 
 

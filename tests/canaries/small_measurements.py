@@ -19,6 +19,8 @@ MANY = (
     "secagg.dropout_tolerance=0",
     "secagg=off",
 )
+# Two turns of four, which no secret hides, and noise that is taken back.
+STREAM = ("privacy.against=everyone", "privacy.accountant=pld", "privacy.sampling_rate=0.5")
 FEW = (
     "dataset=digits",
     "dataset.num_clients=60",

@@ -9,8 +9,8 @@ import pytest
 import gdpfed.clients.update as node
 import gdpfed.simulation.joined_sessions as sessions
 from gdpfed.canaries.transcript import WatchedFleet
-from testing.broken_programs import FAULTS, broken
-from tests.canaries.small_measurements import FEW, MANY, measured
+from testing.broken_programs import FAULTS, STREAM_FAULTS, broken
+from tests.canaries.small_measurements import FEW, MANY, STREAM, measured
 
 USUALLY = 0.95
 
@@ -23,6 +23,14 @@ def test_a_fault_is_found(fault):
         measurement = measured([*MANY, *more], runs=4 if "twice" in fault else 2, confidence=USUALLY)
     assert not measurement.passed
     assert max(figure.scale for figure in measurement.final) > 1
+
+
+@pytest.mark.parametrize("fault", STREAM_FAULTS)
+def test_a_fault_of_a_stream_of_noise_is_found(fault):
+    hard = "taps" in fault or "twice" in fault
+    with broken(fault):
+        measurement = measured([*MANY, *STREAM], runs=2 if hard else 1, confidence=USUALLY)
+    assert not measurement.passed
 
 
 def test_a_node_that_does_not_clip_is_found(monkeypatch):

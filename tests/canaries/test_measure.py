@@ -7,7 +7,7 @@ from gdpfed.canaries.canary import Canaries, DenseDirections, DiracDirections, r
 from gdpfed.canaries.measure import Settings
 from gdpfed.errors import ConfigError
 from gdpfed.privacy.events import Adjacency
-from tests.canaries.small_measurements import FEW, MANY, by_view, measured
+from tests.canaries.small_measurements import FEW, MANY, STREAM, by_view, measured
 
 EVERYTHING = {
     "gdpfed_plus": ("method=gdpfed_plus",),
@@ -58,6 +58,16 @@ def test_what_is_measured_is_within_a_factor_of_two_of_what_is_stated(epsilon, r
     for view in ("sums", "server") if epsilon > 1 else ("server",):
         assert 0.5 * views[view].stated < views[view].measured
     assert all(figure.measured < 1.1 * figure.stated for figure in measurement.final)
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+def test_against_everyone_one_figure_is_stated_and_what_is_measured_is_near_it(adjacency):
+    measurement = measured([*MANY, *STREAM, f"privacy.adjacency={adjacency}"], runs=2, confidence=0.95)
+    views = by_view(measurement)
+    assert views.keys() == {"everyone", "model"}
+    assert views["everyone"].stated == views["model"].stated == pytest.approx(3.0)
+    assert 0.5 * 3.0 < views["everyone"].measured < 1.1 * 3.0
+    assert views["everyone"].estimate == pytest.approx(3.0, rel=0.3)
 
 
 def test_vectors_among_clients_that_train():

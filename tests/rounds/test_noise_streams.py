@@ -12,7 +12,6 @@ from scipy.linalg import block_diag
 from conf.load import load
 from gdpfed.audit.node_entries import node_entry
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.canaries.measure import Settings, _prepared
 from gdpfed.cli import main
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, PrivacyError, RunError
@@ -350,9 +349,6 @@ def test_the_plan_and_the_card_say_against_whom(tmp_path):
     assert "vs server" not in said
     planned = make_method(load(settings)).plan
     assert any("use secagg=off" in line for line in report_of(planned).warnings(planned))
-    canaries = load([*settings, "secagg=off", f"run.directory={tmp_path / 'canaries'}"])
-    with pytest.raises(ConfigError, match="has no canaries yet"):
-        _prepared(canaries, Settings(kind="dirac"))
 
 
 def test_a_node_ledger_of_turns_is_audited():

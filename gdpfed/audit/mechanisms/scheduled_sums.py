@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-import dp_accounting as dp
 import numpy as np
 
+from gdpfed.audit.accounting import Charges, SampledSums, epsilon_against_server
 from gdpfed.audit.rules import ROUNDING, AuditRule, GroupAudit, MostSpent, or_infinite
 
 # One figure, computed twice by formulas of their own.
@@ -216,13 +216,23 @@ class ScheduledSumsRule(AuditRule):
         return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
 
     def _epsilon(self, index: int, turns: Sequence[int], rounds: int | None = None) -> float:
-        if not turns:
-            return 0.0
-        group = self.plan["groups"][index]
+        group, sigma = self.plan["groups"][index], self.plan["groups"][index]["noise_multiplier"]
         rounds = self.plan["num_rounds"] if rounds is None else rounds
-        distance = 2.0 if self.plan["adjacency"] == "replace_one" else 1.0
-        mu = distance * moved_by(_taps(group), turns, rounds) / group["noise_multiplier"]
-        return float(dp.get_epsilon_gaussian(1 / mu, self.plan["delta"]))
+        cost = as_one_sum(_taps(group), sigma, self.plan["adjacency"], turns, rounds)
+        return epsilon_against_server(cost, self.plan["delta"])
+
+
+def as_one_sum(
+    taps: Sequence[float], noise_multiplier: float, adjacency: str, turns: Sequence[int], rounds: int
+) -> Charges:
+    """The one sum that costs what turns do, so many rounds being out; nothing for none.
+
+    ``noise_multiplier`` is s over the norm of a turn.
+    """
+    if not turns:
+        return []
+    sigma = noise_multiplier / moved_by(taps, turns, rounds)
+    return [(SampledSums("poisson", 1.0, 1, adjacency, "gaussian", sigma), 1)]
 
 
 def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:

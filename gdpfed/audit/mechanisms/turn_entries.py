@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from gdpfed.audit.accounting import Charges, SampledSums, epsilon_against_server
-from gdpfed.audit.mechanisms.scheduled_sums import moved_by
+from gdpfed.audit.accounting import Charges, epsilon_against_server
+from gdpfed.audit.mechanisms.scheduled_sums import as_one_sum
 from gdpfed.audit.mechanisms.sum_entries import SumEntry
 from gdpfed.audit.node_entries import NodeEntry, NodeRunAudit
 
@@ -27,11 +27,8 @@ class TurnEntry(SumEntry):
     def planned(self, last: NodeEntry, group: int) -> Charges:
         """What it has cost: turns are held to the budget one by one."""
         event, turns = self.event(0), self.saved["rounds"]
-        if not turns:
-            return []
-        moved = moved_by(event["taps"], turns, event["num_rounds"])
-        sigma = event["noise_stddev"] / event["clipping_norm"] / moved
-        return [(SampledSums("poisson", 1.0, 1, event["adjacency"], "gaussian", sigma), 1)]
+        sigma = event["noise_stddev"] / event["clipping_norm"]
+        return as_one_sum(event["taps"], sigma, event["adjacency"], turns, event["num_rounds"])
 
     def taken(self, last: NodeEntry, group: int) -> Charges:
         return self.planned(last, group)
