@@ -19,7 +19,7 @@ from conf.chosen import chosen_options, groups
 from conf.errors import ConfigError
 from conf.extensions import method_configs, option_directories
 from conf.per_client import set_numbers, taken, user_path
-from conf.schema import Config
+from conf.schema import CHOOSABLE, Config
 
 PATHS = (
     "dataset.path",
@@ -254,8 +254,17 @@ def load(
     if renamed or methods.get(name) is not type(config.method):
         raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
     set_numbers(config, per_client)
+    if begun is None:
+        _note_what_is_open(config, overrides)
     config.validate()
     return config
+
+
+def _note_what_is_open(config: Config, overrides: Sequence[str]) -> None:
+    """Tell a method that chooses settings which of them no override names, nor a data set's own for them."""
+    if getattr(config.method, "chosen", ()) is None:
+        named = {override.partition("=")[0].rpartition(".")[2] for override in overrides}
+        config.method.chosen = [key for key in CHOOSABLE if key.rpartition(".")[2] not in named]
 
 
 def split(overrides: str) -> list[str]:

@@ -7,6 +7,11 @@ from omegaconf import MISSING
 from conf.schema.checks import require, require_limits
 
 AVERAGES = ("none", "polynomial")
+CHOOSABLE = (
+    *("run.num_rounds", "privacy.batch_rate", "privacy.clipping_norm", "training.local_steps"),
+    *("training.learning_rate", "training.learning_rate_decay", "training.momentum"),
+)
+"""Settings that a method for records chooses from public numbers, in this order, where nobody sets them."""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import argparse
 import json
 from dataclasses import asdict
+from math import inf
 from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import (
@@ -27,6 +28,7 @@ gdpfed plan                             the bundled digits, GDPFed+
 gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp
 gdpfed plan dataset=svhn --compare      every method and every accountant
 gdpfed plan --choose                    rounds, norm and steps, without data
+gdpfed plan --epsilons 0.5,1,2,4,8      what each budget buys in noise
 gdpfed plan --price                     what clients spend at posted prices
 gdpfed plan privacy.budgets=[0.5,2,8] privacy.group_shares=[0.2,0.3,0.5]"""
 
@@ -45,50 +47,42 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="propose rounds, norm, local steps and the server's step from public quantities alone, with the "
         "plan that comes of them; what you name stays",
     )
+    parser.add_argument(
+        "--epsilons",
+        type=_numbers,
+        metavar="A,B",
+        help="the noise of a run under each of these budgets in place of the configured ones",
+    )
     for name, question in PLAN_QUESTIONS.items().items():
         parser.add_argument(f"--{name}", action="store_true", help=question.help)
     parser.add_argument(
         "--output",
         type=user_path,
         metavar="FILE.png",
-        help="also draw it: the game of method=fedpcs, or what --price finds",
+        help="also draw it: the game of method=fedpcs, or what --price or --epsilons finds",
     )
     parser.add_argument(
         "--most-rounds", type=int, default=200, metavar="T", help="with --choose (default: %(default)s)"
     )
 
 
+QUESTIONS = ("compare", "choose", "epsilons")
+
+
 def _execute(options: argparse.Namespace) -> int:
-    from gdpfed.cli.show_plan import (
-        check_model,
-        comparison,
-        comparison_dict,
-        load_unit,
-        record_comparison,
-        show_plan,
-    )
-    from gdpfed.methods import make_method
+    from gdpfed.cli.show_plan import check_model, show_plan
+    from gdpfed.methods import make_method, resolve
     from gdpfed.report.inference_lines import inference_dict
-    from gdpfed.report.plan_table import comparison_table
-    from gdpfed.report.record_report import record_comparison as record_comparison_table
     from gdpfed.runs.resume import load_run
 
-    asked = [f"--{name}" for name in ("compare", "choose", *PLAN_QUESTIONS.names()) if getattr(options, name)]
+    asked = [f"--{name}" for name in (*QUESTIONS, *PLAN_QUESTIONS.names()) if getattr(options, name)]
     if len(asked) > 1:
         raise InputError(f"{' and '.join(asked)} are given: each is a question of its own, ask one at a time")
     picture: Path | None = options.output
     if picture is not None:
         check_picture(picture)
-    if options.compare:
-        _refuse_picture(picture)
-        of_records = load_unit(options.overrides) == "record"
-        with planning():
-            rows = record_comparison(options.overrides) if of_records else comparison(options.overrides)
-        if options.json:
-            _print_json([comparison_dict(*row) for row in rows])
-        else:
-            make_console().print((record_comparison_table if of_records else comparison_table)(rows))
-        return 0
+    if options.compare or options.epsilons:
+        return _compare(options) if options.compare else _epsilons(options)
     config = load_run(options.overrides)
     check_model(config, options.overrides)
     if options.choose:
@@ -98,6 +92,7 @@ def _execute(options: argparse.Namespace) -> int:
         if getattr(options, name):
             return _answer(PLAN_QUESTIONS.get(name), config, options)
     with planning():
+        config = resolve(config)
         method = make_method(config)
     if picture is not None and not method.draw_plan(picture):
         _refuse_picture(picture)
@@ -108,17 +103,34 @@ def _execute(options: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(options: argparse.Namespace) -> int:
+    """Show all methods side by side; of records, by what differs with the budget."""
+    from gdpfed.cli.show_plan import comparison, comparison_dict, load_unit, record_comparison
+    from gdpfed.report.plan_table import comparison_table
+    from gdpfed.report.record_report import record_comparison as record_comparison_table
+
+    _refuse_picture(options.output)
+    of_records = load_unit(options.overrides) == "record"
+    with planning():
+        rows = record_comparison(options.overrides) if of_records else comparison(options.overrides)
+    if options.json:
+        _print_json([comparison_dict(*row) for row in rows])
+    else:
+        make_console().print((record_comparison_table if of_records else comparison_table)(rows))
+    return 0
+
+
 def _choose(config: "Config", options: argparse.Namespace) -> int:
     """Show what is proposed, and the plan that comes of it."""
     from conf.load import load
     from gdpfed.cli.show_plan import show_plan
-    from gdpfed.methods import make_method
+    from gdpfed.methods import make_method, resolve
     from gdpfed.methods.choose import choose
     from gdpfed.report.choice_table import choice_report
 
     with planning():
         choice = choose(config, options.overrides, options.most_rounds)
-        config = load([*options.overrides, *choice.overrides])
+        config = resolve(load([*options.overrides, *choice.overrides]))
         method = make_method(config)
     if options.json:
         candidates = [asdict(each) for each in choice.candidates]
@@ -128,6 +140,32 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
         console = make_console()
         console.print(choice_report(choice))
         show_plan(console, config, method)
+    return 0
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers of a list with commas, above 0 and finite, in ascending order."""
+    try:
+        numbers = sorted({float(word) for word in text.split(",")})
+    except ValueError:
+        numbers = []
+    if not numbers or not 0 < numbers[0] <= numbers[-1] < inf:
+        raise argparse.ArgumentTypeError(f"{text} must be numbers above 0, as in 0.5,1,2")
+    return numbers
+
+
+def _epsilons(options: argparse.Namespace) -> int:
+    """Show what each budget buys in noise."""
+    from gdpfed.report.budget_noise import budget_noises, budget_text, draw_budgets
+
+    with planning():
+        noises = budget_noises(options.overrides, options.epsilons)
+    if options.json:
+        _print_json([asdict(each) for each in noises])
+    else:
+        print(budget_text(noises))
+    if options.output is not None:
+        draw_budgets(noises, options.output)
     return 0
 
 
@@ -146,7 +184,7 @@ def _answer(question: "PlanQuestion", config: "Config", options: argparse.Namesp
 
 def _refuse_picture(picture: "Path | None") -> None:
     if picture is not None:
-        raise ConfigError(f"--output={picture}: only the game of method=fedpcs and --price are drawn")
+        raise ConfigError(f"--output={picture}: only a game, --price and --epsilons are drawn")
 
 
 def _print_json(value: object) -> None:

@@ -9,6 +9,7 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
+from gdpfed.methods.choose_records import chosen_lines
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.plan_warnings import plan_warnings
 
@@ -20,6 +21,8 @@ TABLES = ("csv", "parquet")
 def show_plan(console: Console, config: Config, method: Method) -> None:
     """Print the table, and below it a line for everything that is weak in the plan."""
     console.print(plan_table(method))
+    for line in chosen_lines(config):
+        console.print(line)
     for line in plan_warnings(method.plan, config):
         console.print(line)
 

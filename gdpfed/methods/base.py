@@ -28,6 +28,7 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 if TYPE_CHECKING:
     from gdpfed.learning.training.local_update import LocalTraining
+    from gdpfed.methods.choose import Proposal
 
 Theta = npt.NDArray[np.float32]
 
@@ -133,6 +134,12 @@ class Method(ABC):
         since a run is resumed from it.
         """
         return config
+
+    @classmethod
+    def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
+        """Choose settings for records that nobody set, and say why each; None for a method that does not."""
+        del config
+        return None
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

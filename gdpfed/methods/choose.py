@@ -11,14 +11,11 @@ from dataclasses import dataclass
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
-from gdpfed.late_import import late_import
 from gdpfed.methods import METHODS
 from gdpfed.methods.base import configured_groups
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.weighting import RELATIVE_NOISE, step_of_noise
-
-optimize = late_import("scipy.optimize")
-special = late_import("scipy.special")
+from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 
 ROUNDS = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
 ENOUGH = 0.9
@@ -60,27 +57,13 @@ class Proposal:
         return f"{self.key}={self.value}"
 
 
-def gaussian_parameter(epsilon: float, delta: float) -> float:
-    """Return the mu at which a sum with noise 1, moved by mu, is (epsilon, delta)-private.
-
-    delta = Phi(mu / 2 - epsilon / mu) - exp(epsilon) Phi(- mu / 2 - epsilon / mu) (Balle and Wang,
-    arXiv:1805.06530, Theorem 8).
-    """
-
-    def excess(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        second = math.exp(epsilon + float(special.log_ndtr(-mu / 2 - epsilon / mu)))
-        return float(special.ndtr(mu / 2 - epsilon / mu)) - second - delta
-
-    return math.exp(optimize.brentq(excess, math.log(1e-8), math.log(1e4), xtol=1e-9))
-
-
 @dataclass(frozen=True)
 class Choice:
     """What was compared, and what is proposed.
 
     Attributes:
-        candidates: numbers of rounds, ascending; the proposed one is among them.
+        candidates: numbers of rounds, ascending; the proposed one is among them. None are compared for
+            records.
         rounds: the proposed one.
         proposals: overrides for what is not named already.
     """
@@ -102,12 +85,19 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
     of the clients, or the smallest for dp_fedavg. Signal over noise of T rounds is in proportion to
     sqrt(T) / sigma, which rises to mu / q.
 
+    For records it is what `Method.proposals` says.
+
     Raises:
-        ConfigError: a method without privacy, a run that protects records, or too few rounds allowed.
+        ConfigError: a method that chooses nothing, or too few rounds allowed.
     """
-    if METHODS.get(config.method.name).unit is None or config.privacy.unit != "client":
+    method = METHODS.get(config.method.name)
+    proposed = method.proposals(config) if config.privacy.unit == method.unit == "record" else None
+    if proposed is not None:
+        resolved, proposals = proposed
+        return Choice((), resolved.run.num_rounds, tuple(proposals))
+    if method.unit is None or config.privacy.unit != "client":
         raise ConfigError(
-            f"--choose is for methods that protect clients, not method={config.method.name} with "
+            f"--choose is for methods that choose settings, not method={config.method.name} with "
             f"privacy.unit={config.privacy.unit}: choose another, or leave --choose out"
         )
     if most_rounds < ROUNDS[0]:
@@ -118,7 +108,7 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
     fixed = "run.num_rounds" in named
     rounds = sorted({*ROUNDS, config.run.num_rounds}) if fixed else ROUNDS
     groups, delta, rate = configured_groups(config), configured_delta(config), config.privacy.sampling_rate
-    parameters = [gaussian_parameter(group.epsilon, delta) for group in groups]
+    parameters = [1 / gaussian_sigma(group.epsilon, delta) for group in groups]
     clients = sum(group.size for group in groups)
     mean = math.fsum(mu * group.size for mu, group in zip(parameters, groups, strict=True)) / clients
     mu = min(parameters) if config.method.name == "dp_fedavg" else mean
@@ -128,8 +118,8 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
     else:
         allowed = [each for each in found if each.num_rounds <= most_rounds]
         best = next((each for each in allowed if each.way >= ENOUGH), allowed[-1])
-    proposed = [each for each in _proposals(config, best, most_rounds) if each.key not in named]
-    return Choice(found, best.num_rounds, tuple(proposed))
+    wanted = [each for each in _proposals(config, best, most_rounds) if each.key not in named]
+    return Choice(found, best.num_rounds, tuple(wanted))
 
 
 def _candidate(num_rounds: int, mu: float, rate: float, num_clients: int) -> Candidate:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -11,7 +11,7 @@ from typing import ClassVar, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import Config, MethodConfig, require
+from conf.schema import CHOOSABLE, Config, MethodConfig, require
 from gdpfed.methods.base import (
     ClientSum,
     Cohorts,
@@ -21,7 +21,10 @@ from gdpfed.methods.base import (
     Theta,
     configured_groups,
 )
+from gdpfed.methods.choose import Proposal
+from gdpfed.methods.choose_records import PublicNumbers, propose
 from gdpfed.methods.rates import configured_delta, renyi_orders
+from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
@@ -40,6 +43,7 @@ class RecordMethodConfig(MethodConfig):
 
     heterogeneous: str = "rate"
     noise_multiplier: float | None = None
+    chosen: list[str] | None = None
 
     def validate(self) -> None:
         super().validate()
@@ -53,6 +57,11 @@ class RecordMethodConfig(MethodConfig):
             f"method.noise_multiplier={sigma} must be above 0 and below 1e6, or null for the least that the "
             "budgets allow",
         )
+        for each in self.chosen or ():
+            require(
+                each.partition("=")[0] in CHOOSABLE,
+                f"method.chosen={each} is none of {', '.join(CHOOSABLE)}",
+            )
 
 
 class RecordMethod(ConfiguredMethod):
@@ -71,6 +80,34 @@ class RecordMethod(ConfiguredMethod):
     @abstractmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
         """Return tau of every round of a client, of which there are ``num_rounds``."""
+
+    @classmethod
+    def resolve(cls, config: Config) -> Config:
+        """Give the configuration with what nobody set, chosen from public numbers."""
+        if config.privacy.unit != "record" or not any("=" not in each for each in config.method.chosen or ()):
+            return config
+        resolved, proposals = cls.proposals(config)
+        chosen = [each.override for each in proposals]
+        return replace(resolved, method=replace(resolved.method, chosen=chosen))
+
+    @classmethod
+    def proposals(cls, config: Config) -> tuple[Config, list[Proposal]]:
+        """Choose the settings in method.chosen: the configuration that comes of it, and why each."""
+        rate, counts = config.privacy.sampling_rate, configured_records(config)
+
+        def steps_of(planned: Config) -> int:
+            rounds = planned.run.num_rounds
+            schedule = cls.schedule(planned, most_rounds(rounds, rate))
+            return round(sum(schedule) * rounds / len(schedule))
+
+        known = PublicNumbers(
+            clients=rate * len(counts),
+            records=rate * float(counts.sum()),
+            privacy=_mean_privacy(config),
+            dimension=_dimension(config),
+            shares_noise=cls.work == "gradient_sum",
+        )
+        return propose(config, config.method.chosen or (), known, steps_of)
 
     @classmethod
     def most_records(cls, config: Config) -> int | None:
@@ -179,6 +216,21 @@ def configured_records(config: Config) -> npt.NDArray[np.float64]:
     from gdpfed.clients.configured import record_counts
 
     return record_counts(config).astype(np.float64)
+
+
+def _dimension(config: Config) -> int:
+    from gdpfed.clients.configured import task_of
+
+    return task_of(config).dimension
+
+
+def _mean_privacy(config: Config) -> float:
+    """mu of the budgets, the mean over clients or, where they are those of records, over records."""
+    shares = record_budgets(config)
+    if shares is None:
+        shares = [(group.epsilon, group.size / config.dataset.num_clients) for group in record_groups(config)]
+    delta = configured_delta(config)
+    return sum(share / gaussian_sigma(epsilon, delta) for epsilon, share in shares)
 
 
 def record_groups(config: Config) -> tuple[Group, ...]:

@@ -16,6 +16,12 @@ WHAT_IT_IS = (
     "part of that of infinitely many rounds."
 )
 
+OF_RECORDS = (
+    "Estimates in closed form, from the numbers of records, parties and parameters, and the budgets: no "
+    "record was looked at, so no budget was spent. They are a start, and not optimal. A run takes them where "
+    "nothing else is set."
+)
+
 
 def choice_report(choice: Choice) -> Group:
     """Return a table of the numbers of rounds, a reason for each setting, and all of them to paste."""
@@ -36,4 +42,7 @@ def choice_report(choice: Choice) -> Group:
     ]
     paste = fill(" ".join(choice.overrides), WIDTH, break_on_hyphens=False, break_long_words=False)
     parts = [fill(WHAT_IT_IS, WIDTH), *reasons, f"to paste:\n{paste}\n"]
-    return Group(Fitted(table), *(Text(part) for part in parts))
+    if not choice.candidates:
+        parts[0] = fill(OF_RECORDS, WIDTH)
+    tables = [Fitted(table)] if choice.candidates else []
+    return Group(*tables, *(Text(part) for part in parts))

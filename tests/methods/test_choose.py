@@ -10,7 +10,8 @@ from conf.load import load
 from gdpfed.cli import main
 from gdpfed.errors import ConfigError
 from gdpfed.methods import make_method
-from gdpfed.methods.choose import choose, gaussian_parameter
+from gdpfed.methods.choose import choose
+from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 
 STAR = ("method=gdpfed_star", "dataset=digits")
 
@@ -21,7 +22,7 @@ def chosen(*overrides, most_rounds=200):
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1.0, 1e-3), (6.0, 1e-4), (60.0, 1e-5)])
 def test_the_gaussian_parameter_spends_the_whole_delta(epsilon, delta):
-    mu = gaussian_parameter(epsilon, delta)
+    mu = 1 / gaussian_sigma(epsilon, delta)
     first, second = stats.norm.cdf([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu])
     assert first - math.exp(epsilon) * second == pytest.approx(delta, rel=1e-6)
 
@@ -67,8 +68,12 @@ def test_no_data_is_looked_at(monkeypatch):
 @pytest.mark.parametrize(
     ("overrides", "most_rounds", "said"),
     [
-        (["method=fedavg"], 200, "--choose is for methods that protect clients, not method=fedavg"),
-        (["privacy=record_level", "method=dp_sum"], 200, "with privacy.unit=record"),
+        (
+            ["method=fedavg"],
+            200,
+            "--choose is for methods that choose settings, not method=fedavg",
+        ),
+        (["privacy=record_level", "method=fedpcs"], 200, "with privacy.unit=record"),
         ([], 3, "--most-rounds 3 is below 10"),
     ],
 )
