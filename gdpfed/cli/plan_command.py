@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 gdpfed plan                             the bundled digits, GDPFed+
 gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp
-gdpfed plan dataset=svhn --compare      every method and every accountant
+gdpfed plan dataset=svhn --compare      every method, both epsilons
 gdpfed plan --choose                    rounds, norm and steps, without data
 gdpfed plan --epsilons 0.5,1,2,4,8      what each budget buys in noise
 gdpfed plan --price                     what clients spend at posted prices
@@ -39,7 +39,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="all methods under all accountants, side by side; of records: by what differs with the budget",
+        help="all methods side by side, for both meanings of epsilon; of records: by what differs by budget",
     )
     parser.add_argument(
         "--choose",
@@ -105,18 +105,21 @@ def _execute(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     """Show all methods side by side; of records, by what differs with the budget."""
-    from gdpfed.cli.show_plan import comparison, comparison_dict, load_unit, record_comparison
-    from gdpfed.report.plan_table import comparison_table
-    from gdpfed.report.record_report import record_comparison as record_comparison_table
+    from gdpfed.cli import show_plan
+    from gdpfed.report import record_report
+    from gdpfed.report.plan_comparison import plan_comparison
 
     _refuse_picture(options.output)
-    of_records = load_unit(options.overrides) == "record"
-    with planning():
-        rows = record_comparison(options.overrides) if of_records else comparison(options.overrides)
-    if options.json:
-        _print_json([comparison_dict(*row) for row in rows])
+    if show_plan.load_unit(options.overrides) == "record":
+        with planning():
+            of_records = show_plan.record_comparison(options.overrides)
+        entries = [show_plan.record_comparison_dict(*row) for row in of_records]
+        shown = record_report.record_comparison(of_records)
     else:
-        make_console().print((record_comparison_table if of_records else comparison_table)(rows))
+        with planning():
+            rows = show_plan.comparison(options.overrides)
+        entries, shown = [show_plan.comparison_dict(row) for row in rows], plan_comparison(rows)
+    _print_json(entries) if options.json else make_console().print(shown)
     return 0
 
 

@@ -10,10 +10,13 @@ from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose_records import chosen_lines
+from gdpfed.report.plan_comparison import EVERYBODY, ComparedPlan
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.plan_warnings import plan_warnings
 
 ACCOUNTANTS = ("pld", "rdp", "theorem1")
+EVERYBODYS_SETTINGS = ("method=idp_fedavg_scale", "privacy.sampling_rate=1", "privacy.noise_taps=0")
+"""Norms as budgets allow, every client in every round, and plain noise, which is best then."""
 TABLES = ("csv", "parquet")
 """Data sets whose labels a declaration names."""
 
@@ -54,24 +57,32 @@ def load_unit(overrides: Sequence[str]) -> str:
     return load([override for override in overrides if not override.startswith("method.")]).privacy.unit
 
 
-def comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
-    """Method, accountant, and the planned method or why it is refused; for all of both.
+def comparison(overrides: Sequence[str]) -> list[ComparedPlan]:
+    """All methods against outsiders, under all accountants, and against everyone, which is exact.
 
     Raises:
         ConfigError: overrides that no method takes.
     """
-    fixed = ("method=", "privacy.accountant=")
+    fixed = ("method=", "privacy.accountant=", "privacy.against=")
     common = [override for override in overrides if not override.startswith(fixed)]
     check_model(load(common), common)
-    return [
-        (
-            name,
-            accountant,
-            _method_or_reason([*common, f"method={name}", f"privacy.accountant={accountant}"]),
-        )
-        for name in METHODS.names()
-        if METHODS.get(name).unit in (None, "client") and METHODS.get(name).compared
+    names = [
+        name for name, each in METHODS.items().items() if each.unit in (None, "client") and each.compared
+    ]
+    asked = [
+        ("outsiders", name, accountant, [f"method={name}", f"privacy.accountant={accountant}"])
+        for name in names
         for accountant in (ACCOUNTANTS if name != "fedavg" else ("pld",))
+    ]
+    asked += [
+        ("everyone", name, "exact", [f"method={name}"]) for name in names if METHODS.get(name).has_turns
+    ]
+    asked.append(("everyone", EVERYBODY, "exact", list(EVERYBODYS_SETTINGS)))
+    return [
+        ComparedPlan(
+            against, name, accountant, _method_or_reason([*common, *settings, f"privacy.against={against}"])
+        )
+        for against, name, accountant, settings in asked
     ]
 
 
@@ -95,10 +106,19 @@ def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method |
     ]
 
 
-def comparison_dict(name: str, accountant: str, planned: Method | str) -> dict[str, object]:
+def comparison_dict(row: ComparedPlan) -> dict[str, object]:
     """The JSON form of one entry of a comparison."""
+    entry: dict[str, object] = {"against": row.against, "method": row.name, "accountant": row.accountant}
+    if isinstance(row.planned, str):
+        return {**entry, "refused": row.planned}
+    plan = row.planned.plan
+    return {**entry, "messages_a_round": plan.messages_a_round, **row.planned.describe()}
+
+
+def record_comparison_dict(name: str, differs: str, planned: Method | str) -> dict[str, object]:
+    """The JSON form of one entry of a comparison of methods for records."""
     outcome: dict[str, object] = {"refused": planned} if isinstance(planned, str) else planned.describe()
-    return {"method": name, "accountant": accountant, **outcome}
+    return {"method": name, "differs": differs, **outcome}
 
 
 def _method_or_reason(overrides: Sequence[str]) -> Method | str:

@@ -140,6 +140,14 @@ class Mechanism(ABC):
         del m, num_rounds
         return 1.0
 
+    def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
+        """Return how many messages with something for a sum a group's clients send in a round, on average.
+
+        `masked` says that members add the noise, and so take it back themselves.
+        """
+        del m, masked
+        return group.expected_cohort_size
+
     def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
         """Say why a client with these turns may not have one in a round; "" if it may."""
         del m, taken, round_index

@@ -75,6 +75,13 @@ class PrivacyPlan:
         return sum(len(group.clients) for group in self.groups)
 
     @property
+    def messages_a_round(self) -> float:
+        """How many messages for sums clients send in a round, on average: updates, and noise taken back."""
+        return math.fsum(
+            self.mechanism.messages(m, group, masked=self.sums_hidden) for m, group in enumerate(self.groups)
+        )
+
+    @property
     def budgets(self) -> list[float | None]:
         """epsilon of every group; None where nothing is promised."""
         return [None if math.isinf(group.epsilon) else group.epsilon for group in self.groups]

@@ -19,8 +19,9 @@ def inference_line(plan: PrivacyPlan) -> str:
     bounds = [plan.inference_bound(index, None, number) for index, number, _ in _protected(plan)]
     tpr = ", ".join(f"{100 * each.tpr_at_1_percent_fpr:.1f}" for each in bounds)
     accuracy = ", ".join(f"{100 * each.accuracy_at_even_odds:.1f}" for each in bounds)
+    seen = "models, all sums and turns" if plan.mechanism.against_everyone else "the models"
     return (
-        f"Membership inference of a {plan.unit} from the models: at most {tpr} % true positives at 1 % false "
+        f"Membership inference of a {plan.unit} from {seen}: at most {tpr} % true positives at 1 % false "
         f"positives; at even odds an accuracy of at most {accuracy} %."
     )
 

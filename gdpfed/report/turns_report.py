@@ -101,9 +101,10 @@ def _caption(method: Method) -> str:
     plan = method.plan
     return (
         f"{against_whom(plan)}\n"
-        f"A client takes part at most k times, at least b rounds apart. Delta {plan.delta:.3g}, "
-        f"{plan.adjacency} adjacency, clipping norm {plan.clipping_norm:g} on average; {_noise(plan)}; "
-        f"noise for the step {method.weighting.noise_per_step(plan):.5f}\n{inference_line(plan)}"
+        f"A client takes part at most k times, at least b rounds apart; {plan.messages_a_round:.1f} messages "
+        f"a round, {_kinds(plan)}. Delta {plan.delta:.3g}, {plan.adjacency} adjacency, clipping norm "
+        f"{plan.clipping_norm:g} on average; {_noise(plan)}; noise for the step "
+        f"{method.weighting.noise_per_step(plan):.5f}\n{inference_line(plan)}"
     )
 
 
@@ -114,3 +115,10 @@ def _noise(plan: "PrivacyPlan") -> str:
     taken = "; ".join(", ".join(f"{tap:g}" for tap in own.taps) or "nothing" for _, own in each_sum)
     sums = "one sum with" if plan.one_sum else "one sum a group, each with"
     return f"{sums} new noise of standard deviation {new} a round, of which the next rounds take back {taken}"
+
+
+def _kinds(plan: "PrivacyPlan") -> str:
+    """What the messages for sums are."""
+    updates = sum(group.expected_cohort_size for group in plan.groups)
+    corrections = plan.messages_a_round - updates
+    return f"{corrections:.1f} of them corrections alone" if corrections else "updates"

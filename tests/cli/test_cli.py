@@ -94,14 +94,22 @@ def test_compare_shows_every_method_and_why_one_is_refused(capsys, monkeypatch):
         "pld",
         "refused (1)",
         "(1) theorem1",
+        "Epsilon against outsiders",
+        "not hold against the server",
+        "Epsilon against everyone",
+        "everybody in every",
+        "360 messages a round",
+        "the least noise here",
     ):
-        assert words in out
+        assert words in " ".join(out.split())
 
 
 def test_compare_as_json(capsys):
     assert main([*COMPARE, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 1 + 8 * 3
+    assert len(rows) == 1 + 8 * 3 + 8 + 1
+    assert [row["against"] for row in rows[24:26]] == ["outsiders", "everyone"]
+    assert (rows[-1]["method"], rows[-1]["messages_a_round"]) == ("everybody in every round", 360)
     refused = {(row["method"], row["accountant"]) for row in rows if "refused" in row}
     assert refused == {(name, "theorem1") for name in METHODS.names() if METHODS.get(name).unit == "client"}
 

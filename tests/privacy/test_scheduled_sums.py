@@ -101,6 +101,19 @@ def test_where_turns_divide_the_rounds_client_j_begins_in_round_j_mod_b():
         assert draw_cohorts(plan, index, KEY)[0].tolist() == [j for j in range(12) if j % 4 == index % 4]
 
 
+@pytest.mark.parametrize("turns", [(1, 1), (2, 5), (5, 8), (12, 11)])
+def test_messages_are_updates_and_corrections_of_those_whose_turn_it_is_not(turns):
+    plan = plan_of(groups=groups_from_sizes(2.0, (12, 24)), turns=turns, sampling_rate=1.0, num_taps=2)
+    drawn = [[set(cohort.tolist()) for cohort in draw_cohorts(plan, index, KEY)] for index in range(ROUNDS)]
+    sent = 0
+    for m in range(2):
+        lags = [lag for lag, tap in enumerate((1.0, *plan.mechanism.taps_of(m))) if tap > 0]
+        members = [[drawn[index - lag][m] for lag in lags if index >= lag] for index in range(ROUNDS)]
+        sent += sum(len(set().union(*each)) for each in members)
+    assert plan.messages_a_round == pytest.approx(sent / ROUNDS)
+    assert replace(plan, sums_hidden=False).messages_a_round == pytest.approx(plan.sampling_rate * 36)
+
+
 def test_a_plan_says_one_epsilon_and_hides_nothing():
     plan = plan_of()
     assert not plan.sample_is_secret

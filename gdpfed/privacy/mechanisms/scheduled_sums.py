@@ -71,9 +71,7 @@ class ScheduledSums(Mechanism):
         every round has as many clients, up to one. The j-th client has phase j mod P; the last n mod P
         clients are spread evenly over the phases.
         """
-        turns, num_rounds = self.limits[m].most_turns, _num_rounds(group)
-        common = math.gcd(num_rounds, turns)
-        period, width = num_rounds // common, turns // common
+        period, width = _pattern(self.limits[m].most_turns, _num_rounds(group))
         places = np.arange(len(group.clients))
         rest = len(places) % period
         phases = places % period
@@ -83,6 +81,17 @@ class ScheduledSums(Mechanism):
         if isinstance(group.clients, range):
             return np.sort(group.clients.start + group.clients.step * chosen)
         return np.sort(np.asarray(group.clients, dtype=np.int64)[chosen])
+
+    def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
+        """Updates, and in the rounds after a turn what takes its noise back, unless it is the next turn."""
+        num_rounds, limits = _num_rounds(group), self.limits[m]
+        lags = [0, *(lag for lag, tap in enumerate(limits.taps, start=1) if masked and tap > 0)]
+        period, width = _pattern(limits.most_turns, num_rounds)
+        sent = 0
+        for phase in range(period):
+            turns = ((phase + number * period) // width for number in range(limits.most_turns))
+            sent += len({turn + lag for turn in turns for lag in lags if turn + lag < num_rounds})
+        return len(group.clients) * sent / period / num_rounds
 
     def most_rounds(self, m: int) -> int | None:
         return self.limits[m].most_turns
@@ -257,6 +266,12 @@ class ScheduledTerms(Terms):
             f"{most:g} of {self.num_rounds} rounds, at least {self.separation} apart, with noise of "
             f"{event.noise_stddev / event.clipping_norm:.4g} norms, of which later rounds take parts back"
         )
+
+
+def _pattern(most_turns: int, num_rounds: int) -> tuple[int, int]:
+    """P and w of turns that are dealt out evenly: w / P = k / T in lowest terms."""
+    common = math.gcd(num_rounds, most_turns)
+    return num_rounds // common, most_turns // common
 
 
 def _num_rounds(group: GroupPlan) -> int:
