@@ -14,7 +14,7 @@ from gdpfed.cli.interrupt import INTERRUPTED, ended_as_interrupted, quiet_interr
 from gdpfed.errors import FailedError, InputError
 
 COMMANDS = (
-    *("settings", "partition", "plan", "run", "simulate", "predict"),
+    *("settings", "columns", "check", "partition", "plan", "run", "simulate", "predict"),
     *("audit", "report", "reproduce", "identity"),
 )
 """The commands, each in a module ``<name>_command``; only the one that is asked for is imported."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
 from gdpfed.learning.data.client_partition import Partition, client_names
 from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.data.tabular import not_read
 from gdpfed.learning.models import Options, build_model, count_parameters
 from gdpfed.learning.training.record_losses import make_loss
 
@@ -179,9 +181,13 @@ def choose_device(name: str) -> torch.device:
 def data_warnings(task: Task) -> Iterator[str]:
     """Warnings about weak points of a task's data, one line each; the run goes on.
 
-    One line for clients without examples, and one for classes that no training example has.
+    One line for files that are no tables, one for clients without examples, and one for classes that no
+    training example has.
     """
     data, num_clients = task.load(), task.num_clients
+    path = Path(task.source.path or "").expanduser()
+    if task.source.name == "csv" and path.is_dir() and (others := not_read(path)):
+        yield f"dataset.path={path} holds {', '.join(others)}: these are no tables, and are not read"
     if task.partition == "iid" and num_clients > len(data.train):
         yield (
             f"dataset.num_clients={num_clients} for {len(data.train)} training examples: "

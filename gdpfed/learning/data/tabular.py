@@ -147,13 +147,31 @@ def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
 
 
+def tables_in(path: Path) -> list[Path]:
+    """A file itself, or the tables in a folder in the order of their names; hidden files are none.
+
+    Raises:
+        LearningError: a folder without any.
+    """
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix in KINDS and file.name[0] != ".")
+    if not files:
+        raise LearningError(f"{path} holds no file with the ending {' or '.join(KINDS)}: one a party")
+    return files
+
+
+def not_read(path: Path) -> list[str]:
+    """The names of what lies beside the tables of a folder and is not read, the declaration aside."""
+    tables = {file.name for file in tables_in(path)}
+    return sorted(each.name for each in path.iterdir() if each.name not in {*tables, COLUMNS_FILE})
+
+
 def _parties(path: Path, columns: Columns) -> list[Party]:
     """The parties of a file, in the order of the declaration, or of a folder, in that of the files' names."""
     if not path.is_dir():
         return _of_one_file(_rows(path, columns, shared_out=True), columns)
-    files = sorted(file for file in path.iterdir() if file.suffix in KINDS)
-    if not files:
-        raise LearningError(f"{path} holds no file with the ending {' or '.join(KINDS)}: one a party")
+    files = tables_in(path)
     if columns.party is not None:
         raise LearningError(
             f"{path} is a folder with a file a party, and the column '{columns.party.name}' says whose a "

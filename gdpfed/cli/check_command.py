@@ -1,0 +1,73 @@
+"""``gdpfed check``: everything that is wrong with a table, before a training refuses its first fault."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from gdpfed.cli.command import Command, user_path
+from gdpfed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gdpfed.learning.data.table_check import Finding
+
+EXAMPLES = """\
+gdpfed check patients.csv                  with columns.yaml beside it
+gdpfed check patients.csv shared/columns.yaml
+gdpfed check tables                        a folder with a file a party"""
+MOST_LINES = 5
+"""Of the lines with one fault, that are named."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("table", type=user_path, metavar="TABLE", help="CSV or Parquet, or a folder of them")
+    parser.add_argument(
+        "columns",
+        type=user_path,
+        nargs="?",
+        metavar="COLUMNS",
+        help="the declaration (columns.yaml beside it)",
+    )
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
+    from gdpfed.learning.data.table_check import check_table
+    from gdpfed.learning.data.tabular import not_read, tables_in
+
+    path = options.table
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist: name a CSV or Parquet file, or a folder of them")
+    folder = path if path.is_dir() else path.parent
+    columns = read_columns(options.columns or folder / COLUMNS_FILE)
+    faults = 0
+    for table in tables_in(path):
+        rows, found = check_table(table, columns)
+        refused = sum(each.refused for each in found)
+        faults += refused
+        print(f"{table}: {rows} rows, {refused or 'no'} fault{'s' if refused > 1 else ''}")
+        for each in found:
+            print(f"  {_place(each)}{each.words}")
+    for name in not_read(path) if path.is_dir() else ():
+        print(f"{path / name}: this is no table, and it is not read")
+    return 1 if faults else 0
+
+
+def _place(finding: "Finding") -> str:
+    lines = [str(line) for line in finding.lines]
+    if not lines:
+        return "" if finding.refused else "note: "
+    more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+    return f"line{'s' if len(lines) > 1 else ''} {', '.join(lines[:MOST_LINES])}{more}: "
+
+
+COMMAND = Command(
+    name="check",
+    help="list everything that is wrong with a table",
+    description=(
+        "Read a table as a training does, and list all that it would refuse, by lines of the file and with "
+        "what may be the cause; then what is odd, such as a range that is much too wide. Nothing leaves this "
+        "machine. Exit status 0: no fault; 1: some."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

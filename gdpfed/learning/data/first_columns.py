@@ -1,0 +1,185 @@
+"""A first declaration of a table: the kinds of its columns, and ranges only where they are asked for.
+
+What a range is takes knowledge that is not in the table. Ranges and values that are computed from rows belong
+to the patients in them: the highest age is one patient's, and no budget covers that it is published.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import isfinite
+from pathlib import Path
+
+import yaml
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.columns import ALWAYS_MISSING
+from gdpfed.learning.data.declaration import SEPARATORS
+
+MOST_VALUES = 20
+"""A column of more texts than these is none of categories."""
+ENOUGH = 0.8
+"""Of the values of a column, to tell its kind: the others are faults, which gdpfed check lists."""
+MARKS = ("?", "-", ".", "n/a", "N/A", "null", "NULL")
+DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+TO_DO = """\
+# A first declaration of {name}, made by gdpfed columns. Complete it:
+# LOW, HIGH, VALUE and DAY are to be replaced, and nothing is trained before they are. Take ranges and values
+# from medicine or a published study, not from the rows; one declaration is for all parties.
+"""
+FROM_DATA = """\
+# A first declaration of {name}, made by gdpfed columns --from-data.
+# Its ranges and values are those of the rows: each end of a range is the figure of a patient, and no privacy
+# budget covers that this file, which is public, tells it. Replace them by what is known without the rows.
+"""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table whose form has been guessed: texts by column, empty where a value is missing."""
+
+    columns: dict[str, list[str]]
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+    missing: tuple[str, ...] = ()
+
+
+def first_columns(path: Path, label: str | None, *, from_data: bool) -> str:
+    """The text of a declaration of one table.
+
+    Args:
+        label: the name of the column that is to be predicted; None leaves it open.
+        from_data: whether ranges and values are those of the rows, which is not private.
+
+    Raises:
+        LearningError: no such file, one that is no table, or one without the label.
+    """
+    table = _read(path)
+    if label is not None and label not in table.columns:
+        raise LearningError(f"{path} has no column '{label}'; it has {', '.join(table.columns)}")
+    found, others = dict[str, dict[str, str]](numeric={}, categorical={}), list[str]()
+    for name, texts in table.columns.items():
+        kind, text = _declared([each for each in texts if each], table.decimal, from_data=from_data)
+        if name != label:
+            found.get(kind, {})[name] = text
+            others += [name] * (kind not in found)
+    lines = [(FROM_DATA if from_data else TO_DO).format(name=path.name).rstrip()]
+    lines.append(
+        f"label: {{column: {_quoted(label or 'LABEL')}, {_classes(table, label, from_data=from_data)}}}"
+    )
+    for key, columns in found.items():
+        lines += [f"{key}:"] * bool(columns) + [
+            f"  {_quoted(name)}: {text}" for name, text in columns.items()
+        ]
+    if others:
+        lines.append(f"# Not declared, as each row has a text or a number of its own: {', '.join(others)}")
+    for key in ("separator", "decimal", "encoding"):
+        if getattr(table, key) != getattr(_Table, key):
+            lines.append(f"{key}: {_quoted(getattr(table, key))}")
+    if table.missing:
+        lines.append(f"missing: [{', '.join(map(_quoted, table.missing))}]")
+    return "\n".join([*lines, ""])
+
+
+def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
+    """Under which key a column belongs, and what stands there; no key of a text of each row's own."""
+    kind = _kind(present, decimal)
+    if kind == "number":
+        return "numeric", _range(present, decimal, from_data=from_data)
+    if kind == "categories":
+        return "categorical", _values(present, from_data=from_data)
+    form = "" if kind == DATE_FORMS[0] else f', format: "{kind}"'
+    return ("", "") if kind == "text" else ("numeric", f"{{range: [LOW, HIGH], age_on: DAY{form}}}")
+
+
+def _read(path: Path) -> _Table:
+    if path.suffix == ".parquet":
+        from pyarrow import ArrowException, parquet
+
+        try:
+            found = parquet.read_table(path).to_pydict()
+        except (OSError, ArrowException) as error:
+            raise LearningError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
+        return _Table({k: ["" if v is None else str(v) for v in column] for k, column in found.items()})
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LearningError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        text, encoding = data.decode("utf-8-sig"), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = data.decode("latin-1"), "latin-1"
+    lines = text.splitlines()
+    separator = max(SEPARATORS, key=lambda each: lines[0].count(each)) if lines else ","
+    try:
+        header, *rows = [row for row in csv.reader(lines, delimiter=separator) if row]
+    except (csv.Error, ValueError):
+        raise LearningError(f"{path} is no table with a line of names and rows below it") from None
+    whole = [row for row in rows if len(row) == len(header)]
+    cells = [[text.strip() for text in column] for column in zip(*whole, strict=True)]
+    marks = tuple(mark for mark in MARKS if any(mark in column for column in cells))
+    gone = {*marks, *ALWAYS_MISSING}
+    kept = [["" if text in gone else text for text in column] for column in cells]
+    with_commas = [
+        [text for text in column if text] for column in kept if any("," in text for text in column)
+    ]
+    decimal = "," if any(_kind(column, ",") == "number" for column in with_commas) else "."
+    return _Table(dict(zip(header, kept, strict=False)), separator, decimal, encoding, marks)
+
+
+def _kind(present: Sequence[str], decimal: str) -> str:
+    """What a column holds: ``number``, a form of dates, ``categories``, or ``text`` of each row's own."""
+    distinct = len(set(present))
+    if not distinct:
+        return "text"
+    enough = ENOUGH * len(present)
+    form = next(
+        (each for each in DATE_FORMS if sum(_is_date(text, each) for text in present) >= enough), None
+    )
+    if form is not None:
+        return form
+    if sum(_is_number(text, decimal) for text in present) >= enough:
+        numbered = distinct == len(present) > MOST_VALUES and all(text.isdigit() for text in present)
+        return "text" if numbered else "number"
+    return "categories" if distinct <= MOST_VALUES and distinct < len(present) else "text"
+
+
+def _is_number(text: str, decimal: str) -> bool:
+    try:
+        return isfinite(float(text.replace(decimal, ".")))
+    except ValueError:
+        return False
+
+
+def _is_date(text: str, form: str) -> bool:
+    try:
+        return bool(datetime.strptime(text, form))
+    except ValueError:
+        return False
+
+
+def _range(present: Sequence[str], decimal: str, *, from_data: bool) -> str:
+    if not from_data:
+        return "[LOW, HIGH]"
+    numbers = [float(text.replace(decimal, ".")) for text in present if _is_number(text, decimal)]
+    return f"[{min(numbers):g}, {max(numbers):g}]"
+
+
+def _values(present: Sequence[str], *, from_data: bool) -> str:
+    found = sorted(set(present)) if from_data else ["VALUE", "VALUE"]
+    return f"[{', '.join(map(_quoted, found))}]"
+
+
+def _classes(table: _Table, label: str | None, *, from_data: bool) -> str:
+    present = [text for text in table.columns.get(label or "", ()) if text]
+    if len(set(present)) > MOST_VALUES and _kind(present, table.decimal) == "number":
+        return f"range: {_range(present, table.decimal, from_data=from_data)}"
+    return f"classes: {_values(present, from_data=from_data)}"
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML has it, in quotes where it would be read as something else."""
+    written: str = yaml.safe_dump([text], default_flow_style=True, allow_unicode=True, width=10**6)
+    return written.strip()[1:-1]

@@ -1,0 +1,151 @@
+"""Tables as they are: all faults at once, with their causes, and a first declaration."""
+
+import numpy as np
+import pytest
+
+from conf.load import load
+from gdpfed.cli import main
+from gdpfed.clients.configured import task_of
+from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.learning.data.declaration import read_columns
+from gdpfed.learning.data.table_check import check_table
+from gdpfed.learning.task import data_warnings
+
+COLUMNS = """\
+label: {column: stays, classes: [no, yes]}
+numeric: {age: [0, 100], pressure: [0, 1.0e+19], born: {range: [0, 100], age_on: 2026-01-01}}
+categorical: {arrival: [walk, ambulance]}
+separator: ";"
+"""
+TABLE = """\
+stays;Age;pressure;arrival;id;born
+yes;71;160,5;ambulance;1;1955-01-01
+no;34;120;walk;2;2001-02-01
+
+Yes;3o;1.2.2001;wak;3;2001-03-01
+no;25;?;walk;4;01.04.2001
+no;1
+;66;150;?;6;x
+"""
+
+
+def found_in(folder, table=TABLE, columns=COLUMNS, encoding="utf-8"):
+    (folder / "table.csv").write_bytes(table.encode(encoding))
+    (folder / "columns.yaml").write_text(columns)
+    rows, found = check_table(folder / "table.csv", read_columns(folder / "columns.yaml"))
+    return (
+        rows,
+        [(each.lines, each.words) for each in found if each.refused],
+        [each.words for each in found if not each.refused],
+    )
+
+
+def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
+    rows, faults, notes = found_in(tmp_path)
+    expected = [
+        ((1,), "there is no column 'age' (did you mean 'Age'?)"),
+        ((2,), "'pressure' holds '160,5', which is no number (decimal comma? declare decimal: ',')"),
+        ((5,), "'pressure' holds '1.2.2001', which is no number (a date? declare age_on or days_since)"),
+        ((5,), "for all that is not declared (did you mean 'walk'?)"),
+        ((5,), "'stays' holds 'Yes', which is none of no, yes (did you mean 'yes'?)"),
+        ((6,), "'pressure' holds '?', which is no number (missing? declare missing: ['?'])"),
+        ((6,), "'born' holds '01.04.2001', which is no date of the form ISO 8601 (declare its format)"),
+        ((7,), "2 values, and the header has 6"),
+        ((8,), "'born' holds 'x', which is no date"),
+        ((8,), "'arrival' holds '?', which is none of walk, ambulance"),
+        ((8,), "'stays' is empty, which is none of no, yes (declare missing_labels: drop"),
+    ]
+    assert rows == 5
+    assert [lines for lines, _ in faults] == [lines for lines, _ in expected]
+    for (_, words), (_, part) in zip(faults, expected, strict=True):
+        assert part in words
+    assert notes == [
+        "not declared, and not read: Age, id",
+        "column 'pressure': all lie within 1 % of 0 to 1e+19: is the range too wide?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "encoding", "fault"),
+    [
+        (TABLE.replace(";", ","), "utf-8", "(separated by ','? declare separator)"),
+        (
+            TABLE.replace("walk", "zu Fuß"),
+            "latin-1",
+            "byte 0xdf is no utf-8 (Latin-1? declare encoding: latin-1)",
+        ),
+        (TABLE, "utf-16", "this is no text in utf-8 (UTF-16? declare encoding: utf-16)"),
+        ("PK\x03\x04", "latin-1", "(an Excel file? save it as CSV)"),
+        ("", "utf-8", "the file is empty"),
+        (TABLE.splitlines()[0], "utf-8", "there are no rows with data"),
+        (TABLE.replace("id", "stays"), "utf-8", "the column 'stays' is there twice"),
+    ],
+)
+def test_a_file_of_another_form_is_named_as_such(tmp_path, table, encoding, fault):
+    _, faults, _ = found_in(tmp_path, table, encoding=encoding)
+    assert any(fault in words for _, words in faults)
+
+
+def test_what_is_odd_is_said_and_no_fault(tmp_path):
+    table = "stays;age;pressure;arrival;born\n" + "no;120;;walk;1955-01-01\n" * 3 + "no;50;;;1990-01-01\n"
+    rows, faults, notes = found_in(tmp_path, table, COLUMNS + "incomplete_rows: drop\n")
+    assert (rows, faults, notes) == (4, [], ["4 of 4 rows are left out, as declared"])
+    _, faults, notes = found_in(tmp_path, table)
+    assert faults == []
+    assert notes == [
+        "column 'pressure' is missing in all rows",
+        "all labels are of the class 'no': of one class nothing is learnt",
+        "column 'age': 3 of 4 lie beyond 0 to 100, and count as its end",
+    ]
+
+
+def test_encodings_decimals_and_dates_are_read_as_declared(tmp_path):
+    columns = (
+        "label: {column: stays, classes: [no, yes]}\n"
+        "numeric: {pressure: [0, 200], came: {range: [0, 100], days_since: 2001-01-01, format: '%d.%m.%Y'}}\n"
+        "categorical: {arrival: [zu Fuß, NA]}\n"
+        "separator: ';'\ndecimal: ','\nencoding: latin-1\nmissing: ['?']\n"
+    )
+    table = "stays;pressure;arrival;came\n" + "no;150,0;zu Fuß;20.02.2001\n" * 5 + "yes;?;NA;NaN\n" * 5
+    assert found_in(tmp_path, table, columns, "latin-1") == (10, [], [])
+    data = load_dataset(DataSource("csv", path=str(tmp_path / "table.csv")))
+    found = {tuple(each) for each in data.train.take(np.arange(8)).x.round(6).tolist()}
+    # A category that is called NA is one, where it is declared.
+    assert found == {(0.5, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0)}
+
+
+def test_files_beside_the_tables_are_said(tmp_path, capsys):
+    for name in ("bonn.csv", "fulda.csv", "._bonn.csv", "kiel.CSV", "notes.txt"):
+        (tmp_path / name).write_text("stays,age\nno,1\nyes,2\nno,3\nyes,4\nno,5\n")
+    (tmp_path / "columns.yaml").write_text(
+        "label: {column: stays, classes: [no, yes]}\nnumeric: {age: [0, 9]}\n"
+    )
+    assert main(["check", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    for name in ("._bonn.csv", "kiel.CSV", "notes.txt"):
+        assert f"{tmp_path / name}: this is no table, and it is not read" in said
+    task = task_of(load(["dataset=csv", f"dataset.path={tmp_path}", "dataset.num_clients=2"]))
+    assert task.client_names == ("bonn", "fulda")
+    assert [line for line in data_warnings(task) if "holds ._bonn.csv, kiel.CSV, notes.txt" in line]
+    (tmp_path / "fulda.csv").write_text("stays,age\nno,one\n")
+    assert main(["check", str(tmp_path)]) == 1
+
+
+def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE.replace("Yes", "yes").replace("1.2.2001", "130,5"))
+    assert main(["columns", str(path), "--label", "stays"]) == 0
+    text = (tmp_path / "columns.yaml").read_text()
+    assert "numeric:\n  Age: [LOW, HIGH]\n  pressure: [LOW, HIGH]\n" in text
+    assert "separator: ;\ndecimal: ','\nmissing: ['?']\n" in text
+    assert not {"71", "160", "ambulance", "yes"} & {*text.replace(",", " ").replace("[", " ").split()}
+    assert main(["check", str(path)]) == 2
+    assert "label.classes is ['VALUE', 'VALUE']; it must be different values" in capsys.readouterr().err
+    assert main(["columns", str(path)]) == 2
+    assert "exists: name another file with --output" in capsys.readouterr().err
+    other = tmp_path / "from_data.yaml"
+    assert main(["columns", str(path), "--label", "stays", "--from-data", "--output", str(other)]) == 0
+    assert "the figure of a patient, and no budget covers it" in " ".join(capsys.readouterr().err.split())
+    text = other.read_text()
+    assert "pressure: [120, 160.5]" in text
+    assert "classes: ['no', 'yes']" in text
