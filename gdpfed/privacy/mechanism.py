@@ -123,6 +123,14 @@ class Mechanism(ABC):
         del m
         return self.law.draw(group.clients, group.at(round_index).sampling_rate, generator)
 
+    def turns_due(self, m: int, group: GroupPlan, round_index: int) -> ClientIds | None:
+        """Return how many turns each client of a group should have had by the end of a round, int64[n].
+
+        None where chance or a rule says who takes part.
+        """
+        del m, group, round_index
+        return None
+
     def most_rounds(self, m: int) -> int | None:
         """Return in how many rounds a client is asked at most; None where chance alone limits it."""
         del m

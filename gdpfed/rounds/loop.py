@@ -172,9 +172,9 @@ class RoundLoop:
     def _cohorts(self, index: int, present: frozenset[int] | None) -> Cohorts:
         """Return the clients that are drawn for a round and can be reached.
 
-        A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
-        accounting of the others wants cohorts of the full size, unless it is about records. Nobody can
-        change what was drawn.
+        A client that cannot be reached is not charged, and a turn that it misses is moved as far as the plan
+        lets it. Under fixed_size sampling it counts all the same: the accounting of the others wants cohorts
+        of the full size, unless it is about records. Nobody can change what was drawn.
         """
         ledger = self.state.ledger
         plan = ledger.plan
@@ -183,6 +183,7 @@ class RoundLoop:
         cohorts = ledger.with_steps_left(drawn, index)
         if present is not None and not (plan.mechanism.absent_clients_count):
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
+            cohorts = ledger.with_moved_turns(cohorts, index, present)
         for cohort in cohorts:
             cohort.flags.writeable = False
         return cohorts

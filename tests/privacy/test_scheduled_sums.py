@@ -158,6 +158,25 @@ def test_a_run_of_the_schedule_is_charged_and_restored():
         ledger.open_round(ROUNDS, ([], []))
 
 
+def test_a_turn_that_was_missed_is_moved_into_a_free_place_as_far_as_the_limits_let_it():
+    """Of twelve clients with three turns, 4 apart, client 5 is away in round 1, and 9 from round 5 on."""
+    plan = plan_of(groups=groups_from_sizes(2.0, (12,)), turns=(3,))
+    ledger, rounds = Ledger(plan), dict[int, list[int]]()
+    for index in range(ROUNDS):
+        present = set(range(12)) - ({5} if index == 1 else set()) - ({9} if index >= 5 else set())
+        drawn = ledger.with_steps_left(draw_cohorts(plan, index, KEY), index)
+        here = [each[np.isin(each, list(present))] for each in drawn]
+        (cohort,) = moved = ledger.with_moved_turns(here, index, present)
+        assert len(cohort) <= 3
+        ledger.open_round(index, moved)
+        for client in cohort.tolist():
+            rounds.setdefault(client, []).append(index)
+    # There is no place before round 5, in which 9 is away; then 4 rounds between any two, or none.
+    assert rounds.pop(5) == [5, 9]
+    assert rounds.pop(9) == [1]
+    assert rounds == {j: [j % 4, j % 4 + 4, j % 4 + 8] for j in (0, 1, 2, 3, 4, 6, 7, 8, 10, 11)}
+
+
 def test_the_ledger_refuses_turns_too_many_or_too_close():
     plan = plan_of()
     ledger = Ledger(plan)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -15,6 +16,10 @@ from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, grid_of_owners, 
 # No dropout is tolerated: a round that asked somebody who is not there would fail.
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0", "run.num_rounds=3"]
 SOME = [*EVERYBODY, "run.minimum_nodes=11"]
+TURNS = [
+    *("privacy.against=everyone", "privacy.noise_taps=0", "privacy.accountant=pld", "privacy.budgets=[3]"),
+    *("privacy.sampling_rate=0.34", "run.num_rounds=6"),
+]
 LATE = range(11, NUM_CLIENTS)
 NEW_NODE_ID = 5000
 
@@ -181,6 +186,29 @@ def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(
         audit = audit_node_ledger(ledgers / f"{client}.json")
         assert audit.passed
         assert audit.runs[0].epsilon == pytest.approx(ledger_of(ledgers, client).epsilon(1e-3), rel=0.02)
+
+
+def test_turns_of_nodes_that_come_late_or_go_are_moved_and_each_pays_for_its_own(tmp_path):
+    """Of two turns each, at least three rounds apart, with noise that nobody takes back."""
+    ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
+    grid = online_from(grid_of_owners(ledgers, [3.0] * NUM_CLIENTS), LATE, comes_after=2)
+    grid.get_node_ids = online_from(grid, {0}, comes_after=1).get_node_ids
+    records = run(directory, [*SOME, *TURNS, "run.minimum_nodes=10"], grid=grid)
+    assert [record.survivors for record in records] == [[sum(r.cohort_sizes)] for r in records]
+    assert max(sum(record.cohort_sizes) for record in records) == NUM_CLIENTS // 3
+    taken = {int(k): each for k, each in json.loads((directory / "ledger.json").read_text())["taken"].items()}
+    for client in range(NUM_CLIENTS):
+        node = ledger_of(ledgers, client)
+        assert [each.rounds for each in node.runs] == [taken[client]]
+        assert all(later - turn >= 3 for turn, later in pairwise(taken[client]))
+        audit = audit_node_ledger(ledgers / f"{client}.json")
+        assert audit.passed
+        assert node.epsilon(1e-3) == pytest.approx(audit.runs[0].epsilon)
+        assert audit.runs[0].epsilon <= 3.0
+    # Client 0 misses round 1 and takes a place in the next one; those who come late have their own.
+    assert taken[0] == [1, 4]
+    assert min(turn for client in LATE for turn in taken[client]) == 2
+    assert audit_run(directory).passed
 
 
 def test_fewer_than_the_least_are_too_few(tmp_path):

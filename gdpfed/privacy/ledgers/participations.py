@@ -1,11 +1,14 @@
 """Who took part, and how often; in which rounds, where the mechanism's cost depends on them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
 
 TURNS = "taken"
@@ -65,6 +68,28 @@ class Participations:
                 return f"has no turn in round {round_index}: {broken}"
         most = mechanism.most_rounds(m)
         return RESTS if most is not None and self._counts[m].get(client, 0) >= most else ""
+
+    def with_moved_turns(
+        self, m: int, cohort: ClientIds, round_index: int, present: Collection[int]
+    ) -> ClientIds:
+        """Return a group's cohort of a round, and present clients that have missed a turn in its free places.
+
+        A turn is moved as far as the mechanism lets it, and no cohort grows beyond the plan's. Where a sample
+        is drawn nobody has a turn.
+        """
+        plan, group = self._plan, self._plan.groups[m]
+        due = plan.mechanism.turns_due(m, group, round_index)
+        if due is None:
+            return cohort
+        size = plan.law.largest_expected(group.at(round_index).sampling_rate, len(group.clients))
+        there = set(cohort.tolist())
+        missed = [
+            client
+            for client, turns in zip(group.clients, due.tolist(), strict=True)
+            if self._counts[m].get(client, 0) < turns and client in present and client not in there
+        ]
+        moved = [client for client in missed if not self.why_not(m, client, round_index)]
+        return np.sort(np.append(cohort, np.array(moved[: max(0, size - len(cohort))], dtype=np.int64)))
 
     def epsilon_against_members(self, m: int, rounds: int) -> float:
         """Return epsilon against those who know the cohorts, of a group's client that it is largest for.

@@ -4,7 +4,7 @@ Opening a round charges its event to every client of every group and counts thos
 it, `Ledger.charge` makes of requests what a fleet may sum, as long as they are what the plan charged for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,18 @@ from gdpfed.privacy.ledgers.charged import SEAL, ChargedCounts, ChargedSum, Expe
 from gdpfed.privacy.ledgers.open_round import OpenRound
 from gdpfed.privacy.ledgers.participations import RESTS, TURNS, Participations
 from gdpfed.privacy.ledgers.plain_copy import plain_requests
+from gdpfed.privacy.ledgers.saved_ledger import (
+    COUNTS,
+    FORMAT_VERSION,
+    checked_fields,
+    counts_in,
+    counts_were_charged,
+)
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, CountsRequest, Release
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import RecordSteps
-
-FORMAT_VERSION = 1
-COUNTS = "counts_rho"
-"""Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
-own, which is 0 before it has released them."""
 
 
 class Ledger:
@@ -149,6 +151,13 @@ class Ledger:
         why_not = self._participations.why_not
         return cohort[[not why_not(m, client, round_index) for client in cohort.tolist()]]
 
+    def with_moved_turns(
+        self, cohorts: Sequence[ClientIds], round_index: int, present: Collection[int]
+    ) -> tuple[ClientIds, ...]:
+        """Return the cohorts of a round, those who missed a turn having the places of absent clients."""
+        moved = self._participations.with_moved_turns
+        return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
+
     def groups_of(self, request: Release) -> tuple[int, ...]:
         """Return the groups that a request of the open round asks clients of, in order."""
         drawn = {} if self._open is None else self._open.group_of
@@ -239,7 +248,7 @@ class Ledger:
         ledger = cls(plan, subject, kinds)
         more = {TURNS} if plan.mechanism.keeps_turns else set()
         more |= {COUNTS} if plan.mechanism.counts_rho else set()
-        fields = _checked_fields(data, more)
+        fields = checked_fields(data, more)
         if fields["plan"] != plan.fingerprint():
             raise PrivacyError(
                 f"the ledger belongs to another plan ({str(fields['plan'])[:12]}); "
@@ -256,14 +265,14 @@ class Ledger:
                     "the file is damaged, resume from an intact one"
                 )
         charged = [[c.count for c in plan.charges(m, ledger._charged_rounds)] for m, _ in enumerate(saved)]
-        if [_counts(group) for group in fields["charges"]] != charged:
+        if [counts_in(group) for group in fields["charges"]] != charged:
             raise PrivacyError(
                 f"the ledger's charges are not those of {ledger._charged_rounds} rounds of the plan; "
                 "the file is damaged, resume from an intact one"
             )
         ledger._participations.restore(fields, ledger._charged_rounds)
         if plan.mechanism.counts_rho:
-            ledger._counts_charged = _counts_were_charged(plan, fields[COUNTS], ledger._charged_rounds)
+            ledger._counts_charged = counts_were_charged(plan, fields[COUNTS], ledger._charged_rounds)
         return ledger
 
     def _check_budgets(self, rounds: int) -> None:
@@ -322,33 +331,3 @@ class Ledger:
         except PrivacyError as error:
             raise PrivacyError(f"the cohort of group {group_index}: {error}") from None
         return clients
-
-
-def _counts(charges: object) -> list[Any]:
-    """The counts of a group's saved charges."""
-    if not isinstance(charges, list):
-        return []
-    return [each.get("count") if isinstance(each, Mapping) else None for each in charges]
-
-
-def _counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
-    """Whether a saved ledger has charged the class counts, which comes before any round."""
-    planned = plan.mechanism.counts_rho
-    if saved not in (0.0, planned) or (charged_rounds and not saved):
-        raise PrivacyError(
-            f"the ledger has class counts at {saved} zCDP, and the plan charges {planned:g} before the first "
-            "round; resume from an intact ledger"
-        )
-    return bool(saved)
-
-
-def _checked_fields(data: object, more: set[str]) -> Mapping[str, Any]:
-    expected = {"version", "plan", "charged_rounds", "charges", "participations"} | more
-    if not isinstance(data, Mapping):
-        raise PrivacyError(f"the ledger is a {type(data).__name__}, not a mapping; it is damaged")
-    if data.get("version", FORMAT_VERSION) != FORMAT_VERSION:
-        raise PrivacyError(f"the ledger has version {data['version']!r}; this program reads {FORMAT_VERSION}")
-    if set(data) != expected:
-        odd = ", ".join(sorted(str(key) for key in expected ^ set(data)))
-        raise PrivacyError(f"the ledger lacks or has unknown entries: {odd}; it is damaged")
-    return data

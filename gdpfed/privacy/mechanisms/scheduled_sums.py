@@ -64,7 +64,16 @@ class ScheduledSums(Mechanism):
         return prefix_noise(self.taps_of(m), num_rounds)[1] / math.sqrt(num_rounds)
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
-        """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn.
+        """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn."""
+        chosen = np.flatnonzero(
+            self.turns_due(m, group, round_index) > self.turns_due(m, group, round_index - 1)
+        )
+        if isinstance(group.clients, range):
+            return np.sort(group.clients.start + group.clients.step * chosen)
+        return np.sort(np.asarray(group.clients, dtype=np.int64)[chosen])
+
+    def turns_due(self, m: int, group: GroupPlan, round_index: int) -> ClientIds:
+        """Return how many turns each client should have had by the end of a round, int64[n].
 
         With w / P = k / T in lowest terms, a client of phase f has its turns in the rounds
         floor((f + i P) / w), i < k. Where T is b k that is f, f + b, ...; else they are b or b + 1 apart, and
@@ -72,15 +81,10 @@ class ScheduledSums(Mechanism):
         clients are spread evenly over the phases.
         """
         period, width = _pattern(self.limits[m].most_turns, _num_rounds(group))
-        places = np.arange(len(group.clients))
-        rest = len(places) % period
-        phases = places % period
-        if rest:
+        phases = np.arange(len(group.clients)) % period
+        if rest := len(phases) % period:
             phases[-rest:] = np.arange(rest) * period // rest
-        chosen = places[(phases - round_index * width) % period < width]
-        if isinstance(group.clients, range):
-            return np.sort(group.clients.start + group.clients.step * chosen)
-        return np.sort(np.asarray(group.clients, dtype=np.int64)[chosen])
+        return np.asarray(((round_index + 1) * width - 1 - phases) // period + 1, dtype=np.int64)
 
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
         """Updates, and in the rounds after a turn what takes its noise back, unless it is the next turn."""
