@@ -9,9 +9,23 @@ from typing import Literal
 
 from gdpfed.errors import PrivacyError
 
-Work = Literal["update", "noised_update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps"]
+Work = Literal[
+    "update",
+    "noised_update",
+    "dp_sgd",
+    "gradient_sum",
+    "convex_steps",
+    "window_steps",
+    "held_out_counts",
+    "held_out_rates",
+]
 """What a client computes for a sum: its model's change, the same with noise of its own or by steps of DP-SGD,
-a sum of records' clipped gradients, or the end of a window of steps on records without noise."""
+a sum of records' clipped gradients, the end of a window of steps on records without noise, or what a model
+gets right on records that are held out."""
+
+HELD_OUT_WORKS = ("held_out_counts", "held_out_rates")
+"""What they compute from records that they hold out, and never train on: counts, of which one record moves
+two by one each, or the counts over the number of records, of norm 1 at most for a whole client."""
 
 STEP_WORKS = ("dp_sgd", "gradient_sum")
 """What clients compute from steps of DP-SGD: a noised update, or the clipped gradients of one batch."""

@@ -8,6 +8,7 @@ from conf.schema.checks import require, require_limits
 
 DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("auto", "batched", "sequential")
+EVALUATIONS = ("server", "nodes", "both")
 PRECISIONS = ("float32", "tf32", "bf16")
 
 
@@ -26,6 +27,7 @@ class RunConfig:
     mlflow: str | None = None
     show_cohorts: bool = False
     mailbox: str | None = None
+    evaluation: str = "server"
 
     def validate(self) -> None:
         require_limits("run", self)
@@ -34,6 +36,10 @@ class RunConfig:
         stop = self.stop_after_round
         require(stop is None or stop >= 1, f"run.stop_after_round={stop} must be at least 1")
         require(self.device in DEVICES, f"run.device={self.device} is none of {', '.join(DEVICES)}")
+        require(
+            self.evaluation in EVALUATIONS,
+            f"run.evaluation={self.evaluation} is none of {', '.join(EVALUATIONS)}",
+        )
         require(
             self.resume is None or self.directory is None,
             f"run.resume={self.resume} continues in its own directory: leave out run.directory",

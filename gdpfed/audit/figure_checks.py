@@ -8,7 +8,7 @@ from gdpfed.audit.rules import GroupAudit, or_infinite, rule_of
 from gdpfed.audit.run_files import RunFiles
 
 WORKS = {
-    "client": ("update", "noised_update"),
+    "client": ("update", "noised_update", "held_out_rates"),
     "record": ("dp_sgd", "noised_update", "gradient_sum", "convex_steps", "window_steps"),
 }
 ORDERS = ("fine", "whole")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gdpfed.audit.accounting import Charges, event_in
+from gdpfed.audit.accounting import Charges, charges_of, event_in
 from gdpfed.audit.mechanisms import NODE_ENTRIES
 
 
@@ -80,6 +80,11 @@ class NodeEntry(ABC):
         """The charges of all rounds."""
         charges: list[dict[str, Any]] = json.loads(self.terms["charges"])
         return charges
+
+    @property
+    def held_out(self) -> Charges:
+        """What a record pays for that is held out: one noised sum of counts, or nothing."""
+        return charges_of(json.loads(self.terms.get("held_out", "[]")))
 
     @property
     @abstractmethod

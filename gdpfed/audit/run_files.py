@@ -15,6 +15,7 @@ from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
+    HELD_OUT_FILE,
     LEDGER_FILE,
     MODEL_FILE,
     PLAN_FILE,
@@ -38,6 +39,7 @@ class RunFiles:
         counts: class counts that clients have released, one row a client; None where none have.
         name: by which clients know the run.
         seal: the hashes of files as the run left them; None where it has left none.
+        held_out: counts over held-out records; None where none were released.
     """
 
     config: dict[str, Any]
@@ -48,6 +50,7 @@ class RunFiles:
     counts: np.ndarray[Any, np.dtype[np.float64]] | None = None
     seal: dict[str, str] | None = None
     name: str = ""
+    held_out: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -62,6 +65,7 @@ class RunFiles:
             raise AuditError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
         plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
         assignment = _versioned(directory / ASSIGNMENT_FILE, _mapping(directory / ASSIGNMENT_FILE))
+        held_out = directory / HELD_OUT_FILE
         try:
             clients = [[(int(a), int(b)) for a, b in group] for group in assignment["clients"]]
         except (KeyError, TypeError, ValueError) as error:
@@ -75,6 +79,7 @@ class RunFiles:
             counts=_counts(directory / COUNTS_FILE),
             seal=_seal(directory / SEAL_FILE),
             name=str(assignment.get("run", "")),
+            held_out=_versioned(held_out, _mapping(held_out)) if held_out.exists() else None,
         )
 
     def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from gdpfed.errors import InputError
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.local_update import LocalTraining
-from gdpfed.record_steps import OWN_NOISE_WORKS, RecordSteps
+from gdpfed.record_steps import HELD_OUT_WORKS, OWN_NOISE_WORKS, RecordSteps
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]
@@ -102,6 +103,21 @@ class TrainingOrder:
     def more_coordinates(self) -> int:
         """How many coordinates a contribution has beside those of the model."""
         return int(self.indicator_share > 0)
+
+    def model_dimension(self, dimension: int) -> int:
+        """How many parameters the model has that a contribution of so many coordinates is made from.
+
+        Raises:
+            OrderError: held-out records are counted, and the coordinates are not those of its counts.
+            LearningError: a model or labels that cannot be counted with.
+        """
+        if self.work not in HELD_OUT_WORKS:
+            return dimension - self.more_coordinates
+        classes = 0 if self.task.form is None else self.task.form.num_classes
+        counts = counts_dimension(classes, rates=self.work == "held_out_rates")
+        if dimension != counts:
+            raise OrderError(f"{self.work} of {classes} classes are {counts} numbers, not {dimension}")
+        return self.task.dimension
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; the task, which is nested, travels as JSON."""

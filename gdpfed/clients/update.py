@@ -4,13 +4,13 @@ import os
 from dataclasses import replace
 from functools import lru_cache
 from math import inf, isinf
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from gdpfed.clients.held_out import held_out_update
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import (
@@ -21,11 +21,11 @@ from gdpfed.clients.record_work import (
     secret_bits,
 )
 from gdpfed.learning.data import Split
-from gdpfed.learning.data.own import own_split
+from gdpfed.learning.data.own import OwnData, own_held_out, own_split
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.learning.training.local_update import clip, local_update, with_indicator
-from gdpfed.record_steps import NOISED_UPDATE, RECORD_WORKS
+from gdpfed.record_steps import HELD_OUT_WORKS, NOISED_UPDATE, RECORD_WORKS
 from secagg import Encoding, EncodingError, SumParameters, keystream
 
 
@@ -35,7 +35,7 @@ def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator
     return np.random.default_rng([order.task.seed, client_id, order.round_index, *window])
 
 
-WORKS = ("update", NOISED_UPDATE, *RECORD_WORKS)
+WORKS = ("update", NOISED_UPDATE, *RECORD_WORKS, *HELD_OUT_WORKS)
 """What clients compute for a sum, by the name that an order gives it."""
 
 # Where a process outlives a message, as in simulation, the architecture is built once.
@@ -48,7 +48,7 @@ def update_steps(
     theta: npt.NDArray[np.float32],
     encoding: Encoding,
     client_id: int,
-    own_data: Path | Split | None = None,
+    own_data: OwnData | Split | None = None,
     *,
     bits: BitsOf = secret_bits,
 ) -> npt.NDArray[np.int64]:
@@ -65,7 +65,7 @@ def update_steps(
         theta: the model to start from, shape (d,).
         encoding: of the sum.
         client_id: whose contribution it is.
-        own_data: this client's own examples, or the file with them; without its part of the data set.
+        own_data: this client's own examples, or where they lie; without its part of the data set.
         bits: the source of batches and noise of works on records, and of noise of its own.
 
     Raises:
@@ -78,7 +78,12 @@ def update_steps(
     if not 0.0 < order.weight < inf:
         raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
     _check_adaptive(order)
-    data, device = _examples(order.task, client_id, own_data), choose_device(order.device)
+    device = choose_device(order.device)
+    if order.work in HELD_OUT_WORKS:
+        held_out = _held_out(order.task, client_id, own_data)
+        update = held_out_update(order, theta, encoding, held_out, _model(order.task), device)
+        return contribution_steps(order, update, encoding)
+    data = _examples(order.task, client_id, own_data)
     if order.work in RECORD_WORKS:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
     else:
@@ -169,14 +174,26 @@ def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.i
         return np.zeros(encoding.dimension, dtype=np.int64)
 
 
-def _examples(task: Task, client_id: int, own_data: Path | Split | None) -> Split:
+def _held_out(task: Task, client_id: int, own_data: OwnData | Split | None) -> Split:
+    """The records that a client holds out; none where it could not read its own."""
+    if isinstance(own_data, Split):
+        return own_data.take(np.zeros(0, dtype=np.int64))
+    if own_data is None:
+        return task.held_out(client_id)
+    if task.form is None:
+        raise OrderError("the order does not say what examples look like, so own data cannot be used")
+    return own_held_out(own_data, task.form)
+
+
+def _examples(task: Task, client_id: int, own_data: OwnData | Split | None) -> Split:
     if isinstance(own_data, Split):
         return own_data
     if own_data is None:
         return task.client_data(client_id)
     if task.form is None:
         raise OrderError("the order does not say what examples look like, so own data cannot be used")
-    own, last = own_split(own_data, task.form), max(1, len(task.record_shares)) - 1
+    own = own_split(own_data.path, task.form, own_data.held_out_share)
+    last = max(1, len(task.record_shares)) - 1
     if own.groups is None:
         return own
     # A group without a budget is none to train by, and to refuse it would tell of the data: the strictest.

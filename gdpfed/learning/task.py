@@ -15,7 +15,7 @@ from torch import nn
 from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
-from gdpfed.learning.data.client_partition import Partition, client_names
+from gdpfed.learning.data.client_partition import Partition, client_names, client_of_owner
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.tabular import not_read
 from gdpfed.learning.models import Options, build_model, count_parameters
@@ -126,6 +126,20 @@ class Task:
         """
         return self.load().train.take(self.client_indices(client_id))
 
+    def held_out(self, client_id: int) -> Split:
+        """The examples that a client holds out: its own of the test split, or an equal part of nobody's.
+
+        Raises:
+            LearningError: as in :meth:`client_data`.
+        """
+        data = self.load()
+        if self.partition == "natural" and data.test_owners is not None:
+            clients = client_of_owner(data, self.num_clients)[data.test_owners]
+            return data.test.take(np.flatnonzero(clients == client_id))
+        everybody = replace(data, train=data.test, owners=None)
+        shared_out = Partition("iid", self.num_clients, self.seed)
+        return data.test.take(shared_out.indices(everybody, client_id))
+
     def check_record_groups(self) -> None:
         """Refuse data whose declared groups of records are not as many as there are budgets for records.
 
@@ -188,6 +202,8 @@ def data_warnings(task: Task) -> Iterator[str]:
     path = Path(task.source.path or "").expanduser()
     if task.source.name == "csv" and path.is_dir() and (others := not_read(path)):
         yield f"dataset.path={path} holds {', '.join(others)}: these are no tables, and are not read"
+    if not len(data.train):
+        return  # All of them are the nodes'.
     if task.partition == "iid" and num_clients > len(data.train):
         yield (
             f"dataset.num_clients={num_clients} for {len(data.train)} training examples: "

@@ -8,6 +8,7 @@ from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.base import ClientSum, Method, SumRequest
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
+from gdpfed.privacy.planning.held_out_plan import with_held_out
 from gdpfed.registry import Registry
 
 METHODS: Registry[type[Method]] = Registry(
@@ -78,14 +79,14 @@ def make_method(config: Config) -> Method:
             "privacy.against=outsiders"
         )
     try:
-        return method.from_config(config)
+        return _planned(method, config)
     except PrivacyError as error:
         few = config.dataset.num_clients < FEW_CLIENTS and config.privacy.unit == "client"
         if config.privacy.delta is not None or not few:
             raise
         usual, larger = configured_delta(config), f"{config.dataset.num_clients**DELTA_EXPONENT:.3g}"
         try:
-            method.from_config(replace(config, privacy=replace(config.privacy, delta=float(larger))))
+            _planned(method, replace(config, privacy=replace(config.privacy, delta=float(larger))))
         except PrivacyError:
             raise error from None
         raise PrivacyError(
@@ -93,6 +94,14 @@ def make_method(config: Config) -> Method:
             f"{config.dataset.num_clients} clients, and there is one with privacy.delta={larger}, which "
             "protects less"
         ) from None
+
+
+def _planned(method: type[Method], config: Config) -> Method:
+    """The method with its plan, which also pays for what clients count on records that they hold out."""
+    made = method.from_config(config)
+    if config.run.evaluation != "server":
+        made.plan = with_held_out(made.plan)
+    return made
 
 
 __all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "resolve"]

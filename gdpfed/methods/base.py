@@ -44,6 +44,7 @@ class SumRequest(Release):
         norm_factor: F, in units of which norms and noise are; clients divide what they compute by it.
         indicator_share: rho, for a last coordinate that says whether the update was clipped; 0 for none.
             See `gdpfed.privacy.plan.AdaptiveClipping`, by which the run sets both.
+        coordinates: how many a contribution has; None for those of the model.
     """
 
     start: Theta
@@ -51,11 +52,12 @@ class SumRequest(Release):
     window: int = 0
     norm_factor: float = 1.0
     indicator_share: float = 0.0
+    coordinates: int | None = None
 
     @property
     def dimension(self) -> int:
         """How many coordinates the sum has."""
-        return len(self.start) + (self.indicator_share > 0)
+        return self.coordinates or len(self.start) + (self.indicator_share > 0)
 
 
 @dataclass(frozen=True, eq=False)

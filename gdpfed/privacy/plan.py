@@ -20,6 +20,7 @@ from gdpfed.privacy.accountants.inference_bound import NO_BOUND, InferenceBound
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
 from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.held_out import HeldOutCounts
 from gdpfed.privacy.mechanism import History, Mechanism
 from gdpfed.privacy.sampling.laws import SamplingLaw
 from gdpfed.privacy.validation import require_count
@@ -54,7 +55,8 @@ class PrivacyPlan:
     over all clients. `private` is False for training without clipping and noise: then every epsilon and
     `clipping_norm` are inf and `accountant` is "none". `sums_hidden` is False where single updates, which
     carry only a share of the noise, reach the server. With `adaptive_clipping` a group's norm is that of a
-    whole contribution, B_m, in units of F(t), and C that of the updates in the first round.
+    whole contribution, B_m, in units of F(t), and C that of the updates in the first round. `held_out` is
+    what records pay for that are never trained on, where records are protected and clients count on them.
     """
 
     groups: tuple[GroupPlan, ...]
@@ -68,6 +70,7 @@ class PrivacyPlan:
     private: bool = True
     sums_hidden: bool = True
     adaptive_clipping: AdaptiveClipping | None = None
+    held_out: HeldOutCounts | None = None
 
     @property
     def num_clients(self) -> int:
@@ -125,6 +128,11 @@ class PrivacyPlan:
     def one_sum(self) -> bool:
         """Whether a round releases one sum of all groups' cohorts, in place of one sum a group."""
         return self.mechanism.one_sum
+
+    @property
+    def last_round_counts(self) -> bool:
+        """Whether clients send what they have counted in the last round, in place of updates."""
+        return "held_out_rates" in self.works
 
     @property
     def sample_is_secret(self) -> bool:
@@ -232,6 +240,8 @@ class PrivacyPlan:
         }
         if self.adaptive_clipping is not None:
             values["adaptive_clipping"] = asdict(self.adaptive_clipping)
+        if self.held_out is not None:
+            values["held_out"] = self.held_out.to_dict()
         return _finite(values)
 
     def _group_dict(self, index: int) -> dict[str, Any]:

@@ -162,8 +162,14 @@ def _caption(method: Method) -> str:
         f"{plan.adjacency} adjacency, {_clipping(plan)}, "
         f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}{_step(method)}\n"
         "* against the server, which draws the cohorts, and members of the same sums: a client that takes "
-        f"part K times, the 99th percentile.{hidden}\n{inference_line(plan)}"
+        f"part K times, the 99th percentile.{hidden}{_counting(plan)}\n{inference_line(plan)}"
     )
+
+
+def _counting(plan: PrivacyPlan) -> str:
+    if not plan.last_round_counts:
+        return ""
+    return "\nThe last round does not train: its clients count right answers on records that they hold out."
 
 
 def _step(method: Method) -> str:

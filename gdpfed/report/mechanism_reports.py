@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gdpfed.methods.base import Method
     from gdpfed.privacy.plan import PrivacyPlan
     from gdpfed.report.parts import Parts
+    from gdpfed.rounds.held_out import HeldOutResult
     from gdpfed.runs.round_log import RoundLogEntry
 
 
@@ -29,6 +30,7 @@ class CardSubject:
             follows from the cohorts, and is shown where these are no secret.
         charged_rounds: how many rounds the ledger was charged.
         parts: results by party and by budget; None where test examples have no owners.
+        held_out: results on records that clients hold out; None where none were counted.
     """
 
     config: "Config"
@@ -38,6 +40,7 @@ class CardSubject:
     against_server: Sequence[float]
     charged_rounds: int
     parts: "Parts | None" = None
+    held_out: "HeldOutResult | None" = None
 
 
 class MechanismReport(ABC):

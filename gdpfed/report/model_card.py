@@ -34,10 +34,11 @@ def model_card(subject: CardSubject) -> str:
                 if config.method.average != "none"
                 else []
             ),
-            *_results(records),
+            *(_results(records) if config.run.evaluation != "nodes" else []),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {_versions()}",
             "",
+            *_at_clients(subject),
             *_by_party(subject),
             "## What is promised",
             "",
@@ -58,6 +59,32 @@ def _results(records: Sequence[RoundLogEntry]) -> list[str]:
     found = records[-1].metrics or {DEFAULT: records[-1].accuracy}
     shown = [(MetricDisplay.of(name), value) for name, value in found.items()]
     return [f"* {each.words} on the server's test set: {each.text(value)}" for each, value in shown]
+
+
+def _at_clients(subject: CardSubject) -> list[str]:
+    found, planned = subject.held_out, subject.plan.held_out
+    if found is None:
+        return []
+    if planned is not None:
+        cost = f"A record that is held out pays for this alone: epsilon {planned.epsilon:.3g}."
+    elif subject.plan.private:
+        cost = "It is paid for as the last round of the budgets below."
+    else:
+        cost = "Nothing was promised for them."
+    both = subject.config.run.evaluation == "both"
+    left = "" if both else "No record left its client. "
+    return [
+        "## Results on records that clients hold out",
+        "",
+        f"One sum over {found.clients} clients, in which {found.weighs} count alike, with noise of standard "
+        f"deviation {found.noise_stddev:.3g} in every count. In brackets is what noise and chance leave open "
+        "(95 %).",
+        "",
+        *(f"* {line}" for line in found.lines),
+        "",
+        f"{left}None of these records was trained on. {cost}",
+        "",
+    ]
 
 
 def _by_party(subject: CardSubject) -> list[str]:

@@ -91,10 +91,13 @@ class PartsFile(Observer):
 
 
 def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
-    """Evaluate the released model by party and by budget; None where test examples have no owners."""
+    """Evaluate the released model by party and by budget.
+
+    None where test examples have no owners, or where only their clients test on them.
+    """
     data = run.task.load()
     owners = data.test_owners
-    if owners is None or data.owners is None:
+    if owners is None or data.owners is None or run.config.run.evaluation == "nodes":
         return None
     names = data.owner_names or tuple(f"party {owner}" for owner in range(int(data.owners.max()) + 1))
     chosen = {name: np.flatnonzero(owners == owner) for owner, name in enumerate(names)}

@@ -197,6 +197,12 @@ def _caption(plan: PrivacyPlan) -> str:
             f"Clients are drawn at rate {plan.sampling_rate:g} ({plan.sampling}), which is not accounted; "
             f"one takes part in at most {max(group.participations_p99 for group in plan.groups)} rounds."
         )
+    if plan.held_out is not None:
+        lines.append(
+            "After the last round clients count on records that they hold out, in one sum with noise of "
+            f"{plan.held_out.noise_stddev:.3g} in every count; such a record pays for it alone, epsilon "
+            f"{plan.held_out.epsilon:.3g}."
+        )
     lines += [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
     return "\n".join([*lines, inference_line(plan)])
 

@@ -12,6 +12,7 @@ from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.status import status_line
+from gdpfed.rounds.held_out import HeldOutResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
@@ -103,6 +104,7 @@ class ModelCard(Observer):
             against_server=run.against_server,
             charged_rounds=run.charged_rounds,
             parts=Parts.read(self._run.path),
+            held_out=HeldOutResult.read(self._run.path),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
 

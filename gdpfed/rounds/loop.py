@@ -11,10 +11,11 @@ import numpy as np
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import BudgetExhausted, RunError, TrainingOver
 from gdpfed.learning.training.evaluate import Evaluation
-from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
 from gdpfed.privacy.ledgers.charged import ExpectedSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.held_out import result_of_rates, round_requests
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.state import RunState
 from gdpfed.runs.directory import RunDirectory
@@ -99,11 +100,12 @@ class RoundLoop:
             outcome = self._interrupted(index)
         else:
             theta, outcome = self._train(index, theta, end)
-            self.state.average.add(self.method.released(theta))
+            if not self.counts_in(index):
+                self.state.average.add(self.method.released(theta))
         trained = perf_counter()
-        released = self.state.average.released(self.method.released(theta))
+        released = self.released(theta)
         evaluation = self.evaluate_model(released)
-        if not isfinite(evaluation.loss):
+        if evaluation.loss is not None and not isfinite(evaluation.loss):
             raise RunError(
                 f"round {index + 1}: the model's loss is {evaluation.loss}, so training has diverged; the "
                 "round is charged. Begin a new run with a smaller training.learning_rate or "
@@ -141,7 +143,7 @@ class RoundLoop:
         norms = {"clipping_norm": norm_factor.clipping_norm}
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
-            if index + 1 == end:
+            if index + 1 == end or self.counts_in(index + 1):
                 return []
             draw = cache(partial(self._cohorts, index + 1, present))
             requests = norm_factor.asked(self.method.requests_ahead(start, index + 1, draw))
@@ -154,13 +156,35 @@ class RoundLoop:
             sums.extend(replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs)
             return summed
 
-        theta, _ = self.method.round(theta, index, cohorts, sum_updates)
+        if self.counts_in(index):
+            self._count(theta, index, cohorts, sum_updates)
+        else:
+            theta, _ = self.method.round(theta, index, cohorts, sum_updates)
         ledger.close_round()
         failures = {each.name: each.failure for each in sums if each.failure is not None}
         sizes = [len(cohort) for cohort in cohorts]
         norms["fraction_within"] = norm_factor.fraction
         noted = self.method.noted(index)
         return theta, _Outcome(sizes, failures, self._reachable(present), sums, norms, noted)
+
+    def counts_in(self, index: int) -> bool:
+        """Whether clients send counts on held-out records in a round, from 0, in place of updates."""
+        plan = self.method.plan
+        return plan.last_round_counts and index == plan.num_rounds - 1
+
+    def released(self, theta: Theta) -> Theta:
+        """The model that is released as of the last round, shape (d,)."""
+        return self.state.average.released(self.method.released(theta))
+
+    def _count(self, theta: Theta, index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
+        """Have the clients of a round count what the released model gets right."""
+        task = self.order.task
+        classes = 0 if task.form is None else task.form.num_classes
+        model = self.released(theta).astype(np.float32)
+        requests = round_requests(self.method, model, index, cohorts, classes)
+        result = result_of_rates(requests, sum_updates(requests))
+        if result is not None:
+            result.save(self.files.path)
 
     def _interrupted(self, index: int) -> _Outcome:
         """Return the cohort sizes of an interrupted round: the ledger's counts less those on record."""

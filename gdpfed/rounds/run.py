@@ -12,12 +12,12 @@ from typing import Self
 import numpy as np
 
 from conf.schema import Config
-from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.configured import order_of, record_counts, task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.evaluate import central_evaluation
+from gdpfed.learning.training.evaluate import central_evaluation, nothing_tested
 from gdpfed.methods import Method, make_method, resolve
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.sampling.laws import ClientIds
@@ -25,6 +25,7 @@ from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.counts import refuse_without_counts, with_released_counts
 from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.held_out import TOO_FEW, record_request, result_of_counts, round_requests
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop, Start, where_it_left
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
@@ -75,7 +76,9 @@ class PreparedRun:
         # Refuses a partition that does not fit the data before anything is written.
         task.client_indices(0)
         task.check_record_groups()
-        evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
+        evaluate_model: EvaluateModel = nothing_tested
+        if config.run.evaluation != "nodes":
+            evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
         files = RunDirectory.resume(path, config) if config.run.resume else None
         average = ReleasedAverage(config.method.average)
         enrolment = Enrolment(identities, task.client_names, task.load().columns)
@@ -159,7 +162,25 @@ class PreparedRun:
             for index in sorted(starts)
             for request in self.method.requests(theta, index, self._largest_cohorts(index))
         ]
-        return NormFactor(plan).asked(requests)
+        requests = NormFactor(plan).asked(requests)
+        if plan.last_round_counts:
+            last = plan.num_rounds - 1
+            cohorts = self._largest_cohorts(last)
+            requests += round_requests(self.method, theta, last, cohorts, self.num_classes)
+        if plan.held_out is not None:
+            everybody = [client for group in plan.groups for client in group.clients]
+            requests.append(self.held_out_request(everybody, theta))
+        return requests
+
+    @property
+    def num_classes(self) -> int:
+        """K of the data; 1 where labels are numbers."""
+        return 0 if self.order.task.form is None else self.order.task.form.num_classes
+
+    def held_out_request(self, clients: Sequence[int], model: Theta) -> SumRequest:
+        """Return the request for counts of held-out records that follows the last round."""
+        most = float(record_counts(self.config).max())
+        return record_request(self.method, model.astype(np.float32), clients, most, self.num_classes)
 
     def _largest_cohorts(self, round_index: int) -> list[ClientIds]:
         law = self.method.plan.law
@@ -195,7 +216,7 @@ class OpenRun:
     @property
     def released(self) -> Theta:
         """The model that is released as of the last round, shape (d,)."""
-        return self.loop.state.average.released(self.prepared.method.released(self.theta))
+        return self.loop.released(self.theta)
 
     def rounds(self) -> Iterator[RoundLogEntry]:
         """Run the rounds that are left, and yield the record of each."""
@@ -213,6 +234,7 @@ class OpenRun:
             RunError: the run is over, all its files are written, and not one of its rounds has a sum.
         """
         files, ledger = self.loop.files, self.loop.state.ledger
+        self._count_held_out()
         released, records = self.released, read_rounds(files.path)
         concluded = RunConcluded(
             released,
@@ -232,6 +254,29 @@ class OpenRun:
             if not any(record.summed for record in records):
                 raise RunError(_without_a_sum(records, files.path))
             self.loop.announce(f"done; the run's files are in {files.path}")
+
+    def _count_held_out(self) -> None:
+        """Have clients count what the released model gets right, once, where the plan pays for it.
+
+        It is charged, and that is on the disk, before anybody is asked. So it is never asked a second time.
+        """
+        prepared, ledger, fleet = self.prepared, self.loop.state.ledger, self.loop.fleet
+        last = prepared.method.plan.num_rounds
+        if prepared.method.plan.held_out is None or ledger.held_out_charged or ledger.charged_rounds < last:
+            return
+        present = fleet.present(last)
+        everybody = [client for group in prepared.method.plan.groups for client in group.clients]
+        there = [client for client in everybody if present is None or client in present]
+        charged = ledger.charge_held_out(prepared.held_out_request(there, self.released))
+        self.loop.files.save_ledger(ledger)
+        order = replace(prepared.order, round_index=last)
+        (summed,) = fleet.sum_updates(order, [charged])
+        result = result_of_counts(summed, prepared.num_classes)
+        if result is None:
+            self.loop.announce(TOO_FEW.format(summed.failure))
+        else:
+            result.save(self.loop.files.path)
+            self.loop.announce("; ".join(["on held-out records", *result.lines]))
 
 
 def _without_a_sum(records: Sequence[RoundLogEntry], path: Path) -> str:

@@ -25,6 +25,7 @@ from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
+    HELD_OUT_FILE,
     LEDGER_FILE,
     MODEL_CARD_FILE,
     PARTS_FILE,
@@ -42,7 +43,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 SEALED = (
     *(CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, COUNTS_FILE),
-    *(REWARDS_FILE, PARTS_FILE, MODEL_CARD_FILE, CHECKPOINT_FILE),
+    *(REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, MODEL_CARD_FILE, CHECKPOINT_FILE),
     *FILES,
 )
 """The files whose hashes a run leaves, as far as there are any."""

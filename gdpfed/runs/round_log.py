@@ -14,7 +14,8 @@ class RoundLogEntry:
     """The log entry of one round; ``round`` counts from 1.
 
     Attributes:
-        accuracy: of the model after the round, on the test split; None where labels are numbers.
+        accuracy: of the model after the round, on the server's test split; None where labels are numbers, or
+            the server has none.
         loss: the same model's mean of what training minimises; cross-entropy is in nats.
         metrics: the metrics that were chosen, by name in their order, the one that is shown first; empty
             where it is accuracy alone.
@@ -39,7 +40,7 @@ class RoundLogEntry:
 
     round: int
     accuracy: float | None
-    loss: float
+    loss: float | None
     cohort_sizes: list[int]
     survivors: list[int]
     failures: dict[str, str]

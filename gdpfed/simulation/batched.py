@@ -8,14 +8,16 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
+from gdpfed.clients.held_out import held_out_update
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import BitsOf, gradients_of, secret_bits
 from gdpfed.clients.update import WORKS
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
-from gdpfed.record_steps import NOISED_UPDATE, RECORD_WORKS
+from gdpfed.record_steps import HELD_OUT_WORKS, NOISED_UPDATE, RECORD_WORKS
 from gdpfed.simulation.batched_encoding import contributions_steps
 from gdpfed.simulation.batched_records import BatchedRecords
 from gdpfed.simulation.batched_training import BatchedTraining
@@ -137,6 +139,8 @@ class BatchedEngine(Engine):
     ) -> tuple[Sequence[int], torch.Tensor]:
         if order.work in RECORD_WORKS:
             updates = self._records.updates(order, theta, clients, cohort, self._examples.take)
+        elif order.work in HELD_OUT_WORKS:
+            updates = self._held_out(order, theta, clients, cohort)
         elif order.work in ("update", NOISED_UPDATE):
             batches = Batches.draw(order, clients, with_keys=self._training.draws)
             updates = self._training.updates(theta, order.training, self._examples, batches)
@@ -145,6 +149,24 @@ class BatchedEngine(Engine):
         else:
             raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
         return clients, contributions_steps(updates, order, cohort, clients)
+
+    def _held_out(
+        self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
+    ) -> torch.Tensor:
+        """What each client sends of the records that it holds out, as a node does."""
+        models = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
+        orders = [order.for_part(cohort.parts.get(client, ClientPart())) for client in clients]
+        made = zip(orders, models, cohort.encodings(clients), clients, strict=True)
+        return torch.stack(
+            [
+                held_out_update(own, start, encoding, self._task.held_out(client), self._model, self.device)
+                for own, start, encoding, client in made
+            ]
+        ).to(self.device)
+
+    @cached_property
+    def _model(self) -> nn.Module:
+        return self._task.build_model()
 
     def _add_own_noise(
         self, order: TrainingOrder, clients: Sequence[int], cohort: Cohort, updates: torch.Tensor

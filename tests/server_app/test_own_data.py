@@ -13,7 +13,7 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import LearningError, RunError
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data import DataSource
-from gdpfed.learning.data.own import READERS, ExampleForm, own_split
+from gdpfed.learning.data.own import READERS, ExampleForm, OwnData, own_split
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
@@ -73,7 +73,8 @@ def test_a_client_with_its_own_file_never_loads_the_data_set(tmp_path, monkeypat
         noise_multiplier=0.0,
     )
     moved = replace(order, task=replace(order.task, seed=10))
-    assert update_in_clear(moved, theta, parameters, Contributor(0, "run", tmp_path / "0.npz")).any()
+    own = Contributor(0, "run", OwnData(tmp_path / "0.npz"))
+    assert update_in_clear(moved, theta, parameters, own).any()
 
 
 @pytest.mark.parametrize("text", [None, "no archive"])
@@ -154,7 +155,7 @@ def test_whatever_does_not_fit_is_answered_like_anything_else(tmp_path, work, da
         num_contributors=4, dimension=len(theta), clipping_norm=50.0, noise_multiplier=0.5
     )
     with patch.object(READERS, "get", lambda kind: lambda path: read):
-        sent = Contributor(0, "run", path).steps(order, theta, encoding)
+        sent = Contributor(0, "run", OwnData(path)).steps(order, theta, encoding)
     assert sent.shape == theta.shape
     assert sent.any() or (work, damage) == ("gradient_sum", "no file")
 

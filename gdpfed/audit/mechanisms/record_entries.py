@@ -49,16 +49,19 @@ class RecordEntry(NodeEntry):
         for group in range(groups):
             runs = [each.planned(self, group) for each in alike]
             taken = [each.taken(self, group) for each in alike]
+            counts = [each.held_out for each in alike]
+            sent = [own if each.saved.get("counted") else [] for each, own in zip(alike, counts, strict=True)]
+            apart = all(counts) and len({each.terms.get("held_out_by", "") for each in alike}) == 1
             yield NodeRunAudit(
                 name=self.terms["run"],
                 unit=self.protects,
                 # One number is for all groups; records that are all alike keep the least.
                 budget=budgets[group] if len(budgets) == groups else min(budgets),
                 delta=delta,
-                epsilon=_of_runs(runs, delta, min(budgets)),
+                epsilon=_of_either(runs, counts, delta, min(budgets), apart=apart),
                 num_updates=self.most_updates,
                 sent=len(saved["rounds"]),
-                against_server=self.server_epsilon(alike, _of_runs(taken, delta, 0.0)),
+                against_server=self.server_epsilon(alike, _of_either(taken, sent, delta, 0.0, apart=apart)),
                 record_group=group,
                 steps=sum(saved["steps"]),
                 num_steps=self.most_steps,
@@ -71,6 +74,8 @@ class RecordEntry(NodeEntry):
         name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
         if len(steps) != len(rounds) or any(type(each) is not int or each < 1 for each in steps):
             yield f"run {name} has steps {steps} for {len(rounds)} rounds with an update"
+        if self.saved.get("counted") and not self.held_out:
+            yield f"run {name} sent counts that its terms do not charge"
         if sum(steps) > self.most_steps:
             yield f"run {name} took {sum(steps)} steps, and {self.most_steps} were charged"
 
@@ -113,6 +118,16 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
     """What the terms of a run say about records."""
     records: Mapping[str, Any] = json.loads(entry.terms["records"])
     return records
+
+
+def _of_either(
+    runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
+) -> float:
+    """Epsilon of a record that is trained on or held out, the larger; of both where it may have been both."""
+    if apart:
+        return max(_of_runs(each, delta, at_most) for each in (runs, counts))
+    both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]
+    return _of_runs(both, delta, at_most)
 
 
 def _of_runs(runs: Sequence[Charges], delta: float, at_most: float) -> float:

@@ -25,6 +25,7 @@ from gdpfed.federation.node.node_config import (
 )
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.events import Unit
+from gdpfed.privacy.held_out import broken_counts, counts_noise
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import SumParameters
@@ -112,7 +113,8 @@ def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
     if "record" not in budgets:
         raise BudgetRefusedError(VISIBLE_UPDATES)
     with locked_ledger(_ledger_of(budgets)) as file:
-        if not file.ledger.terms(round_of_run.run).private_by_itself:
+        terms = file.ledger.terms(round_of_run.run)
+        if terms.counts_in(round_of_run.index) or not terms.private_by_itself:
             raise BudgetRefusedError(VISIBLE_UPDATES)
 
 
@@ -138,7 +140,11 @@ def charge(
             raise BudgetRefusedError(
                 f"another announcement was ordered by than the terms of run {terms.run} answer"
             )
-        if broken := terms.broken_by(round_of_run.index, order, parameters.clipping_norm):
+        if terms.counts_in(round_of_run.index):
+            broken = broken_counts(order.work, order.noise, order.weight)
+        else:
+            broken = terms.broken_by(round_of_run.index, order, parameters.clipping_norm)
+        if broken:
             raise BudgetRefusedError(broken)
         file.ledger.charge(round_of_run.run, round_of_run.index, num_steps)
         file.save()
@@ -241,7 +247,8 @@ def _check_sum(
     broken = _broken_term(terms, round_of_run.index, parameters)
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
-    _check_participations(budget, ledger, round_of_run)
+    if not terms.counts_in(round_of_run.index):
+        _check_participations(budget, ledger, round_of_run)
     if terms.draws():
         _check_chance(ledger, round_of_run)
     if terms.pays_by_turn:
@@ -318,10 +325,11 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
 
     A sum of updates that are private by themselves owes no noise.
     """
-    if terms.private_by_itself:
+    counts = terms.counts_in(round_index)
+    if terms.private_by_itself and not counts:
         return ""
     stddev = parameters.noise_multiplier * parameters.clipping_norm
-    least = terms.owed_noise(round_index)
+    least = counts_noise(terms.held_out) if counts else terms.owed_noise(round_index)
     dropouts = ceil(terms.dropout_tolerance * parameters.num_clients)
     corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
     if stddev < least * (1 - ROUNDING):

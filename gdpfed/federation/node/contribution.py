@@ -7,7 +7,6 @@ fresh process, and loading torch takes longer than what the other messages ask f
 from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import ERROR
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ MOST = {"local_steps": 100_000, "batch_size": 1_000_000}
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
+    from gdpfed.learning.data.own import OwnData
 
 
 def checked_order(
@@ -43,7 +43,7 @@ def checked_order(
     if ordered is None or theta is None:
         raise OrderError(f"the message lacks the record {ORDER_RECORD} or {THETA_RECORD}")
     order = TrainingOrder.from_scalars(dict(ordered))
-    dimension = parameters.dimension - order.more_coordinates
+    dimension = order.model_dimension(parameters.dimension)
     if theta.dtype != np.float32 or theta.shape != (dimension,):
         raise OrderError(f"the model is {theta.dtype}{list(theta.shape)}, not float32[{dimension}]")
     asked = {name: (getattr(order.training, name), most) for name, most in MOST.items()}
@@ -69,14 +69,14 @@ class Contributor:
     Attributes:
         client_id: its number.
         run: of the server, as clients know it.
-        own_data: the file with its own examples; None for its part of the data set.
+        own_data: where its own examples lie; None for its part of the data set.
         stand_in: what answers for it, as where a client is an edge: its devices train, and it sends how far
             they moved the model.
     """
 
     client_id: int
     run: str
-    own_data: Path | None = None
+    own_data: "OwnData | None" = None
     stand_in: StandIn | None = None
 
     def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:

@@ -9,7 +9,7 @@ from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
-from gdpfed.learning.data.own import INPUT_DTYPES, LABEL_DTYPES, own_arrays, read_own
+from gdpfed.learning.data.own import INPUT_DTYPES, LABEL_DTYPES, held_out_rows, own_arrays, read_own
 from gdpfed.privacy.events import Unit
 
 
@@ -44,9 +44,10 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
         NodeConfigError: without anything that might tell of the data, or that there is none for a run that
             protects records, whose number is public.
     """
-    path = settings.data
-    if path is None:
+    own = settings.data
+    if own is None:
         return None
+    path = own.path
     shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
     try:
         if isinstance(shape, list) and dtype in INPUT_DTYPES:
@@ -54,7 +55,10 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
             if label_dtype not in LABEL_DTYPES:
                 label_dtype = LABEL_DTYPES[0]
             kinds = str(dtype), str(label_dtype), str(columns or "") or None
-            records = len(own_arrays(path, [int(each) for each in shape], *kinds))
+            every = own_arrays(path, [int(each) for each in shape], *kinds)
+            records = len(every) - int(held_out_rows(every, own.held_out_share).sum())
+            if own.held_out_path is not None:
+                own_arrays(own.held_out_path, [int(each) for each in shape], *kinds, for_testing=True)
         else:
             records = len(read_own(path)[1])
     except LearningError as error:

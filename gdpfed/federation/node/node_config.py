@@ -26,6 +26,7 @@ RAISED_KEY = "raised-from"
 LOST_ROUNDS_KEY = "lost-rounds"
 AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
 DATA_KEY = "data"
+HELD_OUT_DATA_KEY, HELD_OUT_SHARE_KEY = "held-out-data", "held-out-share"
 MODE_KEY = "secagg-mode"
 SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
 EDGE_TRUSTED_KEY = "edge-trusted"
@@ -153,6 +154,8 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     AVERSION_KEY: positive(1.0),
     FIRST_BUDGET_KEY: positive(),
     DATA_KEY: path(),
+    HELD_OUT_DATA_KEY: path(),
+    HELD_OUT_SHARE_KEY: share(),
     MODE_KEY: one_of(*MODES),
     SESSION_FILE_KEY: path(),
     SESSION_SECONDS_KEY: positive(),

@@ -15,6 +15,8 @@ from gdpfed.federation.node.node_config import (
     EDGE_TRUSTED_KEY,
     EPSILON_KEY,
     FIRST_BUDGET_KEY,
+    HELD_OUT_DATA_KEY,
+    HELD_OUT_SHARE_KEY,
     LEDGER_KEY,
     LIMITS,
     MODE_KEY,
@@ -29,6 +31,7 @@ from gdpfed.federation.node.node_config import (
 )
 from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Player
 from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
+from gdpfed.learning.data.own import OwnData
 from gdpfed.privacy.events import Unit
 from secagg import ClientPolicy
 from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF
@@ -122,9 +125,24 @@ class NodeSettings:
         return float(self.config.get(SESSION_SECONDS_KEY, DEFAULT_SESSION_SECONDS))
 
     @property
-    def data(self) -> Path | None:
-        """The file or folder with the node's own examples; None where the partition names them."""
-        return self.path(DATA_KEY)
+    def data(self) -> OwnData | None:
+        """Where the node's own examples lie; None where the partition names them.
+
+        Raises:
+            NodeConfigError: something is held out of data that the node does not have.
+        """
+        path, held_out = self.path(DATA_KEY), self.path(HELD_OUT_DATA_KEY)
+        share = float(self.config.get(HELD_OUT_SHARE_KEY, 0.0))
+        if path is None and (held_out is not None or share):
+            raise NodeConfigError(
+                f"{HELD_OUT_DATA_KEY} and {HELD_OUT_SHARE_KEY} are about a node's own examples: give "
+                f"{DATA_KEY} as well"
+            )
+        if held_out is not None and share:
+            raise NodeConfigError(
+                f"{HELD_OUT_DATA_KEY} and {HELD_OUT_SHARE_KEY} both say what is held out: leave one out"
+            )
+        return None if path is None else OwnData(path, held_out, share)
 
     def path(self, key: str) -> Path | None:
         """The path that a setting gives; None without it."""

@@ -40,7 +40,7 @@ class Partition:
         if self.name == "shards" and self.shards is not None:
             return self.shards * -(-len(data.train) // (self.shards * self.num_clients))
         if self.name == "natural" and data.owners is not None:
-            return int(np.bincount(data.owners).max())
+            return int(_sizes(data).max(initial=0))
         return len(data.train)
 
     def indices(self, data: Dataset, client_id: int) -> Positions:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gdpfed.learning.data.arrays import as_numbers, read_npz
 from gdpfed.learning.data.dataset import Dataset, Labels, Split
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
-from gdpfed.learning.data.tabular import own_digest, own_table
+from gdpfed.learning.data.tabular import declares_testing, own_digest, own_table
 from gdpfed.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,33 @@ Reader = Callable[[Path], tuple[npt.NDArray[np.generic], ...]]
 records have budgets of their own, the number of each one's group, shape (N,)."""
 
 READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=LearningError)
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """Where a client's own examples lie, and which of them it holds out: never trained on, counted on alone.
+
+    Of a table they are also those that the declaration beside it says are for testing.
+
+    Attributes:
+        path: the file or folder.
+        held_out_path: another one, all of which is held out; None without one.
+        held_out_share: the part of ``path`` that is held out.
+    """
+
+    path: Path
+    held_out_path: Path | None = None
+    held_out_share: float = 0.0
+
+    @property
+    def rule(self) -> str:
+        """SHA-256, in hexadecimal, of what decides which examples are held out, other than they themselves.
+
+        Raises:
+            LearningError: a table without a declaration.
+        """
+        declared = own_digest(self.path) if self.path.suffix in TABLE_KINDS else ""
+        return sha256(repr((str(self.held_out_path), self.held_out_share, declared)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -88,14 +116,21 @@ class ExampleForm:
         )
 
 
-def read_own(path: Path) -> tuple[npt.NDArray[np.generic], ...]:
+def read_own(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic], ...]:
     """Inputs, labels and perhaps groups as they lie in the client's file.
+
+    Args:
+        path: of the file.
+        for_testing: of a table, whether those records are read that its declaration says are for testing,
+            or all where it says nothing.
 
     Raises:
         LearningError: no such file, of a kind without a reader, or one that cannot be read.
     """
     if not path.exists():
         raise LearningError(f"data={path} does not exist: name the file with this client's own examples")
+    if for_testing and path.suffix in TABLE_KINDS:
+        return own_table(path, for_testing=True)
     return READERS.get(path.suffix.removeprefix(".") or "folder")(path)
 
 
@@ -105,6 +140,8 @@ def own_arrays(
     input_dtype: str,
     label_dtype: str = "int64",
     columns: str | None = None,
+    *,
+    for_testing: bool = False,
 ) -> Split:
     """The client's own examples, if inputs and labels are of the kind that the model takes.
 
@@ -112,6 +149,7 @@ def own_arrays(
         path: of the client's file.
         input_shape: of one example.
         input_dtype, label_dtype, columns: as in `ExampleForm`.
+        for_testing: as in `read_own`.
 
     Returns:
         The examples, whose labels may still be of no class.
@@ -123,7 +161,7 @@ def own_arrays(
         raise LearningError(
             f"data={path}: the columns.yaml beside it declares other columns than this training's: take that"
         )
-    x, y, *groups = read_own(path)
+    x, y, *groups = read_own(path, for_testing=for_testing)
     if x.shape[1:] != tuple(input_shape) or y.shape != (len(x),):
         raise LearningError(
             f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; this training takes "
@@ -142,8 +180,48 @@ def own_arrays(
     return Split(inputs, labels, groups[0].astype(np.int64) if groups else None)
 
 
-def own_split(path: Path, form: ExampleForm) -> Split:
-    """The client's own examples as the model takes them.
+def own_held_out(own: OwnData, form: ExampleForm) -> Split:
+    """The examples that a client holds out, as the model takes them; none where it holds out none.
+
+    Raises:
+        LearningError: as in `own_arrays`.
+    """
+    if own.held_out_path is not None:
+        return _as_taken(own.held_out_path, form, for_testing=True)
+    if own.held_out_share:
+        every = _as_taken(own.path, form)
+        return every.take(np.flatnonzero(held_out_rows(every, own.held_out_share)))
+    if own.path.suffix in TABLE_KINDS and declares_testing(own.path):
+        return _as_taken(own.path, form, for_testing=True)
+    return form.blank().take(np.zeros(0, dtype=np.int64))
+
+
+def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
+    """Which examples are held out, shape (N,): those whose hash, a number in [0, 1), lies below the share.
+
+    Every example decides for itself. So it is held out in every run, wherever it stands in the file and
+    whatever the others are, and examples that are alike stay together.
+    """
+    rows = zip(np.ascontiguousarray(split.x), split.y, strict=True)
+    heads = [sha256(x.tobytes() + y.tobytes()).digest()[:8] for x, y in rows]
+    limit = int(share * 2**64)
+    return np.array([int.from_bytes(head, "big") < limit for head in heads], dtype=np.bool_)
+
+
+def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Split:
+    """The client's own examples to train on, as the model takes them: all but the share that it holds out.
+
+    Raises:
+        LearningError: as in `own_arrays`.
+    """
+    every = _as_taken(path, form)
+    if not held_out_share:
+        return every
+    return every.take(np.flatnonzero(~held_out_rows(every, held_out_share)))
+
+
+def _as_taken(path: Path, form: ExampleForm, *, for_testing: bool = False) -> Split:
+    """Read examples as the model takes them.
 
     An example with a label of no class, or with a token that is not in the vocabulary, counts as a blank
     one, all zeros. The server says how many classes there are: an error, or one example less, would tell it
@@ -152,7 +230,8 @@ def own_split(path: Path, form: ExampleForm) -> Split:
     Raises:
         LearningError: as in `own_arrays`.
     """
-    own = own_arrays(path, form.own_shape, form.input_dtype, form.label_dtype, form.columns)
+    kinds = form.input_dtype, form.label_dtype, form.columns
+    own = own_arrays(path, form.own_shape, *kinds, for_testing=for_testing)
     blank = _unusable(own, form)
     if blank.any():
         logger.error("data=%s: %d of %d examples do not fit, and count as blank", path, blank.sum(), len(own))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
-from gdpfed.learning.data.dataset import Dataset, Split
+from gdpfed.learning.data.dataset import Dataset, Labels, Split
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
 from gdpfed.learning.data.source import DataSource
 from gdpfed.learning.data.table_rows import KINDS, Rows, Table, read_table, rows_of
@@ -28,12 +28,21 @@ class Party:
 def load(source: DataSource) -> Dataset:
     """One file, or a folder with one file a party; what is for testing is a file, a column or a fraction.
 
+    A folder with a declaration and no table is a data set without examples: the nodes bring all of them.
+
     Raises:
         LearningError: files or columns are missing, values are not as declared, or a party has no records.
     """
     source.allow("path", "columns", "test_path", "test_fraction")
     path = _existing(source.path, "dataset.path")
     columns = declared_columns(source)
+    said = (source.columns, source.test_path, source.test_fraction)
+    if (
+        path.is_dir()
+        and said == (None, None, None)
+        and [each.name for each in path.iterdir()] == [COLUMNS_FILE]
+    ):
+        return _declared_alone(columns)
     train = _parties(path, columns)
     if source.test_path is None:
         return dataset_of(train, columns, source.test_fraction, str(path))
@@ -61,12 +70,16 @@ def declared_columns(source: DataSource) -> Columns:
     return read_columns(Path(source.columns).expanduser() if source.columns else _folder(path) / COLUMNS_FILE)
 
 
-def own_table(path: Path) -> tuple[npt.NDArray[np.generic], ...]:
+def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic], ...]:
     """Inputs, labels and, where they are declared, groups of the records of a node's own table.
 
     The declaration is the file ``columns.yaml`` beside the table, which the operator of the node has put
-    there: a server that could choose one would learn of the data by what does not fit. Rows for testing are
-    left out.
+    there: a server that could choose one would learn of the data by what does not fit.
+
+    Args:
+        path: of the table.
+        for_testing: whether the rows are read that are for testing, or all where nothing is declared about
+            them; else those are left out.
 
     Raises:
         LearningError: as in :func:`load`.
@@ -76,9 +89,14 @@ def own_table(path: Path) -> tuple[npt.NDArray[np.generic], ...]:
     rows = rows_of(
         read_table(path, columns, place, columns.names(for_training=True)), columns, place, shared_out=False
     )
-    taken = _positions(rows.for_testing, len(rows), testing=False)
+    taken = _positions(rows.for_testing, len(rows), testing=for_testing)
     groups = () if rows.groups is None else (rows.groups[taken],)
     return rows.x[taken], rows.y[taken], *groups
+
+
+def declares_testing(path: Path) -> bool:
+    """Whether the declaration beside a node's own table says which rows are for testing."""
+    return read_columns(path.with_name(COLUMNS_FILE)).test is not None
 
 
 def own_digest(path: Path) -> str:
@@ -165,6 +183,25 @@ def not_read(path: Path) -> list[str]:
     """The names of what lies beside the tables of a folder and is not read, the declaration aside."""
     tables = {file.name for file in tables_in(path)}
     return sorted(each.name for each in path.iterdir() if each.name not in {*tables, COLUMNS_FILE})
+
+
+def _declared_alone(columns: Columns) -> Dataset:
+    """The data set of a server that holds no row."""
+    labels: Labels = np.zeros(0, np.int64) if columns.classes else np.zeros(0, np.float32)
+    nothing = Split(np.zeros((0, columns.num_inputs), np.float32), labels)
+    names = columns.party.values if columns.party else ()
+    owners = np.zeros(0, np.int64) if names else None
+    return Dataset(
+        nothing,
+        nothing,
+        num_classes=columns.num_classes,
+        owners=owners,
+        test_owners=owners,
+        owner_names=names,
+        target_range=columns.label_range,
+        record_groups=len(columns.record_group.values) if columns.record_group else 0,
+        columns=columns,
+    )
 
 
 def _parties(path: Path, columns: Columns) -> list[Party]:

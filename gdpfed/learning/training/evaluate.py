@@ -26,13 +26,13 @@ class Evaluation:
     """What a model reaches on test examples.
 
     Attributes:
-        accuracy: share of examples classified rightly; None where labels are numbers.
-        loss: mean of what training minimises.
+        accuracy: share of examples classified rightly; None where labels are numbers, or nothing is tested.
+        loss: mean of what training minimises; None where nothing is tested.
         metrics: the chosen metrics by name, in their order; None where one is not defined.
     """
 
     accuracy: float | None
-    loss: float
+    loss: float | None
     metrics: Mapping[str, float | None] = field(default_factory=dict)
 
 
@@ -52,15 +52,15 @@ def evaluate(
         metrics: by name; accuracy if none are given.
         target_range: what -1 and 1 stand for where labels are numbers; None where they are classes.
     """
-    outputs, mean_loss = _outputs(model, theta, data, loss, device)
+    outputs, mean_loss = model_outputs(model, theta, data, loss, device)
     chosen = {DEFAULT: METRICS.get(DEFAULT)} if metrics is None else metrics
     return _judged(outputs, data.y, mean_loss, chosen, target_range)
 
 
-def _outputs(
+def model_outputs(
     model: nn.Module, theta: Theta, data: Examples, loss: Loss, device: torch.device
 ) -> tuple[Outputs, float]:
-    """The model's outputs on all examples, shape (N, k), and the mean loss."""
+    """Return the model's outputs on all examples, shape (N, k), and the mean loss."""
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
     outputs, total = [], 0.0
@@ -98,6 +98,12 @@ def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | No
     return scaled
 
 
+def nothing_tested(theta: Theta) -> Evaluation:
+    """Say nothing of a model, where the server has no examples to test it on."""
+    del theta
+    return Evaluation(None, None)
+
+
 @dataclass(frozen=True, eq=False)
 class CentralEvaluation:
     """Evaluates parameters of shape (d,) on the task's test split, and on parts of it."""
@@ -110,12 +116,12 @@ class CentralEvaluation:
 
     def __call__(self, theta: Theta) -> Evaluation:
         """Evaluate on the whole test split."""
-        outputs, mean_loss = _outputs(self.model, theta, self.data.test, self.loss, self.device)
+        outputs, mean_loss = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
         return _judged(outputs, self.data.test.y, mean_loss, self.metrics, self.data.target_range)
 
     def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[dict[str, float | None]]:
         """The metrics on parts of the test split, given as positions; None where one is not defined."""
-        outputs, _ = _outputs(self.model, theta, self.data.test, self.loss, self.device)
+        outputs, _ = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
         answers = in_own_unit(outputs, self.data.target_range)
         targets = in_own_unit(self.data.test.y, self.data.target_range)
         return [
@@ -139,6 +145,11 @@ def central_evaluation(
     data = task.load()
     check_loss(task.loss, task.class_weights, data.num_classes)
     chosen = chosen_metrics(metrics, data.num_classes)
+    if not len(data.test):
+        raise LearningError(
+            f"dataset={task.source.name} has no examples to test on here: set run.evaluation=nodes, and have "
+            "clients count on records that they hold out"
+        )
     nothing = np.zeros((len(data.test), data.num_classes))
     targets = in_own_unit(data.test.y, data.target_range)
     for name, metric in chosen.items():

@@ -8,6 +8,10 @@ written down round by round. A client that has a path in a run, under noise of i
 alone that it takes part in: no sampling hides it, so the others cost nothing. A client and its records have
 figures of their own, which never add up.
 
+Records that are held out are never trained on, in no run of this ledger: that is the operator's word. So a
+record pays for steps or for counts, and the larger figure holds. Where runs held out nothing, or chose what
+by another rule, a record may have been in both, and both add up.
+
 What sampling hides is only so if a client is drawn at the rates of its terms, which it cannot see. What it
 sees is how often it was asked, and `ClientLedger.chance_of_round` compares that with the rates.
 """
@@ -28,6 +32,8 @@ from gdpfed.privacy.validation import require_count, require_delta, require_posi
 special = late_import("scipy.special")
 
 FORMAT_VERSION = 1
+COUNTED = "counted"
+"""The entry of a run that has had its counts on held-out records."""
 
 
 @dataclass
@@ -38,6 +44,7 @@ class ChargedRun:
         epsilons: one budget, or one for each group of the client's records.
         steps: of every round in `rounds`; 0 where they cost nothing.
         edge_trusted: whether the server was an edge that saw single updates, by the client's own word.
+        counted: whether it has sent counts on records that are held out.
     """
 
     terms: Terms
@@ -46,6 +53,7 @@ class ChargedRun:
     rounds: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     edge_trusted: bool = False
+    counted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of an entry."""
@@ -56,6 +64,7 @@ class ChargedRun:
             "rounds": self.rounds,
             "steps": self.steps,
             "edge_trusted": self.edge_trusted,
+            **({COUNTED: True} if self.counted else {}),
         }
 
 
@@ -113,7 +122,10 @@ class ClientLedger:
         if also is not None and (not self._has_begun(also) or also.pays_by_turn):
             begun = self._runs.get(also.run)
             charged.append(self._worst(also, [] if begun is None else begun.rounds, record_group, at_most))
-        return _epsilon_of(charged, delta)
+        held_out = [run.terms.held_out for run in self._of(unit)]
+        held_out += [also.held_out] if also is not None and not self._has_begun(also) else []
+        runs = [*(run.terms for run in self._of(unit)), *([] if also is None else [also])]
+        return _dearest(charged, held_out, delta, apart=_kept_apart(runs))
 
     def _worst(
         self, also: Terms, turns: Sequence[int], record_group: int | None, at_most: float
@@ -124,11 +136,13 @@ class ClientLedger:
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
         """Epsilon at delta of all runs of the unit of a run, with one more round of it."""
+        own = self._of(self.terms(run).unit)
         runs = [
             each.terms.spent_charges([*each.rounds, *([round_index] if each.terms.run == run else [])])
-            for each in self._of(self.terms(run).unit)
+            for each in own
         ]
-        return _epsilon_of(runs, delta)
+        held_out = [each.terms.held_out for each in own]
+        return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def epsilon_against_server(
         self,
@@ -144,12 +158,15 @@ class ClientLedger:
         is what the steps cost that were taken, and `more_steps` in the run of that name.
         """
         more_run, more_round = one_more_in or (None, None)
-        runs = []
-        for each in self._of(unit):
-            more = each.terms.run == more_run
-            turns = [*each.rounds, *([more_round] if more and more_round is not None else [])]
-            runs.append(each.terms.seen_charges(turns, sum(each.steps) + (more_steps if more else 0)))
-        return _epsilon_of(runs, delta)
+        runs, held_out, own = [], [], self._of(unit)
+        for each in own:
+            more = [more_round] if each.terms.run == more_run and more_round is not None else []
+            counts = any(map(each.terms.counts_in, more))
+            held_out.append(each.terms.held_out if each.counted or counts else ())
+            taken = [] if counts else more
+            steps = sum(each.steps) + (more_steps if taken else 0)
+            runs.append(each.terms.seen_charges([*each.rounds, *taken], steps))
+        return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
         """How likely draws at the rates of all terms are to ask a client so often, with one more round.
@@ -202,6 +219,10 @@ class ClientLedger:
         """
         begun = self.run(run)
         require_count("the round", round_index, at_least=0)
+        if begun.terms.counts_in(round_index):
+            if begun.counted:
+                raise PrivacyError(f"run {run} has had its counts on held-out records already")
+            return begun.terms
         if round_index >= begun.terms.num_rounds:
             raise PrivacyError(
                 f"round {round_index} of run {run} lies beyond the {begun.terms.num_rounds} of its terms"
@@ -226,6 +247,9 @@ class ClientLedger:
         Refused as in `check_round`, and where there are more steps than are left, or none.
         """
         terms, begun = self.check_round(run, round_index), self.run(run)
+        if terms.counts_in(round_index):
+            begun.counted = True
+            return
         terms.check_steps(round_index, sum(begun.steps), num_steps)
         begun.steps.append(num_steps)
         begun.rounds.append(round_index)
@@ -249,7 +273,7 @@ class ClientLedger:
         return ledger
 
     def _restore(self, number: int, entry: object) -> None:
-        if not isinstance(entry, Mapping) or set(entry) != _ENTRY:
+        if not isinstance(entry, Mapping) or set(entry) - {COUNTED} != _ENTRY:
             raise PrivacyError(f"its run {number} is no mapping of {', '.join(sorted(_ENTRY))}")
         lists = [entry[name] for name in ("epsilons", "rounds", "steps")]
         if not isinstance(entry["terms"], Mapping) or not all(isinstance(each, list) for each in lists):
@@ -267,6 +291,8 @@ class ClientLedger:
         self.begin(terms, epsilons=entry["epsilons"], delta=entry["delta"], edge_trusted=trusted)
         for round_index, num_steps in zip(entry["rounds"], entry["steps"], strict=True):
             self.charge(terms.run, round_index, num_steps)
+        # Whatever stands there: what may have been sent counts.
+        self._runs[terms.run].counted = COUNTED in entry
 
     def _of(self, unit: Unit) -> list[ChargedRun]:
         """The runs that protect a unit."""
@@ -292,3 +318,23 @@ def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
     if charges and all(isinstance(each.event, Gaussian) for each in charges):
         return compose_against_server(charges, delta)
     return compose_runs(charged, delta).epsilon
+
+
+def _kept_apart(runs: Sequence[Terms]) -> bool:
+    """Whether all runs hold records out, and the same ones."""
+    return all(each.held_out for each in runs) and len({each.held_out_by for each in runs}) == 1
+
+
+def _dearest(
+    runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
+) -> float:
+    """What runs cost a record that is trained on, or one that is held out: the larger figure.
+
+    Where they are not kept apart by all runs, a record may be trained on in one and held out in another: all
+    adds up.
+    """
+    if not any(held_out):
+        return _epsilon_of(runs, delta)
+    if apart:
+        return max(_epsilon_of(runs, delta), _epsilon_of(held_out, delta))
+    return _epsilon_of([(*run, *own) for run, own in zip(runs, held_out, strict=True)], delta)

@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.ledgers.participations import TURNS
 from gdpfed.privacy.plan import PrivacyPlan
 
 FORMAT_VERSION = 1
 COUNTS = "counts_rho"
 """Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
 own, which is 0 before it has released them."""
+HELD_OUT = "held_out_charged"
+"""The same, where records that are held out are counted: whether the counts are charged."""
 
 
 def counts_in(charges: object) -> list[Any]:
@@ -30,9 +33,12 @@ def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -
     return bool(saved)
 
 
-def checked_fields(data: object, more: set[str]) -> Mapping[str, Any]:
-    """The entries of a ledger's file, `more` beside those of every ledger; PrivacyError for others."""
-    expected = {"version", "plan", "charged_rounds", "charges", "participations"} | more
+def checked_fields(data: object, plan: PrivacyPlan) -> Mapping[str, Any]:
+    """Return the entries of a saved ledger of a plan; PrivacyError for others than there are."""
+    expected = {"version", "plan", "charged_rounds", "charges", "participations"}
+    expected |= {TURNS} if plan.mechanism.keeps_turns else set()
+    expected |= {COUNTS} if plan.mechanism.counts_rho else set()
+    expected |= {HELD_OUT} if plan.held_out is not None else set()
     if not isinstance(data, Mapping):
         raise PrivacyError(f"the ledger is a {type(data).__name__}, not a mapping; it is damaged")
     if data.get("version", FORMAT_VERSION) != FORMAT_VERSION:

@@ -13,11 +13,12 @@ from gdpfed.errors import BudgetExhausted, PrivacyError
 from gdpfed.privacy.group_plan import BUDGET_TOLERANCE
 from gdpfed.privacy.ledgers.charged import SEAL, ChargedCounts, ChargedSum, ExpectedSum, R
 from gdpfed.privacy.ledgers.open_round import OpenRound
-from gdpfed.privacy.ledgers.participations import RESTS, TURNS, Participations
+from gdpfed.privacy.ledgers.participations import RESTS, Participations
 from gdpfed.privacy.ledgers.plain_copy import plain_requests
 from gdpfed.privacy.ledgers.saved_ledger import (
     COUNTS,
     FORMAT_VERSION,
+    HELD_OUT,
     checked_fields,
     counts_in,
     counts_were_charged,
@@ -51,6 +52,7 @@ class Ledger:
         self._open: OpenRound | None = None
         self._participations = Participations(plan)
         self._counts_charged = False
+        self.held_out_charged = False
 
     @property
     def plan(self) -> PrivacyPlan:
@@ -85,6 +87,26 @@ class Ledger:
             )
         self._counts_charged = True
         return ChargedCounts(SEAL, request)
+
+    def charge_held_out(self, request: R) -> ChargedSum[R]:
+        """Charge the counts over held-out records, once, after the last round, and return their sum.
+
+        Raises PrivacyError where the plan charges none, where they are charged already, before the last
+        round, and for what the plan has not. Nothing is charged where it raises.
+        """
+        (request,) = plain_requests([request], self._kinds, f"{self._subject}, held-out records")
+        planned, last = self._plan.held_out, self._plan.num_rounds
+        members = np.isin(
+            request.clients, [client for group in self._plan.groups for client in group.clients]
+        )
+        if planned is None or self.held_out_charged or self._charged_rounds != last or not members.all():
+            broken = "the plan has its clients count on held-out records once, after its last round, or never"
+        else:
+            broken = planned.broken_by(request)
+        if broken:
+            raise PrivacyError(f"{self._subject}, {request.name}: {broken}")
+        self.held_out_charged = True
+        return ChargedSum(SEAL, request, last)
 
     def open_round(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
         """Charge the round that is about to run, `cohorts` being the clients drawn per group.
@@ -231,6 +253,8 @@ class Ledger:
         }
         if self._plan.mechanism.counts_rho:
             values[COUNTS] = self._plan.mechanism.counts_rho if self._counts_charged else 0.0
+        if self._plan.held_out is not None:
+            values[HELD_OUT] = self.held_out_charged
         return values
 
     @classmethod
@@ -246,9 +270,7 @@ class Ledger:
         Raises PrivacyError for another plan's ledger and for data that is incomplete or wrong.
         """
         ledger = cls(plan, subject, kinds)
-        more = {TURNS} if plan.mechanism.keeps_turns else set()
-        more |= {COUNTS} if plan.mechanism.counts_rho else set()
-        fields = checked_fields(data, more)
+        fields = checked_fields(data, plan)
         if fields["plan"] != plan.fingerprint():
             raise PrivacyError(
                 f"the ledger belongs to another plan ({str(fields['plan'])[:12]}); "
@@ -271,6 +293,7 @@ class Ledger:
                 "the file is damaged, resume from an intact one"
             )
         ledger._participations.restore(fields, ledger._charged_rounds)
+        ledger.held_out_charged = fields.get(HELD_OUT, False) is not False
         if plan.mechanism.counts_rho:
             ledger._counts_charged = counts_were_charged(plan, fields[COUNTS], ledger._charged_rounds)
         return ledger

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.charges import Charge, charge_from_dict
 from gdpfed.privacy.events import Unit
+from gdpfed.privacy.held_out import check_counts
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.validation import require_count, require_delta, require_number
 from gdpfed.record_steps import RecordSteps
@@ -21,12 +22,14 @@ from gdpfed.registry import Registry
 
 Scalar = str | int | float
 
-UNSAID = ("task", "announced")
+UNSAID = ("task", "announced", "held_out_by")
 """Entries of terms that are left out where they are empty."""
 MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
 MECHANISM = "mechanism"
 """The entry that names the class of terms."""
+HELD_OUT = "held_out"
+"""The entry about records that are held out, left out where there are none; its charges are JSON."""
 
 
 class Instructions(Protocol):
@@ -71,6 +74,7 @@ class PromisedRun:
         seed: of the run.
         task: digest of what is trained.
         announced: digest of what clients were told before; empty where nothing was.
+        held_out: what a record that is held out pays for; nothing where none is asked about.
     """
 
     run: str
@@ -87,6 +91,7 @@ class PromisedRun:
     seed: int = 0
     task: str = ""
     announced: str = ""
+    held_out: tuple[Charge, ...] = ()
 
     def common(self) -> dict[str, Any]:
         """Return the entries that the terms of every mechanism have."""
@@ -101,7 +106,9 @@ class PromisedRun:
                 "first_round",
                 "dropout_tolerance",
                 "corrupt_tolerance",
-                *UNSAID,
+                "task",
+                "announced",
+                HELD_OUT,
             )
         }
 
@@ -121,6 +128,8 @@ class Terms(ABC):
         corrupt_tolerance: fraction of a cohort whose noise is not relied on.
         task: names what is trained, so that a round of another task is refused.
         announced: names what clients were told before the plan was made; empty where nothing was.
+        held_out: what a record pays for that is never trained on, once, after the last round; or nothing.
+        held_out_by: names what decides which records those are, in the words of the node and no server.
     """
 
     kind: ClassVar[str]
@@ -139,6 +148,8 @@ class Terms(ABC):
     corrupt_tolerance: float = 0.0
     task: str = ""
     announced: str = ""
+    held_out: tuple[Charge, ...] = ()
+    held_out_by: str = ""
 
     def __post_init__(self) -> None:
         for name in ("run", "accountant", *UNSAID):
@@ -156,6 +167,7 @@ class Terms(ABC):
         if len({charge.unit for charge in self.charges}) > 1:
             raise PrivacyError("the terms' charges are of several units; a run has one")
         self._check()
+        check_counts(self.held_out, self.unit)
         if require_count("the terms' first_round", self.first_round, at_least=0) >= self.num_rounds:
             raise PrivacyError(
                 f"the terms' first_round is {self.first_round}; it must be below their {self.num_rounds} "
@@ -168,6 +180,10 @@ class Terms(ABC):
         for name in ("dropout_tolerance", "corrupt_tolerance"):
             if not 0.0 <= require_number(f"the terms' {name}", getattr(self, name)) < 1.0:
                 raise PrivacyError(f"the terms' {name} is {getattr(self, name)}; it must lie in [0, 1)")
+
+    def counts_in(self, round_index: int) -> bool:
+        """Whether a round, from 0, is the one after the last, in which held-out records are counted."""
+        return bool(self.held_out) and round_index == self.num_rounds
 
     @abstractmethod
     def _check(self) -> None:
@@ -256,11 +272,11 @@ class Terms(ABC):
         scalars: dict[str, Scalar] = {MECHANISM: self.kind}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "charges":
-                value = json.dumps([charge.to_dict() for charge in value])
+            if field.name in ("charges", HELD_OUT):
+                value = json.dumps([charge.to_dict() for charge in value]) if value else ""
             elif is_dataclass(value) and not isinstance(value, type):
                 value = json.dumps(asdict(value))
-            if value or field.name not in UNSAID:
+            if value or field.name not in (*UNSAID, HELD_OUT):
                 scalars[field.name] = value
         return scalars
 
@@ -272,7 +288,11 @@ class Terms(ABC):
             PrivacyError: entries that are missing, unknown or out of range.
         """
         made = TERMS.get(str(scalars.get(MECHANISM)))
-        values = dict.fromkeys(UNSAID, "") | {key: each for key, each in scalars.items() if key != MECHANISM}
+        values = (
+            dict.fromkeys(UNSAID, "")
+            | {HELD_OUT: "[]"}
+            | {key: each for key, each in scalars.items() if key != MECHANISM}
+        )
         odd = ", ".join(sorted({field.name for field in fields(made)} ^ set(values)))
         if odd:
             raise PrivacyError(f"the terms lack or have unknown entries: {odd}")
@@ -280,7 +300,8 @@ class Terms(ABC):
 
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "charges": tuple(charge_from_dict(each) for each in json_list("charges", values))}
+        lists = {key: tuple(map(charge_from_dict, json_list(key, values))) for key in ("charges", HELD_OUT)}
+        return {**values, **lists}
 
 
 TERMS: Registry[type[Terms]] = Registry(
@@ -331,6 +352,7 @@ def terms_of(
         accountant=plan.accountant,
         sums_hidden=plan.sums_hidden,
         clipping_norm=plan.clipping_norm,
+        held_out=() if plan.held_out is None else (plan.held_out.charge,),
         **{"client": None, **said},
     )
     return plan.mechanism.terms(group_index, plan.groups[group_index], promised)

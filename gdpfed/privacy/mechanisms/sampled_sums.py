@@ -146,7 +146,8 @@ class SumTerms(Terms):
             return f"clipping norm {norm:.6g} is above the {event.clipping_norm:.6g} of the terms"
         if told.noise != event.noise:
             return f"{told.noise} noise was ordered where the terms say {event.noise}"
-        if told.work != "update":
+        # Whatever a client sends of norm C costs the same: an update, or shares of its held-out records.
+        if told.work not in ("update", "held_out_rates"):
             return f"{told.work} was ordered, which the terms do not charge"
         return ""
 

@@ -1,0 +1,70 @@
+"""A client's counts on records that it holds out, which it never trains on, as a contribution to a sum."""
+
+from math import isinf, sqrt
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.learning.data import Split
+from gdpfed.learning.training.evaluate import model_outputs
+from gdpfed.learning.training.held_out_counts import (
+    counts_dimension,
+    held_out_counts,
+    held_out_rates,
+)
+from secagg import Encoding
+
+RECORD_MOVES = sqrt(2)
+MOST_ROUNDING = 0.1
+FLOAT_SLACK = 1 - 2.0**-30
+
+
+def held_out_update(
+    order: TrainingOrder,
+    theta: npt.NDArray[np.float32],
+    encoding: Encoding,
+    data: Split,
+    model: nn.Module,
+    device: torch.device,
+) -> torch.Tensor:
+    """What a client sends of its held-out records, before it is weighed and clipped, in float64.
+
+    ``held_out_counts``: the counts times 1 - grid sqrt(d / 2). A record moves them by sqrt(2) times that,
+    clipping them brings no two further apart, and rounding moves two sums by grid sqrt(d) at most: together
+    sqrt(2), as in `record_bound` of `gdpfed.clients.record_work`.
+
+    ``held_out_rates``: the shares of right and wrong answers, of norm 1 at most, in units of the least bound
+    in the sum, so that all clients count alike.
+
+    Raises:
+        OrderError: an order without the number of classes, or a grid too coarse for counts.
+        LearningError: labels that are no classes.
+    """
+    if order.task.form is None:
+        raise OrderError("the order does not say how many classes there are, so nothing can be counted")
+    rates = order.work == "held_out_rates"
+    counts = np.zeros(counts_dimension(order.task.form.num_classes, rates=rates))
+    if len(data):
+        outputs, _ = model_outputs(model, theta, data, order.task.make_loss(), device)
+        counts = (held_out_rates if rates else held_out_counts)(outputs, data.y.astype(np.int64))
+    return torch.from_numpy(counts * (_bound(order, encoding) if rates else _shrunk(encoding)))
+
+
+def _bound(order: TrainingOrder, encoding: Encoding) -> float:
+    """The least bound in the sum, over the weight that what a client sends is multiplied by."""
+    bound = min(order.smallest_norm, encoding.clipping_norm)
+    return (1.0 if isinf(bound) else bound) / order.weight
+
+
+def _shrunk(encoding: Encoding) -> float:
+    """What counts are multiplied by, so that rounding leaves what a record moves within sqrt(2)."""
+    rounding = encoding.grid * sqrt(encoding.dimension)
+    if not rounding <= MOST_ROUNDING * RECORD_MOVES:
+        raise OrderError(
+            f"rounding {encoding.dimension} counts to steps of {encoding.grid:.3g} moves a sum by "
+            f"{rounding:.3g}, more than a tenth of what a record does: use a larger budget, or more clients"
+        )
+    return (1 - rounding / RECORD_MOVES) * FLOAT_SLACK

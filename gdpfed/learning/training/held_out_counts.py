@@ -1,0 +1,173 @@
+"""What a model gets right on held-out records, as counts that can be added up, and metrics of noised counts.
+
+Counts of K classes are a vector of K K + 2 B numbers: the confusion matrix, a row a class and a column an
+answer, then two histograms of a score in B bins of equal width from 0 to 1. Of two classes the score is the
+probability of class 1, of records of class 0 and of class 1; of more classes it is that of the answer, of
+wrong and of right answers. A record is in one cell and in one bin.
+
+Rates of a client are two numbers: the shares of its records that are answered rightly and wrongly.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+
+BINS = 10
+MOST_CLASSES = 100
+REDRAWN = 400
+LEAST_SIGNAL = 3.0
+"""A sum of clients must be so many standard deviations of its noise, or nothing is said of their shares."""
+Counts = npt.NDArray[np.float64]
+Metric = Callable[[Counts, int], float | None]
+
+
+def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
+    """Return how many numbers counts are, K K + 2 B, or rates, 2.
+
+    Raises:
+        LearningError: labels that are no classes, or too many of them.
+    """
+    if not 2 <= num_classes <= MOST_CLASSES:
+        raise LearningError(
+            f"run.evaluation=nodes counts answers of 2 to {MOST_CLASSES} classes, and this data has "
+            f"{num_classes if num_classes > 1 else 'numbers as labels'}: use run.evaluation=server"
+        )
+    return 2 if rates else num_classes**2 + 2 * BINS
+
+
+def held_out_counts(outputs: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Counts:
+    """Count answers and scores: outputs float[n, k], labels int[n] -> float64[d]; each record is in two."""
+    number = outputs.shape[1]
+    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    chances = powers / powers.sum(axis=1, keepdims=True)
+    answers = outputs.argmax(axis=1)
+    two = number == 2
+    scores = chances[:, 1] if two else chances.max(axis=1)
+    half = labels if two else (answers == labels).astype(np.int64)
+    bins = np.minimum((scores * BINS).astype(np.int64), BINS - 1)
+    cells = np.bincount(labels * number + answers, minlength=number**2)
+    histogram = np.bincount(half * BINS + bins, minlength=2 * BINS)
+    return np.concatenate([cells, histogram]).astype(np.float64)
+
+
+def held_out_rates(outputs: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Counts:
+    """Return the shares of right and of wrong answers: outputs float[n, k], labels int[n] -> float64[2]."""
+    right = float(np.mean(outputs.argmax(axis=1) == labels))
+    return np.array([right, 1 - right])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its 95 % interval, of noise and of chance; None where it is not defined."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+NOT_KNOWN = Interval(None, None, None)
+
+
+def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, Interval]:
+    """Metrics of noised counts by name, each with an interval; not known where noise leaves nothing.
+
+    The interval is from the 2.5th to the 97.5th percentile of 400 values of counts that are drawn anew:
+    Poisson counts about those that were released, and the noise again (a parametric bootstrap).
+
+    Args:
+        counts: of shape (K K + 2 B,), as they were released.
+        num_classes: K.
+        noise_stddev: of the noise in each of them.
+    """
+    metrics = METRICS | (OF_TWO if num_classes == 2 else {})
+    generator = np.random.default_rng(0)
+    size = (REDRAWN, len(counts))
+    drawn = generator.poisson(np.maximum(counts, 0), size) + generator.normal(0, noise_stddev, size)
+    found = {}
+    for name, metric in metrics.items():
+        again = [value for each in drawn if (value := metric(each, num_classes)) is not None]
+        value = metric(counts, num_classes)
+        low, high = np.percentile(again, [2.5, 97.5]).tolist() if len(again) > REDRAWN // 2 else (1.0, 0.0)
+        known = value is not None and low <= value <= high
+        found[name] = Interval(value, low, high) if known else NOT_KNOWN
+    return found
+
+
+def judged_rates(rates: Counts, noise_stddev: float) -> dict[str, Interval]:
+    """Accuracy a, a mean over clients, of noised rates of shape (2,), with the interval that noise leaves.
+
+    r / (r + w) with noise s in both is off by s sqrt(r^2 + w^2) / (r + w)^2, to first order; shares of n
+    clients vary by a (1 - a) / n at most.
+    """
+    right, wrong = rates.tolist()
+    whole = right + wrong
+    value = _share(right, whole)
+    if value is None or whole < LEAST_SIGNAL * noise_stddev:
+        return {"accuracy": NOT_KNOWN}
+    of_noise = noise_stddev * float(np.hypot(value, 1 - value)) / whole
+    off = 1.96 * float(np.hypot(of_noise, np.sqrt(value * (1 - value) / whole)))
+    return {"accuracy": Interval(value, max(0.0, value - off), min(1.0, value + off))}
+
+
+def _share(part: float, whole: float) -> float | None:
+    return min(max(part / whole, 0.0), 1.0) if whole > 0 else None
+
+
+def _confusion(counts: Counts, num_classes: int) -> Counts:
+    matrix: Counts = counts[: num_classes**2].reshape(num_classes, num_classes)
+    return matrix
+
+
+def _accuracy(counts: Counts, num_classes: int) -> float | None:
+    matrix = _confusion(counts, num_classes)
+    return _share(float(np.trace(matrix)), float(matrix.sum()))
+
+
+def _recall(counts: Counts, num_classes: int, label: int) -> float | None:
+    matrix = _confusion(counts, num_classes)
+    return _share(float(matrix[label, label]), float(matrix[label].sum()))
+
+
+def _balanced_accuracy(counts: Counts, num_classes: int) -> float | None:
+    recalls = [_recall(counts, num_classes, label) for label in range(num_classes)]
+    known = [each for each in recalls if each is not None]
+    return float(np.mean(known)) if len(known) == num_classes else None
+
+
+def _histograms(counts: Counts) -> tuple[Counts, Counts]:
+    return counts[-2 * BINS : -BINS], counts[-BINS:]
+
+
+def _auc(counts: Counts, num_classes: int) -> float | None:
+    """P(score of class 1 > score of class 0), ties within a bin counted half."""
+    del num_classes
+    low, high = _histograms(counts)
+    wins = float(high @ (np.cumsum(low) - low / 2))
+    return _share(wins, float(low.sum() * high.sum())) if min(low.sum(), high.sum()) > 0 else None
+
+
+def _calibration_error(counts: Counts, num_classes: int) -> float | None:
+    """Mean distance of a bin's middle and what came true in it, by records; noise makes it larger."""
+    del num_classes
+    false, true = _histograms(counts)
+    middles = (np.arange(BINS) + 0.5) / BINS
+    return _share(float(np.abs(true - middles * (false + true)).sum()), float((false + true).sum()))
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": _accuracy,
+    "balanced accuracy": _balanced_accuracy,
+    "calibration error": _calibration_error,
+}
+OF_TWO: dict[str, Metric] = {
+    "AUC": _auc,
+    "sensitivity": lambda counts, k: _recall(counts, k, 1),
+    "specificity": lambda counts, k: _recall(counts, k, 0),
+    "prevalence": lambda counts, k: _share(
+        float(_confusion(counts, k)[1].sum()), float(counts[: k * k].sum())
+    ),
+}

@@ -1,0 +1,133 @@
+"""Evaluation at the clients: what the released model gets right on records that they hold out, as one sum."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import hypot, isinf
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from gdpfed.errors import RunError
+from gdpfed.files import save_whole
+from gdpfed.learning.training.held_out_counts import (
+    Interval,
+    counts_dimension,
+    judged,
+    judged_rates,
+)
+from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
+from gdpfed.privacy.held_out import RECORD_MOVES
+from gdpfed.privacy.release import NoiseAt
+from gdpfed.runs.file_formats import HELD_OUT_FILE, VERSION_KEY, check_version, versioned
+
+TOO_FEW = "no evaluation at the clients: {}; what was charged stays charged"
+
+
+@dataclass(frozen=True)
+class HeldOutResult:
+    """What the released model gets right on records that clients hold out.
+
+    Attributes:
+        clients: how many are in the sum.
+        weighs: whether records count alike, or clients.
+        noise_stddev: of the noise in every count, in units of a record, or of a client.
+        counts: as they were released: of records the confusion matrix and two histograms of scores, of
+            clients the shares of their records that are answered rightly and wrongly, added up.
+        metrics: by name, with intervals.
+    """
+
+    clients: int
+    weighs: str
+    noise_stddev: float
+    counts: Sequence[float]
+    metrics: Mapping[str, Interval]
+
+    @classmethod
+    def read(cls, directory: Path) -> Self | None:
+        """Return the result of a run; None where it has none.
+
+        Raises:
+            RunError: its file is damaged, or of another format.
+        """
+        path = directory / HELD_OUT_FILE
+        if not path.is_file():
+            return None
+        try:
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            check_version(path, values.pop(VERSION_KEY, None))
+            metrics = {name: Interval(**each) for name, each in values.pop("metrics").items()}
+            return cls(**values, metrics=metrics)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise RunError(f"{path} cannot be read as an evaluation at the clients: {error}") from None
+
+    def save(self, directory: Path) -> None:
+        """Write the file of a run."""
+        text = json.dumps(versioned(asdict(self)), allow_nan=False, indent=1)
+        save_whole(directory / HELD_OUT_FILE, text.encode() + b"\n")
+
+    @property
+    def lines(self) -> list[str]:
+        """One line a metric, in percent."""
+        return [
+            f"{name}: {100 * each.value:.1f} % ({100 * (each.low or 0):.1f} to {100 * (each.high or 0):.1f})"
+            if each.value is not None
+            else f"{name}: not defined under this noise"
+            for name, each in self.metrics.items()
+        ]
+
+
+def round_requests(
+    method: Method, model: Theta, round_index: int, cohorts: Cohorts, num_classes: int
+) -> list[SumRequest]:
+    """Return requests of a round that counts: the method's own, for shares of held-out records."""
+    dimension = counts_dimension(num_classes, rates=True)
+    return [
+        replace(each, start=model, work="held_out_rates", coordinates=dimension)
+        for each in method.requests(model, round_index, cohorts)
+    ]
+
+
+def record_request(
+    method: Method, model: Theta, clients: Sequence[int], most_records: float, num_classes: int
+) -> SumRequest:
+    """Return the request for counts of held-out records, after the last round of a run about records."""
+    planned = method.plan.held_out
+    stddev = 0.0 if planned is None else planned.noise_stddev
+    bound = RECORD_MOVES * most_records
+    return SumRequest(
+        name="held-out records",
+        clients=np.asarray(sorted(clients), dtype=np.int64),
+        clipping_norm=bound,
+        noise_multiplier=stddev / bound,
+        noise_at=NoiseAt.CLIENT,
+        work="held_out_counts",
+        unit="record",
+        start=model,
+        coordinates=counts_dimension(num_classes),
+    )
+
+
+def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
+    """Return what the sum of counts says; None where there is none."""
+    if summed.total is None:
+        return None
+    metrics = judged(summed.total, num_classes, summed.noise_stddev)
+    return HeldOutResult(summed.survivors, "records", summed.noise_stddev, summed.total.tolist(), metrics)
+
+
+def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -> HeldOutResult | None:
+    """Return what sums of shares say, each in clients, and all added up; None where there is no sum."""
+    total, noise, survivors = np.zeros(2), 0.0, 0
+    for request, each in zip(requests, sums, strict=True):
+        if each.total is None:
+            continue
+        bound = min(request.smallest_norm, request.clipping_norm)
+        unit = 1.0 if isinf(bound) else bound
+        total += each.total / unit
+        noise = hypot(noise, each.noise_stddev / unit)
+        survivors += each.survivors
+    if not survivors:
+        return None
+    return HeldOutResult(survivors, "clients", noise, total.tolist(), judged_rates(total, noise))

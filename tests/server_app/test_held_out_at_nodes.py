@@ -1,0 +1,123 @@
+"""Evaluation at nodes: counts on records that they hold out, in one sum, while the server holds no row."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gdpfed.audit.held_out_checks import check_held_out
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.audit.run_files import RunFiles
+from gdpfed.errors import LearningError
+from gdpfed.privacy.held_out import HeldOutCounts
+from gdpfed.rounds.held_out import record_request
+from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.small_runs import run
+
+DECLARATION = """\
+label: {column: ill, classes: [no, yes]}
+numeric: {age: [0, 100]}
+test: {column: part, values: [test]}
+"""
+ROWS = 40
+
+
+def rows():
+    """Forty records, old ones ill, of which every second is for testing."""
+    ages = range(10, 10 + 2 * ROWS, 2)
+    return [f"{'yes' if age > 50 else 'no'},{age},{('train', 'test')[age // 2 % 2]}" for age in ages]
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    """A server with a declaration alone, and four nodes with tables and ledgers."""
+    grid = LocalGrid(4)
+    for client in range(4):
+        own = tmp_path / str(client)
+        own.mkdir()
+        (own / "own.csv").write_text("\n".join(["ill,age,part", *rows(), ""]))
+        (own / "columns.yaml").write_text(DECLARATION)
+        grid.contexts[FIRST_NODE_ID + client].node_config |= {
+            "data": str(own / "own.csv"),
+            "epsilon-record": 6.0,
+            "delta-record": 1e-5,
+            "ledger": str(own / "ledger.json"),
+        }
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "columns.yaml").write_text(DECLARATION)
+    return tmp_path, grid
+
+
+def settings(folder):
+    return [
+        *("dataset=csv", f"dataset.path={folder / 'server'}", "dataset.partition=iid"),
+        *("dataset.num_clients=4", "privacy=record_level", "privacy.budgets=[6]", "privacy.batch_rate=0.5"),
+        *("method=dp_sum", "run.num_rounds=2", "run.evaluation=nodes", "privacy.delta=1e-5"),
+        *("privacy.sampling_rate=1", "training.learning_rate=5"),
+    ]
+
+
+def assert_audit_names_what_was_changed(directory):
+    """Another noise of the counts, a charge for less than they are, or none, is each named in one line."""
+    for name, change, words in (
+        ("held_out.json", lambda found: found.update(noise_stddev=0.1), "below the plan's"),
+        ("ledger.json", lambda ledger: ledger.update(held_out_charged=False), "has not charged"),
+        ("plan.json", lambda plan: plan.pop("held_out"), "no plan pays for"),
+        ("plan.json", lambda plan: plan["held_out"].update(epsilon=0.1), "follows"),
+        ("plan.json", lambda plan: cheaper(plan["held_out"]), "above the budget"),
+    ):
+        text = (directory / name).read_text()
+        data = json.loads(text)
+        change(data)
+        (directory / name).write_text(json.dumps(data))
+        assert words in " ".join(check_held_out(RunFiles.read(directory)))
+        (directory / name).write_text(text)
+    assert audit_run(directory).passed
+
+
+def cheaper(held_out):
+    held_out["charge"]["event"]["noise_stddev"] /= 2
+
+
+def test_counts_of_all_nodes_are_one_sum_that_every_ledger_pays_for(hospitals):
+    folder, grid = hospitals
+    run(folder / "run", settings(folder), grid=grid)
+    found = json.loads((folder / "run" / "held_out.json").read_text())
+    assert found["clients"] == 4
+    # 80 records are held out, of which each is in one of the four cells.
+    noise = found["noise_stddev"]
+    assert abs(sum(found["counts"][:4]) - 4 * ROWS / 2) < 6 * 2 * noise
+    assert audit_run(folder / "run").passed
+    ledger = json.loads((folder / "2" / "ledger.json").read_text())["ledger"]
+    (entry,) = ledger["runs"]
+    assert entry["counted"] is True
+    assert entry["rounds"] == [0, 1]
+    (audit,) = audit_node_ledger(folder / "2" / "ledger.json").runs
+    assert audit.within_budget
+    assert_audit_names_what_was_changed(folder / "run")
+    # Steps and counts are paid for by different records: what all cost is the larger.
+    assert 5.9 < audit.epsilon <= 6
+
+
+def test_a_server_that_has_no_rows_cannot_test_itself(hospitals):
+    folder, grid = hospitals
+    with pytest.raises(LearningError, match="set run.evaluation=nodes"):
+        run(folder / "run", [*settings(folder), "run.evaluation=server"], grid=grid)
+    assert not (folder / "run").exists()
+
+
+def test_counts_under_less_noise_than_the_terms_are_refused_and_not_asked_again(hospitals, monkeypatch):
+    folder, grid = hospitals
+
+    def quieter(*asked):
+        request = record_request(*asked)
+        return replace(request, noise_multiplier=request.noise_multiplier / 2)
+
+    monkeypatch.setattr("gdpfed.rounds.run.record_request", quieter)
+    monkeypatch.setattr(HeldOutCounts, "broken_by", lambda *asked: "")
+    run(folder / "run", settings(folder), grid=grid)
+    assert not (folder / "run" / "held_out.json").exists()
+    entry = json.loads((folder / "0" / "ledger.json").read_text())["ledger"]["runs"][0]
+    assert "counted" not in entry
+    assert json.loads((folder / "run" / "ledger.json").read_text())["held_out_charged"] is True
