@@ -312,7 +312,7 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
     if not figure <= budget.epsilon:
         log(
             ERROR,
-            "one more round takes this client's records to epsilon %.4g at delta %g, above its budget of %g",
+            "one more round takes this client to epsilon %.4g at delta %g, above its budget of %g",
             figure,
             budget.delta,
             budget.epsilon,
