@@ -19,6 +19,8 @@ WHOLE = ("privacy.client_records",)
 DISTRIBUTIONS = ("uniform", "loguniform")
 MOST_BYTES = 1 << 26
 FORMS = "a list, a file with one number a line, or a distribution, as in loguniform(0.5,8)"
+NAMED = ("privacy.client_budgets",)
+"""Keys that may have a number a name, as in {bonn: 1, fulda: 6}."""
 
 _DRAWN = re.compile(r"(\w+)\(([^(),]+),([^(),]+)\)")
 _DIGITS = 4
@@ -52,7 +54,7 @@ def user_path(key: str, text: str) -> Path:
 
 def file_of(key: str, value: str) -> Path | None:
     """The file that a value names; None if it is a list or a distribution."""
-    return None if value.startswith("[") or _DRAWN.fullmatch(value) else _path(key, value)
+    return None if value.startswith(("[", "{")) or _DRAWN.fullmatch(value) else _path(key, value)
 
 
 def _path(key: str, value: str) -> Path:
@@ -70,6 +72,9 @@ def set_numbers(config: "Config", values: dict[str, str]) -> None:
         ConfigError: what is no number, no file or no distribution; names the setting and the place.
     """
     for key, value in values.items():
+        if key in NAMED and value.startswith("{"):
+            setattr(config.privacy, key.partition(".")[2], _named(key, value))
+            continue
         numbers = _numbers(key, value, config.dataset.num_clients, config.run.seed)
         if key in WHOLE:
             is_drawn = _DRAWN.fullmatch(value) is not None
@@ -91,6 +96,15 @@ def _numbers(key: str, value: str, count: int, seed: int) -> list[float]:
     if drawn is not None:
         return _draw(key, drawn, count, seed)
     return _read(key, _path(key, value))
+
+
+def _named(key: str, value: str) -> dict[str, float]:
+    """The numbers by name; which client a name is, only the data say."""
+    parts = [part.rpartition(":") for part in value[1:-1].split(",")]
+    named = {name.strip().strip("'\""): word.strip() for name, _, word in parts}
+    if not value.endswith("}") or "" in named or len(named) < len(parts):
+        raise ConfigError(f"{key}={value} is no list of names with a number each: give {{bonn: 1, fulda: 6}}")
+    return {name: _number(word, f"{key}: {name}") for name, word in named.items()}
 
 
 def _listed(key: str, value: str) -> list[float]:

@@ -35,10 +35,10 @@ class PrivacyConfig:
     budgets: Any = MISSING
     budgets_of: str = "clients"
     group_shares: list[float] | None = None
-    client_budgets: list[float] | None = None
+    client_budgets: Any = None
     budget_floor: float = 0.1
     most_records: int = 1_000_000
-    num_groups: int = 3
+    num_groups: int | None = None
     group_edges: list[float] | None = None
     delta: float | None = None
     clipping_norm: float = MISSING
@@ -199,7 +199,7 @@ class PrivacyConfig:
 
     @property
     def planned_groups(self) -> int | None:
-        """How many groups the settings make; None where that is found from the clients' own budgets."""
+        """How many groups the settings make; None where that follows from budgets of the clients' own."""
         if self.budgets_of == "records":
             return 1
         if self.budgets != CLIENTS:

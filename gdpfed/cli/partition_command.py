@@ -24,7 +24,7 @@ def _execute(options: argparse.Namespace) -> int:
     from conf.load import load
     from gdpfed.clients.configured import task_of
     from gdpfed.learning.task import data_warnings
-    from gdpfed.report.partition import draw_partition, holdings, partition_table
+    from gdpfed.report.partition import draw_partition, holdings, parties_table, partition_table
 
     picture: Path | None = options.output
     if picture is not None:
@@ -33,6 +33,8 @@ def _execute(options: argparse.Namespace) -> int:
     held = holdings(task)
     console = make_console()
     console.print(partition_table(held))
+    if (by_party := parties_table(held)) is not None:
+        console.print(by_party)
     for line in data_warnings(task):
         console.print(line)
     if picture is not None:

@@ -6,6 +6,7 @@ from conf.extensions import hand_in
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.base import ClientSum, Method, SumRequest
+from gdpfed.methods.party_budgets import resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
 from gdpfed.privacy.planning.held_out_plan import with_held_out
@@ -48,7 +49,8 @@ def resolve(config: Config) -> Config:
     Raises:
         ConfigError, PrivacyError: as :func:`make_method`.
     """
-    return METHODS.get(config.method.name).resolve(config)
+    method = METHODS.get(config.method.name)
+    return method.resolve(resolve_budgets(config, one_sum=method.unit == "record" or method.adapts_clipping))
 
 
 def make_method(config: Config) -> Method:

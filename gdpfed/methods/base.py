@@ -88,6 +88,8 @@ Cohorts = Sequence[ClientIds]
 SumUpdates = Callable[[Sequence[SumRequest]], list[ClientSum]]
 """Charges requests and has them summed; refuses what goes beyond the plan."""
 
+USUAL_GROUPS = 3
+"""Of clients with budgets of their own, where nothing else is said."""
 CurveStyle = tuple[str, Any, str]
 """Colour, dash and marker of a curve, as matplotlib takes them."""
 
@@ -343,4 +345,5 @@ def configured_groups(config: Config) -> tuple[Group, ...]:
         )
     if privacy.group_edges is not None:
         return form_groups(privacy.client_budgets, edges=privacy.group_edges)
-    return form_groups(privacy.client_budgets, num_groups=privacy.num_groups)
+    few = len(set(privacy.client_budgets))
+    return form_groups(privacy.client_budgets, num_groups=privacy.num_groups or min(USUAL_GROUPS, few))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from conf.schema import Config
+    from gdpfed.learning.data.columns import Columns
     from gdpfed.methods.base import Method
     from gdpfed.privacy.plan import PrivacyPlan
     from gdpfed.report.parts import Parts
@@ -31,6 +32,9 @@ class CardSubject:
         charged_rounds: how many rounds the ledger was charged.
         parts: results by party and by budget; None where test examples have no owners.
         held_out: results on records that clients hold out; None where none were counted.
+        parties: what every client is called; empty where they have no names.
+        columns: how tables were read; None where the data are none.
+        base_rate: the most frequent class of the test examples, with its share; None where there is none.
     """
 
     config: "Config"
@@ -41,6 +45,9 @@ class CardSubject:
     charged_rounds: int
     parts: "Parts | None" = None
     held_out: "HeldOutResult | None" = None
+    parties: Sequence[str] = ()
+    columns: "Columns | None" = None
+    base_rate: tuple[str, float] | None = None
 
 
 class MechanismReport(ABC):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
+from gdpfed.report.card_for_everybody import base_rate_lines, in_plain_words, who_and_what
 from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.plan_warnings import chosen_by_data_lines
@@ -34,10 +35,12 @@ def model_card(subject: CardSubject) -> str:
                 if config.method.average != "none"
                 else []
             ),
-            *(_results(records) if config.run.evaluation != "nodes" else []),
+            *([*_results(records), *base_rate_lines(subject)] if config.run.evaluation != "nodes" else []),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {_versions()}",
             "",
+            *in_plain_words(subject),
+            *who_and_what(subject),
             *_at_clients(subject),
             *_by_party(subject),
             "## What is promised",

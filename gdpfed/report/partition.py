@@ -33,11 +33,15 @@ class Holdings:
         title: data set and partition in words.
         counts: examples by client and class, shape (num_clients, num_classes), int64.
         characters: of each client's text, shape (num_clients,), int64; None where the data is no text.
+        names: what every client is called; empty where they have no names.
+        classes_named: what every class is called.
     """
 
     title: str
     counts: npt.NDArray[np.int64]
     characters: npt.NDArray[np.int64] | None
+    names: tuple[str, ...] = ()
+    classes_named: tuple[str, ...] = ()
 
     @property
     def examples(self) -> npt.NDArray[np.int64]:
@@ -68,6 +72,8 @@ def holdings(task: Task) -> Holdings:
         title=f"{label}, {task.partition}{option}, {task.num_clients} clients",
         counts=task.class_counts(),
         characters=None if text is None else np.array([text.characters(part) for part in parts]),
+        names=task.client_names,
+        classes_named=() if data.columns is None else data.columns.class_names,
     )
 
 
@@ -83,6 +89,19 @@ def partition_table(held: Holdings) -> Table:
     for name, values in rows:
         total = f"{values.sum():,}" if name != "classes" else ""
         table.add_row(name, f"{values.min():,}", f"{np.median(values):,.0f}", f"{values.max():,}", total)
+    return table
+
+
+def parties_table(held: Holdings) -> Table | None:
+    """What each party holds, by name; None where clients have no names, or are many."""
+    if not 0 < len(held.names) <= CLIENTS_DRAWN:
+        return None
+    table = Table("party", title="by party")
+    classes = held.classes_named or tuple(f"class {number}" for number in range(held.counts.shape[1]))
+    for heading in ("examples", *(classes if len(classes) > 1 else ())):
+        table.add_column(heading, justify="right")
+    for name, total, counts in zip(held.names, held.examples, held.counts, strict=True):
+        table.add_row(name, f"{total:,}", *(f"{count:,}" for count in counts if len(counts) > 1))
     return table
 
 

@@ -2,12 +2,14 @@
 
 from gdpfed.files import save_whole
 from gdpfed.learning.task import data_warnings
+from gdpfed.report.card_for_everybody import base_rate
 from gdpfed.report.event_files import EventFiles
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.mlflow_run import MlflowRun
 from gdpfed.report.model_card import model_card
 from gdpfed.report.parts import Parts, PartsFile
+from gdpfed.report.party_lines import party_lines
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
@@ -56,8 +58,9 @@ class StatusLines(Observer):
 
     def opened(self, run: RunOpened) -> None:
         method = self._run.method
-        weak = plan_warnings(method.plan, self._run.config)
-        for line in (*plan_lines(method), *weak, *map(WEAK_DATA.format, data_warnings(self._run.task))):
+        config = self._run.config
+        said = (*party_lines(config, method.plan), *plan_warnings(method.plan, config))
+        for line in (*plan_lines(method), *said, *map(WEAK_DATA.format, data_warnings(self._run.task))):
             self._announce(line)
         plan = method.plan
         if self._run.config.run.show_cohorts and plan.sample_is_secret:
@@ -105,6 +108,9 @@ class ModelCard(Observer):
             charged_rounds=run.charged_rounds,
             parts=Parts.read(self._run.path),
             held_out=HeldOutResult.read(self._run.path),
+            parties=self._run.enrolment.parties,
+            columns=self._run.enrolment.columns,
+            base_rate=base_rate(self._run.task),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
 

@@ -123,7 +123,7 @@ def test_more_groups_than_budgets_is_one_line(tmp_path):
     from gdpfed.errors import PrivacyError
 
     with pytest.raises(PrivacyError, match="num_groups is 3 for 1 distinct budgets"):
-        run(tmp_path / "run", THEIRS, grid=grid_of_owners(tmp_path / "ledgers", [2.0] * 15))
+        run(tmp_path / "run", [*THEIRS, "privacy.num_groups=3"], grid=grid_of_owners(tmp_path, [2.0] * 15))
 
 
 def test_client_budgets_in_the_configuration_need_no_node_that_says_them(tmp_path):

@@ -71,6 +71,8 @@ class Columns:
         missing_labels: ``error``, or ``drop`` for leaving out records without a label.
         incomplete_rows: ``keep``, or ``drop`` for leaving out records with any value missing.
         separator, decimal, encoding: of a CSV file.
+        purpose: what the model is for, in a sentence; empty where nothing is said.
+        period: when the records are from.
     """
 
     label: str
@@ -88,6 +90,8 @@ class Columns:
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
+    purpose: str = ""
+    period: str = ""
 
     @property
     def num_inputs(self) -> int:

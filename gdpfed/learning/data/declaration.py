@@ -16,6 +16,7 @@ from gdpfed.learning.data.dates import AGE_ON, DAYS_SINCE, DatedAs
 COLUMNS_FILE = "columns.yaml"
 SEPARATORS = (",", ";", "\t", "|")
 DECIMALS = (".", ",")
+ABOUT = ("purpose", "period")
 ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
 
 
@@ -52,6 +53,7 @@ def columns_of(values: Any, place: str) -> Columns:
         allowed=(
             *("numeric", "categorical", "party", "record_group", "test", "missing"),
             *("missing_labels", "incomplete_rows", "separator", "decimal", "encoding"),
+            *("purpose", "period"),
         ),
     )
     label = found["label"].mapping(required=("column",), allowed=("classes", "range"))
@@ -74,6 +76,8 @@ def columns_of(values: Any, place: str) -> Columns:
         separator=_word(found.get("separator"), SEPARATORS),
         decimal=_word(found.get("decimal"), DECIMALS),
         encoding=_word(found.get("encoding"), ENCODINGS),
+        purpose=found["purpose"].text() if "purpose" in found else "",
+        period=found["period"].text() if "period" in found else "",
     )
     if columns.num_inputs == 0:
         raise LearningError(f"{place} declares no column under numeric or categorical: a model needs inputs")
@@ -239,7 +243,7 @@ def to_yaml(columns: Columns) -> str:
     for key in ("party", "record_group", "test"):
         named: Named | None = getattr(columns, key)
         written[key] = named and {"column": named.name, "values": list(named.values)}
-    for key in ("missing", "missing_labels", "incomplete_rows", "separator", "decimal", "encoding"):
+    for key in ("missing", "missing_labels", "incomplete_rows", "separator", "decimal", "encoding", *ABOUT):
         value = getattr(columns, key)
         written[key] = list(value) if isinstance(value, tuple) else value
     present = {key: value for key, value in written.items() if value}

@@ -173,7 +173,7 @@ def tables_in(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in KINDS and file.name[0] != ".")
+    files = [file for file in sorted(path.iterdir()) if _is_table(file)]
     if not files:
         raise LearningError(f"{path} holds no file with the ending {' or '.join(KINDS)}: one a party")
     return files
@@ -181,8 +181,11 @@ def tables_in(path: Path) -> list[Path]:
 
 def not_read(path: Path) -> list[str]:
     """The names of what lies beside the tables of a folder and is not read, the declaration aside."""
-    tables = {file.name for file in tables_in(path)}
-    return sorted(each.name for each in path.iterdir() if each.name not in {*tables, COLUMNS_FILE})
+    return [each.name for each in sorted(path.iterdir()) if each.name != COLUMNS_FILE and not _is_table(each)]
+
+
+def _is_table(file: Path) -> bool:
+    return file.suffix in KINDS and not file.name.startswith(".")
 
 
 def _declared_alone(columns: Columns) -> Dataset:

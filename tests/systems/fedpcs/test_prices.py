@@ -72,7 +72,7 @@ def test_a_sweep_goes_from_little_spending_and_much_noise_to_the_opposite():
 
 def test_a_price_of_the_runs_own_stands_alone_and_one_without_a_plan_says_why():
     mine = ["privacy.budgets=clients", f"privacy.client_aversions={[0.5] * 15}", "privacy.price=0.2"]
-    (row,) = sweep(load([*FIFTEEN, *mine]))
+    (row,) = sweep(load([*FIFTEEN, *mine, "privacy.num_groups=3"]))
     assert row.spent == pytest.approx(15 * 0.2)
     assert row.noise_magnitude is None
     assert "num_groups is 3 for 1 distinct budgets" in row.reason
@@ -130,8 +130,8 @@ def test_a_plan_draws_its_game(tmp_path, more):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["privacy.accountant=rdp", "--output", "a.png"], "only the game of method=fedpcs and --price"),
-        (["--compare", "--output", "a.png"], "only the game of method=fedpcs and --price"),
+        (["privacy.accountant=rdp", "--output", "a.png"], "only a game, --price and --epsilons are drawn"),
+        (["--compare", "--output", "a.png"], "only a game, --price and --epsilons are drawn"),
         (["--price", "--output", "a.txt"], "--output=a.txt must be a .png file"),
     ],
 )
