@@ -1,6 +1,7 @@
-"""Take away one defence at a time, and see that the test of its fault on the real topology fails.
+"""Take away one defence at a time, and see that the test of its fault fails.
 
-Each works on a copy of the checkout, so that nothing here is changed. A minute or two each:
+Each works on a copy of the checkout, so that nothing here is changed. A minute or two each on the real
+topology, and less for faults of streams of noise:
 
     python -m tests.deploy.defences [NAME ...]
 """
@@ -20,7 +21,7 @@ from gdpfed.launch.home import PROJECT
 from tests.deploy import faulty_app
 from tests.deploy.faulty_app import copy_of_project
 
-FOLDERS = (*faulty_app.FOLDERS, "deploy", "tests")
+FOLDERS = (*faulty_app.FOLDERS, "deploy", "testing", "tests")
 FILES = (*faulty_app.FILES, "docker-compose.yml")
 PASSED, FAILED = 0, 1
 
@@ -31,7 +32,7 @@ class Defence:
 
     Attributes:
         name: of the fault.
-        test: what must fail without the defence, as file::test.
+        test: what must fail without the defence, as file::test, the file below tests/.
         removals: file, code that occurs once in it, and what takes its place. Where the defence is Flower's
             own and cannot be taken away, the test no longer commits its fault.
     """
@@ -51,37 +52,37 @@ ERRORS_TOLERATED = (
 DEFENCES = (
     Defence(
         "node-vanishes",
-        "test_faults.py::test_a_node_killed_at_any_stage[share-4]",
+        "deploy/test_faults.py::test_a_node_killed_at_any_stage[share-4]",
         (ERRORS_TOLERATED,),
     ),
     Defence(
         "node-cut-off",
-        "test_faults.py::test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next",
+        "deploy/test_faults.py::test_a_node_that_is_cut_off_for_a_round_takes_part_in_the_next",
         (DEADLINE, ERRORS_TOLERATED),
     ),
     Defence(
         "deadline",
-        "test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
+        "deploy/test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (DEADLINE,),
     ),
     Defence(
         "charged-before",
-        "test_faults.py::test_a_server_app_killed_in_any_stage_is_resumed[share]",
+        "deploy/test_faults.py::test_a_server_app_killed_in_any_stage_is_resumed[share]",
         (("gdpfed/rounds/loop.py", "        self.files.save_ledger(ledger)\n", ""),),
     ),
     Defence(
         "not-repeated",
-        "test_faults.py::test_a_server_app_killed_in_any_stage_is_resumed[unmask]",
+        "deploy/test_faults.py::test_a_server_app_killed_in_any_stage_is_resumed[unmask]",
         (("gdpfed/rounds/loop.py", "if self.state.ledger.charged_rounds > index:", "if False:"),),
     ),
     Defence(
         "full-disk",
-        "test_faults.py::test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later",
+        "deploy/test_faults.py::test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later",
         (("gdpfed/files.py", "        draft.unlink(missing_ok=True)\n", "        pass\n"),),
     ),
     Defence(
         "rules-broken",
-        "test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
+        "deploy/test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (
             (
                 "gdpfed/rounds/pairwise.py",
@@ -92,7 +93,7 @@ DEFENCES = (
     ),
     Defence(
         "replayed",
-        "test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
+        "deploy/test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (
             (
                 "secagg/protocol/server_intake.py",
@@ -104,17 +105,17 @@ DEFENCES = (
     ),
     Defence(
         "own-budget",
-        "test_faults.py::test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes",
+        "deploy/test_faults.py::test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes",
         (("gdpfed/federation/node/budget.py", "        if not epsilon <= limit:\n", "        if False:\n"),),
     ),
     Defence(
         "superlink-restarted",
-        "test_faults.py::test_a_restarted_superlink_knows_its_nodes",
+        "deploy/test_faults.py::test_a_restarted_superlink_knows_its_nodes",
         (("deploy/topology.py", '            *("--database", database),\n', ""),),
     ),
     Defence(
         "superlink-restarted-meanwhile",
-        "test_faults.py::test_a_superlink_restarted_in_the_middle_of_a_run",
+        "deploy/test_faults.py::test_a_superlink_restarted_in_the_middle_of_a_run",
         (
             (
                 "deploy/superlink_client.py",
@@ -125,7 +126,7 @@ DEFENCES = (
     ),
     Defence(
         "key-not-registered",
-        "test_federation.py::test_a_node_that_nobody_registered_is_refused",
+        "deploy/test_federation.py::test_a_node_that_nobody_registered_is_refused",
         (
             (
                 "tests/deploy/test_federation.py",
@@ -137,12 +138,12 @@ DEFENCES = (
     ),
     Defence(
         "node-registers-itself",
-        "test_federation.py::test_a_node_that_nobody_registered_is_refused",
+        "deploy/test_federation.py::test_a_node_that_nobody_registered_is_refused",
         (("deploy/topology.py", ', "--enable-supernode-auth"),', "),"),),
     ),
     Defence(
         "secret-of-the-superexecs",
-        "test_federation.py::test_a_superexec_with_another_secret_gets_no_work",
+        "deploy/test_federation.py::test_a_superexec_with_another_secret_gets_no_work",
         (
             (
                 "deploy/topology.py",
@@ -154,7 +155,7 @@ DEFENCES = (
     ),
     Defence(
         "plain-text",
-        "test_federation.py::test_a_plain_text_client_gets_no_answer",
+        "deploy/test_federation.py::test_a_plain_text_client_gets_no_answer",
         (
             (
                 "tests/deploy/test_federation.py",
@@ -166,6 +167,32 @@ DEFENCES = (
                 "    )",
             ),
         ),
+    ),
+    Defence(
+        "turns-too-close",
+        "rounds/test_rogue_streams.py::test_turns_that_are_too_close_or_too_many[too close]",
+        (("gdpfed/privacy/correlated_noise.py", "    if nearest < separation:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "turns-too-often",
+        "rounds/test_rogue_streams.py::test_turns_that_are_too_close_or_too_many[too often]",
+        (("gdpfed/privacy/correlated_noise.py", "    if len(taken) >= most_turns:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "no-new-noise",
+        "rounds/test_rogue_streams.py::test_new_noise_that_is_missing",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "    if stddev < least * (1 - ROUNDING):\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "noise-used-again",
+        "rounds/test_noise_streams.py::test_a_run_goes_on_and_takes_back_what_the_process_before_has_added",
+        (("gdpfed/rounds/noise_streams.py", "os.urandom(KEY_BYTES)", "bytes(KEY_BYTES)"),),
     ),
 )
 
@@ -196,7 +223,7 @@ def failing_without(defence: Defence) -> bool:
         copy_of_project(copy, FOLDERS, FILES)
         for file, text in without(defence).items():
             (copy / file).write_text(text, encoding="utf-8")
-        test = f"tests/deploy/{defence.test}"
+        test = f"tests/{defence.test}"
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-m", "slow or not slow", test],
             cwd=copy,

@@ -16,4 +16,4 @@ def test_what_is_taken_away_is_there_and_what_is_left_is_python(defence):
 @pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: defence.name)
 def test_its_test_is_there(defence):
     file, _, test = defence.test.partition("::")
-    assert f"def {test.partition('[')[0]}(" in Path(__file__).with_name(file).read_text(encoding="utf-8")
+    assert f"def {test.partition('[')[0]}(" in (Path(__file__).parents[1] / file).read_text(encoding="utf-8")

@@ -174,6 +174,24 @@ class ScheduledSumsRule(AuditRule):
                 yield f"round {record['round']} asked {asked} clients of group {index}, and names {named}"
                 return
 
+    def check_log(self, index: int) -> Iterator[str]:
+        """What clients have taken back is of turns that they had, due in that round, and each part once."""
+        taps, turns = _taps(self.plan["groups"][index]), self._taken[index]
+        seen: set[tuple[int, int, int]] = set()
+        for record in self.files.rounds:
+            for client, turn in (pair for each in record.get("taken_back", ()) for pair in each):
+                if client not in turns:
+                    continue
+                lag = record["round"] - turn
+                due = 1 <= lag <= len(taps) and taps[lag - 1] > 0 and turn - 1 in turns[client]
+                if not due or (client, turn, lag) in seen:
+                    yield (
+                        f"client {client} of group {index} took back noise of round {turn} in round "
+                        f"{record['round']}, which was not due once"
+                    )
+                    return
+                seen.add((client, turn, lag))
+
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
         index = group.group
         for record in self.files.rounds:
