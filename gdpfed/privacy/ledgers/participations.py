@@ -57,7 +57,7 @@ class Participations:
         """Return, per group, the clients whose turn a round was; nothing where a sample is drawn."""
         if not self._plan.mechanism.against_everyone:
             return []
-        return [[each for each in counts if round_index in self._turns[each]] for counts in self._counts]
+        return [sorted(each for each in of if round_index in self._turns[each]) for of in self._counts]
 
     def why_not(self, m: int, client: int, round_index: int) -> str:
         """Say why a client of a group can have no further round, or not this one; "" if it can."""
