@@ -9,6 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
 from client_app.simulated_node import in_flowers_simulation
 from gdpfed.clients.messages import (
+    CORRECTION_RECORD,
     DATA,
     ORDER_RECORD,
     ROSTER_RECORD,
@@ -90,6 +91,7 @@ def stage_request(content: RecordDict, stage: str) -> StageRequest:
         order=values_in(content, ORDER_RECORD),
         theta=_model(content),
         roster=values_in(content, ROSTER_RECORD),
+        correction=values_in(content, CORRECTION_RECORD),
     )
 
 

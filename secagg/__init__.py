@@ -12,7 +12,7 @@ bytes. The package does no input or output: a `ServerSession` says what to send 
 """
 
 from secagg.arithmetic.encoding import Encoding
-from secagg.arithmetic.modulus import modulus_bits_for
+from secagg.arithmetic.modulus import NO_CORRECTIONS, Corrections, modulus_bits_for
 from secagg.arithmetic.noise_levels import NoiseLevels
 from secagg.arithmetic.sum_bounds import check_sum, largest_undetected_push
 from secagg.crypto.prg import add_masks, keystream
@@ -41,10 +41,12 @@ __all__ = [
     "ACTIVE",
     "COMPLETE_BELOW",
     "CURIOUS",
+    "NO_CORRECTIONS",
     "Cause",
     "ClientPolicy",
     "ClientSession",
     "ClientStage",
+    "Corrections",
     "DecodeError",
     "Encoding",
     "EncodingError",

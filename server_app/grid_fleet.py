@@ -4,7 +4,7 @@ All sums of a wave share their exchanges, so a round costs four of them however 
 two where its keys were agreed during the round before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from logging import WARNING
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -12,6 +12,8 @@ from flwr.common.logger import log
 
 from conf.schema import SecAggConfig
 from gdpfed.clients.messages import (
+    CONTEXT,
+    CORRECTION_RECORD,
     DATA,
     ORDER_RECORD,
     PLAIN,
@@ -20,6 +22,7 @@ from gdpfed.clients.messages import (
     ROUND,
     RUN,
     THETA_RECORD,
+    TURNS,
     one_line,
 )
 from gdpfed.federation.server.attendance import Attendance
@@ -93,7 +96,8 @@ class GridFleet(Fleet):
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
         """Send all that is asked of a client in one message: stages become records."""
-        training = training_contents([each.prepared for each in asked if each.stage is Stage.MASK])
+        masking = [each.prepared for each in asked if each.stage is Stage.MASK]
+        training = training_contents(masking) | correction_contents(masking)
         roster = roster_content(self.roster) if self.roster_is_sent else RecordDict()
         contents: dict[int, RecordDict] = {}
         for each in asked:
@@ -109,8 +113,15 @@ class GridFleet(Fleet):
         answered = [_answers_to(each, answers) for each in asked]
         for each, updates in zip(asked, answered, strict=True):
             if each.stage is Stage.MASK:
-                self._received(updates, each.prepared)
+                self._received(
+                    {client: updates[client] for client in updates.keys() - each.prepared.correctors},
+                    each.prepared,
+                )
         return answered
+
+    def reachable(self, clients: Collection[int]) -> frozenset[int]:
+        """Those of some clients whose nodes are there, and who were not at fault too often."""
+        return frozenset(clients).intersection(self.exchanger.nodes) - self._pairwise.left_out
 
     def _received(self, updates: Mapping[int, bytes], prepared: PreparedSum) -> None:
         """Write down whose updates are there; an empty answer is none."""
@@ -154,8 +165,26 @@ def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
         orders = {part: ConfigRecord(dict(order.to_scalars())) for part, order in parts.items()}
         for client_id in each.clients:
             order = orders[each.part(client_id)]
-            contents[client_id] = RecordDict({ORDER_RECORD: order, THETA_RECORD: models[id(each.start)]})
+            content = RecordDict({ORDER_RECORD: order, THETA_RECORD: models[id(each.start)]})
+            if each.corrections.get(client_id):
+                content[CORRECTION_RECORD] = correction_record(each, client_id)
+            contents[client_id] = content
     return contents
+
+
+def correction_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
+    """Return what members without an update are told, by client: which noise they take back, and no model."""
+    return {
+        client_id: RecordDict({CORRECTION_RECORD: correction_record(each, client_id)})
+        for each in sums
+        for client_id in each.correctors
+    }
+
+
+def correction_record(prepared: PreparedSum, client_id: int) -> ConfigRecord:
+    """Return the rounds whose noise a client takes back; one without an update learns the context, too."""
+    context = prepared.context if client_id in prepared.correctors else b""
+    return ConfigRecord({TURNS: list(prepared.corrections.get(client_id, ())), CONTEXT: context})
 
 
 def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:

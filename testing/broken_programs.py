@@ -15,7 +15,7 @@ from gdpfed.learning.training.record_batches import PoissonBatches
 from gdpfed.learning.training.record_training import exact_sums
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
-from gdpfed.rounds.noise_streams import NoiseStreams, SumNoise
+from gdpfed.rounds.noise_streams import NewNoise, NoiseStreams, SumNoise
 from gdpfed.rounds.plain import sum_noise_steps
 from secagg import Encoding, keystream
 
@@ -50,7 +50,9 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 """What is wrong, and where: of a simulation with ``secagg=off`` and many clients at once."""
 
 
-def _taken_back(change: Callable[[tuple[tuple[bytes, float], ...]], tuple[tuple[bytes, float], ...]]) -> Any:
+def _taken_back(
+    change: Callable[[tuple[tuple[NewNoise, float], ...]], tuple[tuple[NewNoise, float], ...]],
+) -> Any:
     def drawn(*asked: Any) -> SumNoise:
         noise = _draw_noise(*asked)
         return replace(noise, taken_back=change(noise.taken_back))

@@ -54,6 +54,7 @@ class LocalGrid:
         sent: (stage or query, client id), several of them for one message.
         exchanges: the stages and queries of every exchange.
         replies: contents of all answers.
+        asked: the records' names of all messages.
         RUN: the id of every run on such a grid.
     """
 
@@ -76,6 +77,7 @@ class LocalGrid:
         self.sent: list[tuple[str, int]] = []
         self.exchanges: list[set[str]] = []
         self.replies: list[RecordDict] = []
+        self.asked: list[frozenset[str]] = []
         self.arrived: dict[str, Message] = {}
         told = {"num-partitions": num_nodes, **(node_config or {})}
         self.contexts = {
@@ -108,6 +110,7 @@ class LocalGrid:
         client_id = node_id - FIRST_NODE_ID
         kinds = kinds_of(message)
         self.sent.extend((kind, client_id) for kind in kinds)
+        self.asked.append(frozenset(message.content))
         if any(self.vanishes(kind, client_id) for kind in kinds):
             return None
         for kind in kinds:

@@ -59,3 +59,8 @@ class Config:
             f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "
             "added as: use privacy.noise=discrete_gaussian",
         )
+        require(
+            self.run.mailbox is None or self.privacy.against == "outsiders",
+            f"privacy.against=everyone does not go with run.mailbox={self.run.mailbox}: an edge's rounds "
+            "begin where the cloud says, and are no stream of sums; use privacy.against=outsiders",
+        )

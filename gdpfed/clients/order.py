@@ -24,7 +24,7 @@ RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
 ADAPTIVE_FIELDS = ("norm_factor", "indicator_share")
 ROUND_FIELDS = (
     *("round_index", "window", "device", "noise", "work", "announced"),
-    *(*PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS),
+    *(*PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS, "taps"),
 )
 RECORD_FIELDS = {f"record_{field.name}": field.name for field in fields(RecordSteps)}
 """What the fields of `RecordSteps` are called among an order's values, where it has some."""
@@ -80,6 +80,7 @@ class TrainingOrder:
             update with.
         window: of the round, from 0, where clients train several times in it.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
+        taps: which parts of this round's noise the next rounds take back; none where noise is independent.
     """
 
     task: Task
@@ -98,6 +99,7 @@ class TrainingOrder:
     records: RecordSteps | None = None
     window: int = 0
     announced: str = ""
+    taps: tuple[float, ...] = ()
 
     @property
     def more_coordinates(self) -> int:
@@ -122,7 +124,7 @@ class TrainingOrder:
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; the task, which is nested, travels as JSON."""
         flat: dict[str, Scalar] = {"task": self.task.to_json()} | asdict(self.training)
-        flat |= {name: getattr(self, name) for name in ROUND_FIELDS}
+        flat |= {name: getattr(self, name) for name in ROUND_FIELDS} | {"taps": list(self.taps)}
         if self.records is not None:
             flat |= {key: getattr(self.records, name) for key, name in RECORD_FIELDS.items()}
             flat["record_batch_rates"] = list(self.records.batch_rates)
@@ -209,6 +211,6 @@ class TrainingOrder:
         return cls(
             task=Task.from_json(scalars["task"]),
             training=LocalTraining(**training),
-            **{name: scalars[name] for name in ROUND_FIELDS},
+            **{name: scalars[name] for name in ROUND_FIELDS} | {"taps": tuple(scalars["taps"])},
             records=records,
         )

@@ -1,6 +1,7 @@
 """A client's contribution: train, weigh, clip, encode as integers, add noise."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import inf, isinf
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from gdpfed.clients.held_out import held_out_update
+from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import (
@@ -201,18 +203,30 @@ def _examples(task: Task, client_id: int, own_data: OwnData | Split | None) -> S
 
 
 def own_noise(
-    order: TrainingOrder, parameters: SumParameters, num_contributors: int
+    order: TrainingOrder,
+    parameters: SumParameters,
+    num_contributors: int,
+    share: KeyedNoise | None = None,
+    taken_back: Sequence[KeyedNoise] = (),
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
     """One client's share of Gaussian noise in integer steps, shape (d,), drawn on the training device.
 
     None where the sum has none; the word for the law where the order wants discrete noise, which a session
     draws itself.
+
+    Args:
+        share: the noise that is new; by default under a fresh key of the operating system.
+        taken_back: parts of earlier shares, which are rounded together with it.
     """
     if parameters.noise_multiplier == 0:
         return None
     if order.noise == "discrete_gaussian":
         return "discrete_gaussian"
-    return _rounded_gaussian(parameters, num_contributors, choose_device(order.device))
+    if share is None:
+        stddev = parameters.client_noise_stddev(num_contributors)
+        share = KeyedNoise(os.urandom(KEY_BYTES), stddev)
+    encoding = parameters.encoding(num_contributors)
+    return keyed_steps(encoding, [share], taken_back, choose_device(order.device))
 
 
 def noise_steps(
@@ -231,16 +245,15 @@ def noise_steps(
     return levels.draw(0, parameters.dimension, os.urandom(32))
 
 
-def _rounded_gaussian(
-    parameters: SumParameters, num_contributors: int, device: torch.device
+def keyed_steps(
+    encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
 ) -> npt.NDArray[np.int64]:
-    """Gaussian noise from a keystream under a fresh key of the operating system, rounded to the grid."""
-    if parameters.noise_levels:
+    """Gaussian noise from the keystreams of its keys less what is taken back, rounded once: int64[d]."""
+    if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
-    noise = gaussian_noise(
-        parameters.dimension,
-        parameters.client_noise_stddev(num_contributors),
-        keystream(os.urandom(32)),
-        device=device,
-    )
-    return parameters.encoding(num_contributors).encode_noise(noise.cpu().numpy())
+    noise = torch.zeros(encoding.dimension, dtype=torch.float64, device=device)
+    for sign, parts in ((1, new), (-1, taken_back)):
+        for each in parts:
+            drawn = gaussian_noise(encoding.dimension, each.stddev, keystream(each.key), device=device)
+            noise.add_(drawn, alpha=sign)
+    return encoding.encode_noise(noise.cpu().numpy())

@@ -1,6 +1,7 @@
 """Accuracy over the bytes that a client has received and sent."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from gdpfed.experiments.definitions import Experiment
@@ -19,14 +20,18 @@ def megabytes(outcome: Outcome) -> list[float]:
     """Return what a client has received and sent after every round, on average over all clients, in MB.
 
     A round costs a client that takes part the model and an update, and the mean rate of the plan's groups
-    says how often that is.
+    says how often that is. One that only takes noise back sends as much as an update.
     """
     run = outcome.finished[0]
     groups = run.plan["groups"]
     clients = sum(group["clients"] for group in groups)
     rate = sum(group["expected_cohort_size"] for group in groups) / clients
     sent = run.upload_bytes if run.upload_bytes is not None else AS_SENT * run.dimension
-    return [number * rate * (run.download_bytes + sent) / MEGA for number in range(1, len(run.records) + 1)]
+    corrections = accumulate(record.num_corrections for record in run.records)
+    return [
+        (number * rate * (run.download_bytes + sent) + taken_back / clients * sent) / MEGA
+        for number, taken_back in enumerate(corrections, start=1)
+    ]
 
 
 @styled

@@ -72,6 +72,8 @@ class ClientSum:
         noise_stddev: C sigma, the standard deviation of the noise that was asked for, at least.
         groups: whose cohorts it was asked of.
         members: the ids of those clients.
+        share_stddev: the standard deviation of the noise that each of them added; 0 where the server did.
+        taken_back: who took noise back in it, and of which earlier round: pairs.
     """
 
     name: str
@@ -82,6 +84,8 @@ class ClientSum:
     noise_stddev: float = 0.0
     groups: tuple[int, ...] = ()
     members: Sequence[int] = ()
+    share_stddev: float = 0.0
+    taken_back: Sequence[tuple[int, int]] = ()
 
 
 Cohorts = Sequence[ClientIds]

@@ -1,9 +1,13 @@
 """The public parameters of one sum, from the configuration and the cohort's size."""
 
+from dataclasses import replace
 from math import ceil, floor
+from typing import Any
 
 from conf.schema import SecAggConfig
 from secagg import (
+    NO_CORRECTIONS,
+    Corrections,
     EncodingError,
     SumParameters,
     modulus_bits_for,
@@ -22,20 +26,22 @@ def sum_parameters(
     dimension: int,
     clipping_norm: float,
     noise_multiplier: float,
+    corrections: Corrections = NO_CORRECTIONS,
 ) -> SumParameters:
-    """The parameters of a sum over ``num_clients`` clients.
+    """The parameters of a sum over ``num_clients`` clients, and of others that only take noise back.
 
-    Fractions become counts: ceil(corrupt_tolerance n) corrupt members, and floor(dropout_tolerance n)
-    dropouts, but never so many that too few would be left to unmask. On a sparse graph the dropouts are
-    those that its bounds were made for, ceil(dropout_tolerance n).
+    Fractions become counts of the n clients with an update: ceil(corrupt_tolerance n) corrupt ones, and
+    floor(dropout_tolerance n) dropouts, but never so many that too few would be left to unmask. On a sparse
+    graph the dropouts are those that its bounds were made for, ceil(dropout_tolerance n).
     """
-    n = num_clients
-    corrupt = ceil(secagg.corrupt_tolerance * n)
-    neighbours, threshold, graph_corrupt = _graph(secagg, n, corrupt)
+    updates, n = num_clients, num_clients + corrections.members
+    corrupt = ceil(secagg.corrupt_tolerance * updates)
+    neighbours, threshold, graph_corrupt = _graph(secagg, updates, n)
     if neighbours:
-        dropouts = ceil(secagg.dropout_tolerance * n)
+        dropouts = ceil(secagg.dropout_tolerance * updates)
     else:
-        dropouts = max(0, min(floor(secagg.dropout_tolerance * n), n - 1 - threshold))
+        most = min(n - 1 - threshold, (updates - 1) // 2)
+        dropouts = max(0, min(floor(secagg.dropout_tolerance * updates), most))
     levels = min(secagg.noise_levels, dropouts) if noise_multiplier > 0 else 0
     return SumParameters(
         label=label,
@@ -50,23 +56,40 @@ def sum_parameters(
         num_neighbours=neighbours,
         graph_corrupt=graph_corrupt,
         noise_levels=0 if secagg.mode == "off" else levels,
-        modulus_bits=_modulus_bits(secagg, n, noise_multiplier, dropouts, corrupt, levels),
+        modulus_bits=_modulus_bits(
+            secagg,
+            noise_multiplier,
+            num_clients=updates,
+            dropout_tolerance=dropouts,
+            corrupt_tolerance=corrupt,
+            most_noise_levels=levels,
+            corrections=replace(corrections, members=n) if corrections.multiplier else NO_CORRECTIONS,
+        ),
         mode=secagg.mode,
+        num_correctors=corrections.members,
+        correction_multiplier=corrections.multiplier,
     )
 
 
-def _graph(secagg: SecAggConfig, num_clients: int, corrupt: int) -> tuple[int, int, int]:
+def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int) -> tuple[int, int, int]:
     """k, t, and how many corrupt members a sparse graph withstands; k = 0 is the complete graph.
 
-    A large cohort that no sparse graph serves gets the complete one: it protects more and costs more.
+    Of all members as large a part may be corrupt, or vanish, as of those with an update, rounded up. A large
+    cohort that no sparse graph serves gets the complete one: it protects more and costs more.
     """
     if num_clients == 1:
         # An update that is read alone: nothing is masked, and nothing shared.
         return 0, 1, 0
+    # Both are counts of the updates first, so their part of all members may be a little larger.
+    dropped, corrupt = secagg.dropout_tolerance, ceil(secagg.corrupt_tolerance * num_updates)
+    fraction = secagg.corrupt_tolerance
+    if num_clients > num_updates:
+        dropped, fraction = ceil(dropped * num_updates) / num_updates, corrupt / num_updates
+        corrupt = ceil(corrupt * num_clients / num_updates)
     if secagg.mode == "curious" and num_clients >= secagg.complete_below:
-        fraction = max(secagg.corrupt_tolerance, secagg.sparse_corrupt_fraction)
+        fraction = max(fraction, secagg.sparse_corrupt_fraction)
         try:
-            degree, threshold = sparse_degree(num_clients, fraction, secagg.dropout_tolerance)
+            degree, threshold = sparse_degree(num_clients, fraction, dropped)
         except ValueError:
             pass
         else:
@@ -74,26 +97,13 @@ def _graph(secagg: SecAggConfig, num_clients: int, corrupt: int) -> tuple[int, i
     return 0, threshold_for(num_clients, secagg.threshold, corrupt=corrupt, mode=secagg.mode), 0
 
 
-def _modulus_bits(
-    secagg: SecAggConfig,
-    num_clients: int,
-    noise_multiplier: float,
-    dropouts: int,
-    corrupt: int,
-    levels: int,
-) -> int:
+def _modulus_bits(secagg: SecAggConfig, noise_multiplier: float, **counts: Any) -> int:
     """The configured bits, or the fewest that hold the finest noise; 32 where there is no noise or mask."""
     if secagg.mode == "off" or noise_multiplier == 0:
         return FULL_BITS
     if secagg.modulus_bits is not None:
         return secagg.modulus_bits
     try:
-        return modulus_bits_for(
-            num_clients=num_clients,
-            noise_multiplier=noise_multiplier,
-            dropout_tolerance=dropouts,
-            corrupt_tolerance=corrupt,
-            most_noise_levels=levels,
-        )
+        return modulus_bits_for(noise_multiplier=noise_multiplier, **counts)
     except EncodingError:
         return FULL_BITS

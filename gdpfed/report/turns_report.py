@@ -1,6 +1,5 @@
 """A plan whose clients have turns: one epsilon, and in plain words against whom it holds."""
 
-from collections.abc import Iterator
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -52,14 +51,6 @@ class TurnsReport(ClientReport):
             "of every client.",
             "",
         ]
-
-    def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
-        yield from super().warnings(plan)
-        if plan.sums_hidden and any(any(each.taps) for each in limits_of(plan)):
-            yield (
-                "masked sums have no place yet for noise that members take back, so no run of this plan "
-                "begins: use secagg=off, where the server is trusted and adds it, or privacy.noise_taps=0"
-            )
 
     def table(self, method: Method) -> Table:
         plan = method.plan

@@ -1,7 +1,7 @@
 """A fleet runs the clients of a run and returns the sums of what they compute."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import hypot, inf
 
@@ -16,10 +16,10 @@ from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.ledgers.charged import ChargedCounts, ChargedSum, ExpectedSum
 from gdpfed.privacy.release import NoiseAt
-from gdpfed.rounds.noise_streams import NoiseStreams
+from gdpfed.rounds.noise_streams import NoiseStreams, SumNoise
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
-from secagg import Roster, SumParameters
+from secagg import NO_CORRECTIONS, Corrections, Roster, SumParameters
 
 Upcoming = Callable[[], Sequence[ExpectedSum[SumRequest]]]
 
@@ -36,12 +36,6 @@ NO_COUNTS = (
 NO_SINGLE_UPDATES = (
     "the server reads every update alone, which nodes do not answer and secure aggregation hides: use gdpfed "
     "simulate with secagg=off"
-)
-
-
-NO_MASKED_STREAM = (
-    "privacy.against=everyone with privacy.noise_taps above 0 has members take back noise, for which masked "
-    "sums have no place yet: use secagg=off, where the server adds the noise, or privacy.noise_taps=0"
 )
 
 
@@ -144,19 +138,21 @@ class Fleet(ABC):
         sums: dict[str, ClientSum] = {}
         waves = disjoint_waves(requests)
         for wave in waves:
-            prepared = _in_streams(self._prepared(order, wave), wave, noise)
+            drawn = _in_streams(wave, noise, order.round_index)
+            prepared = self._prepared(order, wave, drawn)
             for each_sum in prepared:
                 paid[each_sum.name].check(each_sum.clients, each_sum.norms, each_sum.noise_stddev)
+                if noise is not None and each_sum.name in drawn and self._is_masked(each_sum):
+                    noise.asked(each_sum.name, tuple(each_sum.clients), _largest_share(each_sum.parameters))
             ahead: list[PreparedSum] = []
             if self.prepares_ahead and wave is waves[-1]:
                 expected = disjoint_waves([each.request for each in upcoming()])
-                next_order = replace(order, round_index=order.round_index + 1)
-                ahead = self._prepared(next_order, next(iter(expected), []))
+                following, first = order.round_index + 1, next(iter(expected), [])
+                drawn = _in_streams(first, noise, following, ahead=True)
+                ahead = self._prepared(replace(order, round_index=following), first, drawn)
             sums |= self.sum_wave(prepared, ahead)
         if noise is not None:
-            noise.round_ended(
-                order.round_index, [name for name, each in sums.items() if each.total is not None]
-            )
+            noise.round_ended(order.round_index, sums)
         return [
             replace(sums.get(each.name) or self._too_few(each), noise_stddev=each.noise_stddev)
             for each in requests
@@ -171,8 +167,6 @@ class Fleet(ABC):
             RunError: names the sum and why.
         """
         for request in requests:
-            if any(request.taps) and self.secagg.mode != "off":
-                raise RunError(NO_MASKED_STREAM)
             if request.alone and not self.shows_single_updates:
                 raise RunError(NO_SINGLE_UPDATES)
             if len(request.clients) < self._least(request):
@@ -185,7 +179,9 @@ class Fleet(ABC):
                 raise RunError(NO_EDGE)
             try:
                 parameters = self._parameters(order.round_index, request)
-                encoding = parameters.encoding(parameters.num_clients)
+                if any(request.taps) and self.secagg.mode != "off":
+                    parameters = self._parameters(order.round_index, request, _steady(request, parameters))
+                encoding = parameters.encoding(parameters.num_updates)
                 own_order = order_of_sum(request, order)
                 own_order.check_work(request.dimension)
                 for part in client_parts(request).values():
@@ -196,13 +192,45 @@ class Fleet(ABC):
             except (ValueError, OrderError) as error:
                 raise RunError(f"{request.name}: {error}") from None
 
-    def _prepared(self, order: TrainingOrder, wave: Sequence[SumRequest]) -> list[PreparedSum]:
-        """The requests whose cohorts are large enough."""
-        return [
-            PreparedSum.of(request, self._parameters(order.round_index, request), order)
-            for request in wave
-            if len(request.clients) >= self._least(request)
-        ]
+    def _prepared(
+        self, order: TrainingOrder, wave: Sequence[SumRequest], drawn: Mapping[str, SumNoise]
+    ) -> list[PreparedSum]:
+        """The requests whose cohorts are large enough, with their noise where it is that of a stream."""
+        prepared = []
+        for request in wave:
+            if len(request.clients) < self._least(request):
+                continue
+            noise = drawn.get(request.name)
+            corrections = self._corrections(noise)
+            others = len(corrections.keys() - set(request.clients.tolist()))
+            largest = 0.0 if noise is None else noise.largest_correction / request.clipping_norm
+            parameters = self._parameters(order.round_index, request, Corrections(others, largest))
+            each = PreparedSum.of(request, parameters, order)
+            prepared.append(replace(each, noise=noise, corrections=corrections))
+        return prepared
+
+    def _corrections(self, noise: SumNoise | None) -> dict[int, tuple[int, ...]]:
+        """Who takes back noise of a masked sum, and of which rounds; whoever cannot be reached does not.
+
+        Where keys are agreed a round ahead, nobody knows yet whose share is in the sum that is running. So
+        whoever was asked for one is a member, and takes nothing back where it is not.
+        """
+        turns: dict[int, list[int]] = {}
+        for each, _ in noise.taken_back if noise and self.secagg.mode != "off" else ():
+            for client in each.asked if self.prepares_ahead else each.members:
+                turns.setdefault(client, [])
+            for client in each.members:
+                turns[client].append(each.round_index)
+        there = self.reachable(turns)
+        return {client: tuple(sorted(turns[client])) for client in sorted(turns) if client in there}
+
+    def reachable(self, clients: Collection[int]) -> Collection[int]:
+        """Those of some clients that can be reached now."""
+        return clients
+
+    def _is_masked(self, prepared: PreparedSum) -> bool:
+        """Whether clients add the noise of a sum."""
+        return self.secagg.mode != "off" and not prepared.at_edge
 
     def _least(self, request: SumRequest) -> int:
         """How many clients a sum is of, at least."""
@@ -213,39 +241,56 @@ class Fleet(ABC):
         reason = f"cohort of {len(request.clients)} is below secagg.minimum_cohort={least}"
         return ClientSum(request.name, None, 0, f"{reason}: it is charged, and not summed")
 
-    def _parameters(self, round_index: int, request: SumRequest) -> SumParameters:
+    def _parameters(
+        self, round_index: int, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
+    ) -> SumParameters:
         if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
             raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
         # An edge that is trusted adds the noise itself, whoever colludes.
         at_edge = request.noise_at is NoiseAt.EDGE
+        in_clear = at_edge or self.secagg.mode == "off"
         return sum_parameters(
             replace(self.secagg, mode="off", corrupt_tolerance=0.0) if at_edge else self.secagg,
             label=f"{self.run_label}/round {round_index}/{request.name}",
             num_clients=len(request.clients),
             dimension=request.dimension,
             clipping_norm=request.clipping_norm,
-            noise_multiplier=request.noise_multiplier * hypot(1.0, *request.taps),
+            noise_multiplier=request.noise_multiplier * (hypot(1.0, *request.taps) if in_clear else 1.0),
+            corrections=NO_CORRECTIONS if in_clear else corrections,
         )
 
 
 def _in_streams(
-    prepared: Sequence[PreparedSum], wave: Sequence[SumRequest], noise: NoiseStreams | None
-) -> list[PreparedSum]:
-    """The sums with their noise, where it is that of a stream.
+    wave: Sequence[SumRequest], noise: NoiseStreams | None, round_index: int, *, ahead: bool = False
+) -> dict[str, SumNoise]:
+    """The noise of the sums of streams, by name; ``ahead``, what is expected of it.
 
     Raises PrivacyError for noise that nobody keeps.
     """
     taps = {each.name: each.taps for each in wave if each.taps}
     if not taps:
-        return list(prepared)
+        return {}
     if noise is None:
         raise PrivacyError(f"{', '.join(taps)}: no stream of noise is kept for these sums")
-    return [
-        replace(each, noise=noise.draw(each.name, taps[each.name], each.order.round_index))
-        if each.name in taps
-        else each
-        for each in prepared
-    ]
+    draw = noise.expected if ahead else noise.draw
+    return {name: draw(name, own, round_index) for name, own in taps.items()}
+
+
+def _largest_share(parameters: SumParameters) -> float:
+    """The standard deviation of a client's noise if as many vanish as may, before and after they share keys.
+
+    So it is known when keys are agreed for the sum in which parts of it are taken back.
+    """
+    return parameters.client_noise_stddev(
+        max(parameters.num_updates - parameters.dropout_tolerance, parameters.fewest_updates)
+    )
+
+
+def _steady(request: SumRequest, parameters: SumParameters) -> Corrections:
+    """What is taken back in a sum once as many rounds as there are taps lie before it."""
+    lags = [tap for tap in request.taps if tap > 0]
+    largest = hypot(*lags) * _largest_share(parameters) / request.clipping_norm
+    return Corrections(len(lags) * len(request.clients), largest)
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

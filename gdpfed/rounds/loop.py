@@ -227,6 +227,7 @@ class RoundLoop:
     def _record(
         self, index: int, evaluation: Evaluation, outcome: _Outcome, seconds: dict[str, float]
     ) -> RoundLogEntry:
+        taken_back = [[(client, turn + 1) for client, turn in each.taken_back] for each in outcome.sums]
         return RoundLogEntry(
             round=index + 1,
             accuracy=evaluation.accuracy,
@@ -244,5 +245,6 @@ class RoundLoop:
             seconds={name: round(value, 4) for name, value in seconds.items()},
             noted=outcome.noted,
             turns=self.state.ledger.turns_in(index),
+            taken_back=taken_back if any(taken_back) else [],
             **outcome.norms,
         )

@@ -1,24 +1,49 @@
-"""The noise of streams of sums, of which later rounds take parts back, where the server adds it.
+"""The noise of streams of sums, of which later rounds take parts back: who may, and from which keys.
 
-What is new in a round is drawn from 32 bytes of the operating system. While parts of it are still to be taken
-back the bytes are kept, in the checkpoint, which its owner alone can read; then nothing is left from which it
-could be drawn again. Noise that is never taken back costs accuracy and no epsilon (docs/privacy.md).
+What is new in a round is drawn from 32 bytes of the operating system: by the server where it adds the noise,
+by every client where sums are masked. While parts of it are still to be taken back the server keeps its
+bytes, and who has added a share, in the checkpoint, which its owner alone can read; then nothing is left from
+which it could be drawn again. Noise that is never taken back costs accuracy and no epsilon (docs/privacy.md).
 """
 
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import hypot
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.clients.keyed_noise import KEY_BYTES
+from gdpfed.methods.base import ClientSum
+
 State = dict[str, npt.NDArray[np.generic]]
 
-KEY_BYTES = 32
 PREFIX = "noise."
-NUMBER_BYTES = 8
+_HEAD = struct.Struct(f">{KEY_BYTES}sdd")
+
+
+@dataclass(frozen=True)
+class NewNoise:
+    """The noise that is new in a sum.
+
+    Attributes:
+        round_index: of the sum.
+        key: of the noise, where one process draws all of it.
+        asked: the clients that were asked to add a share; empty where the server adds the noise.
+        members: those whose shares are in the sum.
+        share_stddev: the standard deviation of a share; 0 until it is known.
+        largest_share: what it is at most for its parts to be taken back.
+    """
+
+    round_index: int
+    key: bytes
+    asked: tuple[int, ...] = ()
+    members: tuple[int, ...] = ()
+    share_stddev: float = 0.0
+    largest_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -27,17 +52,22 @@ class SumNoise:
 
     Attributes:
         key: of the noise that is new.
-        taken_back: the key of each earlier round's noise of which a part is taken back, and which part.
+        taken_back: the new noise of each earlier round of which a part is taken back, and which part.
         new_share: the standard deviation of the new noise, in that of a sum that takes back all it may.
     """
 
     key: bytes
-    taken_back: tuple[tuple[bytes, float], ...] = ()
+    taken_back: tuple[tuple[NewNoise, float], ...] = ()
     new_share: float = 1.0
+
+    @property
+    def largest_correction(self) -> float:
+        """The standard deviation of what one client takes back, at most."""
+        return hypot(*(tap * each.largest_share for each, tap in self.taken_back))
 
 
 class NoiseStreams:
-    """The keys of the noise that is still to be taken back, of every stream: sums of one name.
+    """The noise that is still to be taken back, of every stream: sums of one name.
 
     Args:
         most_taps: p, for so many rounds a key is needed after its own; 0 where noise is not correlated.
@@ -45,41 +75,48 @@ class NoiseStreams:
 
     def __init__(self, most_taps: int) -> None:
         self.most_taps = most_taps
-        self._keys: dict[str, dict[int, bytes]] = {}
-        self._drawn: dict[str, bytes] = {}
+        self._kept: dict[str, dict[int, NewNoise]] = {}
+        self._drawn: dict[str, NewNoise] = {}
 
     def draw(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
         """Return the noise of a sum, with a fresh key; it takes back g_j of what was new in round t - j."""
-        kept = self._keys.get(name, {})
-        parts = [(kept.get(round_index - lag), tap) for lag, tap in enumerate(taps, start=1) if tap > 0]
-        key = os.urandom(KEY_BYTES)
-        self._drawn[name] = key
-        return SumNoise(
-            key=key,
-            taken_back=tuple((key, tap) for key, tap in parts if key is not None),
-            new_share=1 / hypot(1.0, *taps),
-        )
+        drawn = NewNoise(round_index, os.urandom(KEY_BYTES))
+        self._drawn[name] = drawn
+        return _noise(drawn.key, taps, round_index, self._kept.get(name, {}))
 
-    def round_ended(self, round_index: int, released: Collection[str]) -> None:
+    def asked(self, name: str, clients: tuple[int, ...], largest_share: float) -> None:
+        """Note who is asked for a share of the noise that was drawn, and how large one is at most."""
+        self._drawn[name] = replace(self._drawn[name], asked=clients, largest_share=largest_share)
+
+    def expected(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
+        """Return what the next round takes back if the sums of this one are released; it has no key."""
+        drawn = {each.round_index: each for each in [self._drawn.get(name)] if each is not None}
+        return _noise(b"", taps, round_index, self._kept.get(name, {}) | drawn)
+
+    def round_ended(self, round_index: int, sums: Mapping[str, ClientSum]) -> None:
         """Keep the noise of the sums that were released, and erase what no later round takes back.
 
-        What a sum that was thrown away carried is seen by nobody, so nothing of it is to be taken back.
+        What a sum that was thrown away carried is seen by nobody, so nothing of it is to be taken back; nor
+        is it where shares are larger than they may be.
         """
-        for name in self._drawn.keys() & set(released):
-            self._keys.setdefault(name, {})[round_index] = self._drawn[name]
+        for name, drawn in self._drawn.items():
+            summed = sums.get(name)
+            if summed is None or summed.total is None or summed.share_stddev > drawn.largest_share:
+                continue
+            members = tuple(summed.members) if drawn.asked else ()
+            kept = replace(drawn, members=members, share_stddev=summed.share_stddev)
+            self._kept.setdefault(name, {})[round_index] = kept
         self._drawn = {}
         oldest = round_index + 1 - self.most_taps
-        for name, keys in self._keys.items():
-            self._keys[name] = {index: key for index, key in keys.items() if index >= oldest}
+        for name, kept_of in self._kept.items():
+            self._kept[name] = {index: each for index, each in kept_of.items() if index >= oldest}
 
     def state_dict(self) -> State:
-        """Return what a resumed run needs: per stream with keys uint8 (r, 40), round and key; or nothing."""
+        """Return what a resumed run needs, bytes for every sum whose noise is kept; nothing for none."""
         return {
-            f"{PREFIX}{name}": np.array(
-                [np.frombuffer(index.to_bytes(NUMBER_BYTES) + key, np.uint8) for index, key in keys.items()]
-            )
-            for name, keys in self._keys.items()
-            if keys
+            f"{PREFIX}{index}.{name}": np.frombuffer(_packed(each), np.uint8)
+            for name, kept in self._kept.items()
+            for index, each in kept.items()
         }
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> State:
@@ -87,15 +124,38 @@ class NoiseStreams:
 
         Raises ValueError for keys that a run with so many taps does not keep.
         """
-        own = {name: value for name, value in state.items() if name.startswith(PREFIX)}
-        for name, rows in own.items():
-            whole = rows.ndim == 2 and rows.shape[1] == NUMBER_BYTES + KEY_BYTES and rows.dtype == np.uint8
-            if not whole or len(rows) > self.most_taps:
-                raise ValueError(
-                    "the keys of noise that is to be taken back are not those that this run keeps"
-                )
-            data = [row.tobytes() for row in rows]
-            self._keys[name.removeprefix(PREFIX)] = {
-                int.from_bytes(each[:NUMBER_BYTES]): each[NUMBER_BYTES:] for each in data
-            }
-        return {name: value for name, value in state.items() if name not in own}
+        own = {key: value for key, value in state.items() if key.startswith(PREFIX)}
+        for key, data in own.items():
+            index, _, name = key.removeprefix(PREFIX).partition(".")
+            kept = self._kept.setdefault(name, {})
+            kept[int(index)] = _unpacked(int(index), data)
+            if len(kept) > self.most_taps:
+                raise ValueError(ODD_KEYS)
+        return {key: value for key, value in state.items() if key not in own}
+
+
+ODD_KEYS = "the keys of noise that is to be taken back are not those that this run keeps"
+
+
+def _noise(key: bytes, taps: tuple[float, ...], round_index: int, kept: Mapping[int, NewNoise]) -> SumNoise:
+    parts = [(kept.get(round_index - lag), tap) for lag, tap in enumerate(taps, start=1) if tap > 0]
+    return SumNoise(
+        key=key,
+        taken_back=tuple((each, tap) for each, tap in parts if each is not None),
+        new_share=1 / hypot(1.0, *taps),
+    )
+
+
+def _packed(each: NewNoise) -> bytes:
+    members = np.array(each.members, dtype="<i8")
+    return _HEAD.pack(each.key, each.share_stddev, each.largest_share) + members.tobytes()
+
+
+def _unpacked(index: int, data: npt.NDArray[Any]) -> NewNoise:
+    """The sum of a round; who else was asked for a share is no matter once the process has ended."""
+    if data.dtype != np.uint8 or data.ndim != 1 or len(data) < _HEAD.size or (len(data) - _HEAD.size) % 8:
+        raise ValueError(ODD_KEYS)
+    raw = data.tobytes()
+    key, share, largest = _HEAD.unpack_from(raw)
+    members = tuple(np.frombuffer(raw, "<i8", offset=_HEAD.size).tolist())
+    return NewNoise(index, key, members, members, share, largest)

@@ -17,6 +17,7 @@ from secagg import (
     Roster,
     ServerSession,
     Stage,
+    SumParameters,
     ThresholdNotMet,
     check_sum,
 )
@@ -56,9 +57,14 @@ class RunningSum:
     def __init__(self, prepared: PreparedSum, roster: Roster) -> None:
         self.prepared = prepared
         self.parameters = prepared.parameters
-        self.clients = frozenset(prepared.clients)
         self.failure: str | None = None
-        self._session = ServerSession(prepared.parameters, prepared.clients, roster)
+        correctors = prepared.correctors
+        self._session = ServerSession(prepared.parameters, prepared.members, roster, correctors=correctors)
+
+    @property
+    def agreed(self) -> tuple[SumParameters, frozenset[int], frozenset[int]]:
+        """What its keys are agreed for: parameters, members, and those of them without an update."""
+        return self.parameters, self.prepared.members, self.prepared.correctors
 
     @property
     def running(self) -> bool:
@@ -106,15 +112,25 @@ class RunningSum:
         encoding = self.parameters.encoding(result.num_contributors)
         total = encoding.decode(result.total)
         num_survivors, norms = len(result.survivors), self.prepared.norms_of(result.survivors)
+        in_sum = {*result.survivors, *result.correctors}
+        corrections = {
+            client: turns for client, turns in self.prepared.corrections.items() if client in in_sum
+        }
+        correcting = sum(bool(turns) for turns in corrections.values())
         # The noise of a member that dealt no shares of its seeds may be in the sum to the highest level.
         level = self.parameters.noise_levels if self.blamed else result.noise_level
         try:
-            check_sum(encoding, num_survivors, level, total, norms)
+            check_sum(encoding, num_survivors, level, total, norms, correcting)
         except ImplausibleSum as error:
             return ClientSum(name, None, 0, str(error))
-        upload_bytes = self.parameters.upload_bytes_per_coordinate
         return ClientSum(
-            name, total, num_survivors, upload_bytes=upload_bytes, members=tuple(sorted(result.survivors))
+            name,
+            total,
+            num_survivors,
+            upload_bytes=self.parameters.upload_bytes_per_coordinate,
+            members=tuple(sorted(result.survivors)),
+            share_stddev=self.parameters.client_noise_stddev(result.num_contributors),
+            taken_back=[(client, turn) for client, turns in corrections.items() for turn in turns],
         )
 
 
@@ -171,18 +187,15 @@ class PairwiseSums:
 
     def forget(self, clients: Set[int]) -> None:
         """Give up what was agreed ahead with clients whose secrets are gone: its round agrees anew."""
-        self._ahead = [each for each in self._ahead if not each.clients & clients]
+        self._ahead = [each for each in self._ahead if not each.prepared.members & clients]
 
     def _begun(self, prepared: PreparedSum) -> RunningSum:
         """The sum that was begun ahead if it is this one, and a new one otherwise."""
-        wanted = prepared.parameters, frozenset(prepared.clients)
-        for each in self._ahead:
-            if each.running and (each.parameters, each.clients) == wanted:
-                return each
-        return self._new(prepared)
+        new = self._new(prepared)
+        return next((each for each in self._ahead if each.running and each.agreed == new.agreed), new)
 
     def _new(self, prepared: PreparedSum) -> RunningSum:
-        return RunningSum(prepared, self._roster_of(prepared.clients))
+        return RunningSum(prepared, self._roster_of(sorted(prepared.members)))
 
 
 def _exchange_stage(exchange: Exchange, sums: Sequence[RunningSum]) -> None:

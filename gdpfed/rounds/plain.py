@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.child_process import FLOWER_LOGGER
+from gdpfed.clients.keyed_noise import KEY_BYTES
 from gdpfed.clients.messages import PLAIN
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import noise_steps
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.noise_streams import KEY_BYTES, SumNoise
+from gdpfed.rounds.noise_streams import SumNoise
 from gdpfed.rounds.prepared import PreparedSum
 from secagg import ImplausibleSum, SumParameters, check_sum, keystream
 
@@ -105,6 +106,6 @@ def sum_noise_steps(
         device=choose_device(order.device),
     )
     noise = draw(random_bytes=keystream(keys.key))
-    for key, tap in keys.taken_back:
-        noise -= tap * draw(random_bytes=keystream(key))
+    for each, tap in keys.taken_back:
+        noise -= tap * draw(random_bytes=keystream(each.key))
     return np.rint(noise.cpu().numpy() / parameters.encoding(parameters.num_clients).grid).astype(np.int64)

@@ -1,7 +1,7 @@
 """A sum as a fleet carries it out: a charged request, its parameters, and what each client does."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum, inf
 from typing import Self
@@ -27,7 +27,9 @@ class PreparedSum:
         start: the model that they start from.
         parts: of every client whose part differs from the sum's bound and weight 1.
         at_edge: whether an edge that is trusted sums in clear and adds the noise.
-        noise: of a stream of sums whose noise the server adds; None where it is independent of other sums.
+        noise: of a stream of sums; None where it is independent of other sums.
+        corrections: of masked sums of a stream: who takes back noise, and of which earlier rounds. It holds
+            every member without an update, of whom no noise may be due.
     """
 
     name: str
@@ -38,6 +40,7 @@ class PreparedSum:
     parts: dict[int, ClientPart]
     at_edge: bool = False
     noise: SumNoise | None = None
+    corrections: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: SumRequest, parameters: SumParameters, order: TrainingOrder) -> Self:
@@ -55,6 +58,16 @@ class PreparedSum:
     def part(self, client_id: int) -> ClientPart:
         """The part of one client."""
         return self.parts.get(client_id, ClientPart())
+
+    @cached_property
+    def correctors(self) -> frozenset[int]:
+        """The members without an update."""
+        return frozenset(self.corrections).difference(self.clients)
+
+    @cached_property
+    def members(self) -> frozenset[int]:
+        """Everybody who is asked in it."""
+        return self.correctors.union(self.clients)
 
     @property
     def norms(self) -> Vector:
@@ -96,6 +109,7 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
         largest_weight=largest,
         norm_factor=request.norm_factor,
         indicator_share=request.indicator_share,
+        taps=request.taps,
     )
 
 

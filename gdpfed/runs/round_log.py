@@ -23,6 +23,8 @@ class RoundLogEntry:
         reachable: clients of every group that could be reached, of which the sample is drawn; empty where
             nobody knows any more, the round having been interrupted.
         turns: the clients of every group whose turn it was; empty where a sample is drawn.
+        taken_back: of every requested sum, pairs of a client that took noise back in it and the round, from
+            1, in whose sum it had added it; empty where nobody did.
         survivors: clients in every requested sum; 0 where there was none.
         failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
         spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
@@ -56,6 +58,7 @@ class RoundLogEntry:
     fraction_within: float | None = None
     noted: dict[str, float] = field(default_factory=dict)
     turns: list[list[int]] = field(default_factory=list)
+    taken_back: list[list[tuple[int, int]]] = field(default_factory=list)
 
     @property
     def shown(self) -> tuple[str, float]:
@@ -69,6 +72,12 @@ class RoundLogEntry:
         return any(self.survivors)
 
     @property
+    def num_corrections(self) -> int:
+        """How many clients took noise back and brought no update."""
+        updating = {client for turns in self.turns for client in turns}
+        return len({client for each in self.taken_back for client, _ in each} - updating)
+
+    @property
     def training_seconds(self) -> float:
         """Wall time of the round without its evaluation."""
         return self.seconds["total"] - self.seconds["evaluate"]
@@ -80,7 +89,7 @@ class RoundLogEntry:
             del values["metrics"]
         if self.clipping_norm is None:
             del values["clipping_norm"], values["fraction_within"]
-        for name in ("noted", "turns"):
+        for name in ("noted", "turns", "taken_back"):
             if not values[name]:
                 del values[name]
         return json.dumps(versioned(values), allow_nan=False)

@@ -108,7 +108,7 @@ class InProcessFleet(Fleet):
         return plain_sum(each.name, each.parameters, encoding.to_residues(steps), each.clients)
 
     def _opened(self, prepared: PreparedSum) -> JoinedSessions:
-        return JoinedSessions(prepared, self._identities_of(prepared.clients))
+        return JoinedSessions(prepared, self._identities_of(sorted(prepared.members)))
 
     def _identities_of(self, clients: Sequence[int]) -> dict[int, Identity]:
         return self._identities.of(clients) if self.secagg.mode == "active" else {}

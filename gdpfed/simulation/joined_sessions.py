@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from gdpfed.clients.update import own_noise
+from gdpfed.clients.keyed_noise import KeyedNoise, member_key
+from gdpfed.clients.update import keyed_steps, own_noise
+from gdpfed.learning.task import choose_device
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Cohort, Engine, Steps, SumJob
 from secagg import ClientPolicy, ClientSession, Identity, Roster, SecAggError, Stage
@@ -58,7 +60,7 @@ class JoinedSessions:
         roster = roster_of(identities)
         self._sessions = {
             client_id: ClientSession(client_id, _POLICY, identity=identities.get(client_id), roster=roster)
-            for client_id in prepared.clients
+            for client_id in prepared.members
         }
         self._contributors: dict[int, int] = {}
 
@@ -73,7 +75,8 @@ class JoinedSessions:
         prepared = self._prepared
         groups: dict[int, list[int]] = {}
         for client_id, num_contributors in contributors.items():
-            groups.setdefault(num_contributors, []).append(client_id)
+            if client_id not in prepared.correctors:
+                groups.setdefault(num_contributors, []).append(client_id)
         return [
             SumJob(
                 prepared.order,
@@ -83,6 +86,11 @@ class JoinedSessions:
             for num_contributors, clients in groups.items()
         ]
 
+    def corrections(self) -> dict[int, bytes]:
+        """The vectors of those members without an update that have taken the shares of the others."""
+        correctors = self._contributors.keys() & self._prepared.correctors
+        return self._each(Stage.MASK, self._correct, dict.fromkeys(sorted(correctors)))
+
     def masked(self, clients: Sequence[int], steps: Steps) -> dict[int, bytes]:
         """The updates of some clients of one job, each masked by its own session."""
         if not clients:
@@ -91,9 +99,28 @@ class JoinedSessions:
         return self._each(Stage.MASK, mask, dict(zip(clients, steps, strict=True)))
 
     def _mask(self, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
-        prepared = self._prepared
-        noise = own_noise(prepared.order, prepared.parameters, num_contributors)
+        prepared, stream, share = self._prepared, self._prepared.noise, None
+        if stream is not None:
+            key = member_key(stream.key, session.client_id)
+            share = KeyedNoise(key, prepared.parameters.client_noise_stddev(num_contributors))
+        back = self._taken_back(session.client_id)
+        noise = own_noise(prepared.order, prepared.parameters, num_contributors, share, back)
         return session.mask(steps, prepared.context, noise=noise)
+
+    def _correct(self, session: ClientSession, _: None) -> bytes:
+        device = choose_device(self._prepared.order.device)
+        steps = keyed_steps(session.encoding(), [], self._taken_back(session.client_id), device)
+        return session.mask(steps, self._prepared.context)
+
+    def _taken_back(self, client_id: int) -> list[KeyedNoise]:
+        """The parts of a client's earlier shares that are due; each follows from the key of its sum."""
+        turns = self._prepared.corrections.get(client_id, ())
+        noise = self._prepared.noise
+        return [
+            KeyedNoise(member_key(each.key, client_id), tap * each.share_stddev)
+            for each, tap in (() if noise is None else noise.taken_back)
+            if each.round_index in turns
+        ]
 
     def _each(
         self, stage: Stage, act: Callable[[ClientSession, Given], Made], given: Mapping[int, Given]
@@ -117,7 +144,7 @@ def masked_updates(
         own = joined.jobs(requests)
         jobs += own
         owners += [index] * len(own)
-    answers: list[dict[int, bytes]] = [{} for _ in asked]
+    answers = [joined.corrections() for joined, _ in asked]
     for number, clients, steps in engine.updates_of(jobs):
         index = owners[number]
         answers[index] |= asked[index][0].masked(clients, steps)

@@ -47,7 +47,7 @@ def test_a_node_that_does_not_clip_is_found(monkeypatch):
 def test_clients_that_add_no_noise_under_masks_are_found(monkeypatch):
     """A session refuses noise that is none, so both are taken away."""
 
-    def silent(order, parameters, num_contributors):
+    def silent(order, parameters, *more):
         return np.zeros(parameters.dimension, dtype=np.int64)
 
     monkeypatch.setattr(sessions, "own_noise", silent)

@@ -56,7 +56,7 @@ def trained(tmp_path, monkeypatch):
     return train
 
 
-def silent(order, parameters, num_contributors):
+def silent(order, parameters, *more):
     return np.zeros(parameters.dimension, dtype=np.int64)
 
 

@@ -14,15 +14,15 @@ from gdpfed.audit.node_entries import node_entry
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.errors import ConfigError, PrivacyError, RunError
+from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import make_method
+from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.correlated_noise import sensitivity
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
-from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.noise_streams import NoiseStreams
@@ -129,29 +129,34 @@ def test_keys_are_kept_as_long_as_they_are_needed_and_never_used_twice_as_new():
     for index in range(5):
         noise = stream.draw("a", taps, index)
         keys.append(noise.key)
-        assert noise.taken_back == tuple(
+        assert [(each.key, tap) for each, tap in noise.taken_back] == [
             (keys[index - lag], tap) for lag, tap in [(1, 0.5), (2, 0.2)] if index >= lag
-        )
+        ]
         assert noise.new_share == pytest.approx(1 / math.sqrt(1 + 0.25 + 0.04))
         assert stream.draw("b", taps, index).taken_back == ()
-        stream.round_ended(index, ["a"])
+        stream.round_ended(index, {"a": ClientSum("a", np.zeros(1), 3)})
     assert len(set(keys)) == 5
-    ((name, kept),) = stream.state_dict().items()
-    assert name == "noise.a"
-    assert sorted(each.tobytes()[8:] for each in kept) == sorted(keys[-2:])
+    kept = stream.state_dict()
+    assert {name: each.tobytes()[:32] for name, each in kept.items()} == {
+        "noise.3.a": keys[3],
+        "noise.4.a": keys[4],
+    }
     # The noise of a sum that nobody has seen is not taken back.
     stream.draw("a", taps, 5)
-    stream.round_ended(5, [])
+    stream.round_ended(5, {"a": ClientSum("a", None, 0)})
     assert [tap for _, tap in stream.draw("a", taps, 6).taken_back] == [0.2]
     assert NoiseStreams(0).draw("a", (), 3).taken_back == ()
     odd_keys: list[np.ndarray[Any, Any]] = [
-        np.zeros((3, 40), np.uint8),
-        np.zeros((1, 8), np.uint8),
-        np.zeros((1, 40)),
+        np.zeros((1, 48), np.uint8),
+        np.zeros(47, np.uint8),
+        np.zeros(53, np.uint8),
+        np.zeros(48),
     ]
     for odd in odd_keys:
         with pytest.raises(ValueError, match="not those that this run keeps"):
-            NoiseStreams(2).restore({"noise.a": odd})
+            NoiseStreams(2).restore({"noise.0.a": odd})
+    with pytest.raises(ValueError, match="not those that this run keeps"):
+        NoiseStreams(2).restore({f"noise.{index}.a": np.zeros(48, np.uint8) for index in range(3)})
 
 
 def test_a_run_goes_on_and_takes_back_what_the_process_before_has_added(tmp_path, monkeypatch):
@@ -165,14 +170,17 @@ def test_a_run_goes_on_and_takes_back_what_the_process_before_has_added(tmp_path
     run(tmp_path, [*EVERYONE, "run.stop_after_round=3"])
     path = tmp_path / CHECKPOINT_FILE
     assert path.stat().st_mode & 0o777 == 0o600
-    kept = Checkpoint.load(tmp_path).method_state["noise.all groups"]
-    assert sorted(each.tobytes()[8:] for each in kept) == sorted(noise.key for _, noise in drawn[1:])
+    kept = Checkpoint.load(tmp_path).method_state
+    for index in (1, 2):
+        assert kept[f"noise.{index}.all groups"].tobytes()[:32] == drawn[index][1].key
     records = run(tmp_path, ["run.stop_after_round=null"], resume=True)
     assert [index for index, _ in drawn] == list(range(6))
     keys = [noise.key for _, noise in drawn]
     assert len(set(keys)) == 6
     for index, noise in drawn:
-        assert [key for key, _ in noise.taken_back] == [keys[index - lag] for lag in (1, 2) if index >= lag]
+        assert [each.key for each, _ in noise.taken_back] == [
+            keys[index - lag] for lag in (1, 2) if index >= lag
+        ]
     assert not path.exists()
     assert all(record.survivors == [sum(record.cohort_sizes)] for record in records)
     assert records[-1].spent_epsilon == pytest.approx([1.0, 3.0])
@@ -285,16 +293,6 @@ def _set(plan, key, value):
     plan["groups"][0]["turns"][key] = value
 
 
-def test_masked_sums_have_no_place_for_noise_that_is_taken_back_yet(tmp_path):
-    masked = [each for each in EVERYONE if each != "secagg=off"]
-    with pytest.raises(RunError, match="use secagg=off, where the server adds the noise, or"):
-        run(tmp_path / "run", masked)
-    assert not (tmp_path / "run").exists()
-    records = run(tmp_path / "plain", [*masked, "privacy.noise_taps=0", "run.num_rounds=3"])
-    assert records[-1].epsilon_against_server == pytest.approx([1.0, 3.0])
-    assert audit_run(tmp_path / "plain").passed
-
-
 @pytest.mark.parametrize(
     ("overrides", "match"),
     [
@@ -304,6 +302,9 @@ def test_masked_sums_have_no_place_for_noise_that_is_taken_back_yet(tmp_path):
         (["privacy.accountant=rdp"], "use privacy.accountant=pld"),
         (["privacy.sampling_rates=[0.1,0.2]"], "use privacy.sampling_rates=auto"),
         (["privacy.noise_taps=17"], "privacy.noise_taps=17 must be from 0"),
+        (["run.mailbox=/a/folder"], "privacy.against=everyone does not go with run.mailbox=/a/folder"),
+        (["privacy.unit=record"], "privacy.unit=record: use privacy.unit=client"),
+        (["secagg.noise_levels=2"], "use privacy.noise=discrete_gaussian"),
         (["privacy.against=nobody"], "privacy.against=nobody is none of outsiders, everyone"),
         (["method=fedpcs", "privacy.budgets=clients"], "does not go with method=fedpcs: turns"),
         (["method=fedavg"], "does not go with method=fedavg: turns"),
@@ -347,8 +348,6 @@ def test_the_plan_and_the_card_say_against_whom(tmp_path):
     assert "client-level DP against everyone" in said
     assert "Epsilon holds against everyone: the public, members" in said
     assert "vs server" not in said
-    planned = make_method(load(settings)).plan
-    assert any("use secagg=off" in line for line in report_of(planned).warnings(planned))
 
 
 def test_a_node_ledger_of_turns_is_audited():

@@ -48,3 +48,7 @@ class TurnEntry(SumEntry):
         most, apart = self.terms["most_turns"], self.terms["separation"]
         if len(turns) > most or any(later - turn < apart for turn, later in pairwise(turns)):
             yield f"run {name} had the turns {turns}, and its terms allow {most}, {apart} rounds apart"
+        taps, taken_back = self.event(0)["taps"], self.saved.get("taken_back", [])
+        for turn, later in taken_back:
+            if turn not in turns or not 1 <= later - turn <= len(taps) or taken_back.count([turn, later]) > 1:
+                yield f"run {name} took back noise of round {turn} in round {later}, which was not due once"

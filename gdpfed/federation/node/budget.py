@@ -37,6 +37,7 @@ VISIBLE_UPDATES = (
     "the server would see single updates (secagg=off), against which no budget holds: use secagg=pairwise, "
     f"or start the node with {EDGE_TRUSTED_KEY}=true if the server is an edge that it trusts with them"
 )
+_AGAINST = ", against the terms of run "
 # Between the server's product of sigma and C and the client's there is rounding.
 ROUNDING = 1e-9
 # An honest server's round is refused more seldom than that.
@@ -99,7 +100,7 @@ def begin(budgets: Budgets, terms: Terms) -> None:
 
 def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
     """Refuse a sum that breaks the terms of its run or this client's limit against the server."""
-    with locked_ledger(_ledger_of(budgets)) as file:
+    with locked_ledger(ledger_of(budgets)) as file:
         _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=1)
 
 
@@ -112,7 +113,7 @@ def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
         return
     if "record" not in budgets:
         raise BudgetRefusedError(VISIBLE_UPDATES)
-    with locked_ledger(_ledger_of(budgets)) as file:
+    with locked_ledger(ledger_of(budgets)) as file:
         terms = file.ledger.terms(round_of_run.run)
         if terms.counts_in(round_of_run.index) or not terms.private_by_itself:
             raise BudgetRefusedError(VISIBLE_UPDATES)
@@ -129,7 +130,7 @@ def charge(
     """
     steps = order.records
     num_steps = 0 if steps is None else steps.num_steps
-    with locked_ledger(_ledger_of(budgets)) as file:
+    with locked_ledger(ledger_of(budgets)) as file:
         terms = _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=num_steps)
         if terms.task and order.task.digest != terms.task:
             raise BudgetRefusedError(
@@ -140,7 +141,10 @@ def charge(
             raise BudgetRefusedError(
                 f"another announcement was ordered by than the terms of run {terms.run} answer"
             )
-        if terms.counts_in(round_of_run.index):
+        counts = terms.counts_in(round_of_run.index)
+        if order.taps != (() if counts else terms.noise_taps):
+            raise BudgetRefusedError(f"later rounds take back other parts of it{_AGAINST}{terms.run}")
+        if counts:
             broken = broken_counts(order.work, order.noise, order.weight)
         else:
             broken = terms.broken_by(round_of_run.index, order, parameters.clipping_norm)
@@ -150,7 +154,7 @@ def charge(
         file.save()
 
 
-def _ledger_of(budgets: Budgets) -> Path:
+def ledger_of(budgets: Budgets) -> Path:
     """The one ledger of all the node's budgets."""
     return next(iter(budgets.values())).ledger
 
@@ -244,9 +248,7 @@ def _check_sum(
 ) -> Terms:
     terms = ledger.check_round(round_of_run.run, round_of_run.index)
     budget = of_unit(budgets, terms.unit)
-    broken = _broken_term(terms, round_of_run.index, parameters)
-    if broken:
-        raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
+    check_terms_of_sum(terms, round_of_run.index, parameters)
     if not terms.counts_in(round_of_run.index):
         _check_participations(budget, ledger, round_of_run)
     if terms.draws():
@@ -320,6 +322,12 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
         raise BudgetRefusedError("one more round does not fit this client's own budget")
 
 
+def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:
+    """Refuse a sum with less noise, or more tolerance, than the terms say: BudgetRefusedError."""
+    if broken := _broken_term(terms, round_index, parameters):
+        raise BudgetRefusedError(f"{broken}{_AGAINST}{terms.run}")
+
+
 def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> str:
     """Say how a sum breaks the terms; an empty string if it keeps them.
 
@@ -330,8 +338,8 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
         return ""
     stddev = parameters.noise_multiplier * parameters.clipping_norm
     least = counts_noise(terms.held_out) if counts else terms.owed_noise(round_index)
-    dropouts = ceil(terms.dropout_tolerance * parameters.num_clients)
-    corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
+    dropouts = ceil(terms.dropout_tolerance * parameters.num_updates)
+    corrupt = ceil(terms.corrupt_tolerance * parameters.num_updates)
     if stddev < least * (1 - ROUNDING):
         return f"noise of standard deviation {stddev:.6g} is below {least:.6g}"
     if parameters.dropout_tolerance > dropouts:

@@ -4,7 +4,7 @@ Torch is imported here and only where a message orders a training: each message 
 fresh process, and loading torch takes longer than what the other messages ask for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import ERROR
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
@@ -113,13 +114,25 @@ def masked_update(
     session: ClientSession,
     num_contributors: int,
     who: Contributor,
+    share: KeyedNoise,
+    taken_back: Sequence[KeyedNoise],
 ) -> bytes:
-    """Train, and return the session's masked vector."""
+    """Train, and return the session's masked vector, with new noise and less what is taken back."""
     from gdpfed.clients.update import own_noise
 
     steps = who.steps(order, theta, session.encoding())
-    noise = own_noise(order, session.parameters, num_contributors)
+    noise = own_noise(order, session.parameters, num_contributors, share, taken_back)
     return session.mask(steps, order.context(theta), noise=noise)
+
+
+def masked_correction(session: ClientSession, context: bytes, taken_back: Sequence[KeyedNoise]) -> bytes:
+    """Return the masked vector of a member that brings no update."""
+    with loaded_for_good("torch"):
+        from gdpfed.clients.update import keyed_steps
+        from gdpfed.learning.task import choose_device
+
+    steps = keyed_steps(session.encoding(), [], taken_back, choose_device("auto"))
+    return session.mask(steps, context)
 
 
 def update_in_clear(

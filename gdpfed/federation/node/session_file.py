@@ -4,6 +4,8 @@ Flower sends a reply before it stores the Context. A ClientApp that is killed in
 still has the Context from before: it could answer the same stage once more, and differently, which gives a
 vector away. So what lies in the Context is sealed under a key of this file, and before an answer leaves the
 key is replaced, or deleted where the session has ended. The Context from before cannot be read any more.
+
+Shares of noise that are still to be taken back lie in it as well (`gdpfed.federation.node.noise_shares`).
 """
 
 import json
@@ -11,13 +13,15 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from logging import ERROR
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from gdpfed.clients.keyed_noise import NoiseShare
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import SESSION_FILE_KEY, NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
@@ -46,6 +50,14 @@ class OpenSession:
     key: str
     stage: str
     opened: float
+
+
+@dataclass
+class _Contents:
+    """What is in the file and not too old: sessions by handle, and shares of noise."""
+
+    sessions: dict[str, OpenSession] = field(default_factory=dict)
+    shares: list[NoiseShare] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,8 @@ class SessionFile:
         """
         key = os.urandom(KEY_BYTES)
         handle, opened = os.urandom(HANDLE_BYTES).hex(), time.time()
-        with self._changed() as sessions:
+        with self._changed() as contents:
+            sessions = contents.sessions
             if before is not None:
                 handle, opened = before[0], _last(sessions, before, bound)[1].opened
             sessions[handle] = OpenSession(key.hex(), stage, opened)
@@ -94,7 +107,7 @@ class SessionFile:
             SessionFileError: the file cannot be used.
         """
         with self._file.locked():
-            return _last(self._load(), sealed, bound)[0]
+            return _last(self._load().sessions, sealed, bound)[0]
 
     def delete(self, handle: str) -> None:
         """Delete the key of a session, on the disk before this returns: nothing of it can be opened again.
@@ -102,33 +115,51 @@ class SessionFile:
         Raises:
             SessionFileError: the file cannot be used.
         """
-        with self._changed() as sessions:
-            sessions.pop(handle, None)
+        with self._changed() as contents:
+            contents.sessions.pop(handle, None)
+
+    def shares(self) -> list[NoiseShare]:
+        """The shares of noise that are still kept; SessionFileError where the file cannot be used."""
+        with self._file.locked():
+            return self._load().shares
+
+    @contextmanager
+    def changed_shares(self) -> Iterator[list[NoiseShare]]:
+        """The same to be changed, which is on the disk afterwards."""
+        with self._changed() as contents:
+            yield contents.shares
 
     @property
     def _file(self) -> NodeFile:
         return NodeFile(self.path, SESSION_FILE_KEY, SessionFileError)
 
     @contextmanager
-    def _changed(self) -> Iterator[dict[str, OpenSession]]:
+    def _changed(self) -> Iterator[_Contents]:
         with self._file.locked():
-            sessions = self._load()
-            yield sessions
+            contents = self._load()
+            yield contents
+            sessions = contents.sessions
             newest = sorted(sessions, key=lambda handle: sessions[handle].opened)[-MOST_SESSIONS:]
-            body = {handle: asdict(sessions[handle]) for handle in newest}
-            self._file.write((json.dumps({"sessions": body}, indent=1) + "\n").encode())
+            body: dict[str, Any] = {"sessions": {handle: asdict(sessions[handle]) for handle in newest}}
+            if contents.shares:
+                body["shares"] = [share.to_dict() for share in contents.shares[-MOST_SESSIONS:]]
+            self._file.write((json.dumps(body, indent=1) + "\n").encode())
 
-    def _load(self) -> dict[str, OpenSession]:
-        """The sessions that are not too old; none where the file is gone or damaged: keys may always go."""
+    def _load(self) -> _Contents:
+        """What is not too old; nothing where the file is gone or damaged: keys may always go."""
         try:
             data = self._file.read()
-            entries = {} if data is None else json.loads(data)["sessions"]
-            found = {handle: OpenSession(**entry) for handle, entry in entries.items()}
-            now = time.time()
-            return {handle: each for handle, each in found.items() if now - each.opened <= self.seconds}
+            body = {"sessions": {}} if data is None else json.loads(data)
+            found = {handle: OpenSession(**entry) for handle, entry in body["sessions"].items()}
+            shares = [NoiseShare.from_dict(each) for each in body.get("shares", [])]
+            oldest = time.time() - self.seconds
+            return _Contents(
+                {handle: each for handle, each in found.items() if each.opened >= oldest},
+                [each for each in shares if each.opened >= oldest],
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log(ERROR, "%s is damaged, and begun anew: %s", self._file.name, type(error).__name__)
-            return {}
+            return _Contents()
 
 
 def _last(

@@ -106,7 +106,7 @@ def keep_session(
     before: StoredSession | None = None,
 ) -> None:
     """Keep the session for the next message of its round; ``before`` is what was kept of it until now."""
-    file = _file(node)
+    file = session_file_of(node)
     data, handle = session.to_bytes(), ""
     opened = time.time() if before is None else before.opened
     if file is not None:
@@ -130,19 +130,20 @@ def _opened(node: Node, kept: StoredSession, round_of_run: RoundOfRun) -> bytes:
     age, most = time.time() - kept.opened, node.settings.session_seconds
     if age > most:
         raise LocalProtocolError(f"this client's session is older than {most:g} seconds, and erased")
-    file = _file(node)
+    file = session_file_of(node)
     if (file is None) != (kept.handle == ""):
         raise LocalProtocolError("this client was started anew with another session file: it joins again")
     return kept.data if file is None else file.open(kept.sealed, _bound(round_of_run))
 
 
 def _delete(node: Node, kept: StoredSession | None) -> None:
-    file = _file(node)
+    file = session_file_of(node)
     if file is not None and kept is not None and kept.handle:
         file.delete(kept.handle)
 
 
-def _file(node: Node) -> SessionFile | None:
+def session_file_of(node: Node) -> SessionFile | None:
+    """The file in which the node keeps what it must not lose or answer twice; None where it has none."""
     path = node.settings.session_file
     return None if path is None else SessionFile(path, node.settings.session_seconds)
 

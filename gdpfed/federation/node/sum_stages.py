@@ -8,13 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, RoundOfRun, one_line
-from gdpfed.federation.node import budget
-from gdpfed.federation.node.contribution import Contributor, checked_order, masked_update, update_in_clear
+from gdpfed.federation.node import budget, correction_budget
+from gdpfed.federation.node.contribution import (
+    Contributor,
+    checked_order,
+    masked_correction,
+    masked_update,
+    update_in_clear,
+)
 from gdpfed.federation.node.node_config import DATA_KEY, MODE_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import Node
+from gdpfed.federation.node.noise_shares import Correction, forget_shares, new_share, taken_back
 from gdpfed.federation.node.sessions import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
 from gdpfed.federation.node.signing import accept_roster
-from secagg import RemoteProtocolError, SumParameters
+from secagg import LocalProtocolError, RemoteProtocolError, SumParameters
 from secagg.protocol.parameters import OFF
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ class StageRequest:
         order: how to train, as plain values; None where the message says nothing of it.
         theta: the model; None where the message holds none.
         roster: whose key is whose, as plain values; None where the message holds none.
+        correction: what noise of earlier rounds is to be taken back; None where the message says none.
     """
 
     data: bytes
@@ -38,6 +46,7 @@ class StageRequest:
     order: Mapping[str, Any] | None = None
     theta: npt.NDArray[Any] | None = None
     roster: Mapping[str, Any] | None = None
+    correction: Mapping[str, Any] | None = None
 
 
 def advertise(request: StageRequest, node: Node) -> bytes:
@@ -50,7 +59,9 @@ def advertise(request: StageRequest, node: Node) -> bytes:
     answer = session.advertise(request.data)
     own = node.settings.budgets
     if own:
-        budget.check_sum(own, request.round_of_run, session.parameters)
+        check = correction_budget.check_correction if session.corrects else budget.check_sum
+        check(own, request.round_of_run, session.parameters)
+    forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
     return answer
 
@@ -62,15 +73,31 @@ def share(request: StageRequest, node: Node) -> bytes:
 
 
 def mask(request: StageRequest, node: Node) -> bytes:
-    """Stage 3: train, clip, add noise, encode, and answer with the masked vector."""
+    """Stage 3: train, clip, add noise, encode, and answer with the masked vector.
+
+    A member without an update answers with noise of earlier rounds that it takes back. What is taken back is
+    written down, as a turn is, before the vector leaves.
+    """
     with stored_session(node, AGREEING, request.round_of_run, then=MASKED_SLOT) as session:
-        num_contributors = session.accept_shares(request.data)
-        order, theta = _order_and_model(request, node, session.parameters)
-        order.check_part(session.parameters)
-        own = node.settings.budgets
+        num_contributors, parameters = session.accept_shares(request.data), session.parameters
+        correction = Correction.of(request.correction, request.round_of_run.index)
+        own, turns = node.settings.budgets, correction.turns
+        if session.corrects:
+            if own and turns:
+                correction_budget.take_back(own, request.round_of_run, parameters, turns)
+            parts = taken_back(node, request.round_of_run, turns, parameters)
+            if turns and not parts:
+                raise LocalProtocolError(f"no noise of the rounds {turns} is kept: this sum goes without")
+            return masked_correction(session, correction.context, parts)
+        order, theta = _order_and_model(request, node, parameters)
+        order.check_part(parameters)
         if own:
-            budget.charge(own, request.round_of_run, session.parameters, order)
-        return masked_update(order, theta, session, num_contributors, _contributor(request, node))
+            budget.charge(own, request.round_of_run, parameters, order)
+            correction_budget.take_back(own, request.round_of_run, parameters, turns)
+        parts = taken_back(node, request.round_of_run, turns, parameters)
+        share = new_share(node, request.round_of_run, parameters, num_contributors, order.taps)
+        who = _contributor(request, node)
+        return masked_update(order, theta, session, num_contributors, who, share, parts)
 
 
 def check(request: StageRequest, node: Node) -> bytes:

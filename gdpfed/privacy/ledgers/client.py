@@ -17,7 +17,7 @@ sees is how often it was asked, and `ClientLedger.chance_of_round` compares that
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -26,46 +26,13 @@ from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
+from gdpfed.privacy.ledgers.charged_run import COUNTED, TAKEN_BACK, ChargedRun
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
 special = late_import("scipy.special")
 
 FORMAT_VERSION = 1
-COUNTED = "counted"
-"""The entry of a run that has had its counts on held-out records."""
-
-
-@dataclass
-class ChargedRun:
-    """One run: its terms, the client's budgets when it began, and the rounds with an update, in order.
-
-    Attributes:
-        epsilons: one budget, or one for each group of the client's records.
-        steps: of every round in `rounds`; 0 where they cost nothing.
-        edge_trusted: whether the server was an edge that saw single updates, by the client's own word.
-        counted: whether it has sent counts on records that are held out.
-    """
-
-    terms: Terms
-    epsilons: tuple[float, ...]
-    delta: float
-    rounds: list[int] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    edge_trusted: bool = False
-    counted: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form of an entry."""
-        return {
-            "terms": self.terms.to_scalars(),
-            "epsilons": list(self.epsilons),
-            "delta": self.delta,
-            "rounds": self.rounds,
-            "steps": self.steps,
-            "edge_trusted": self.edge_trusted,
-            **({COUNTED: True} if self.counted else {}),
-        }
 
 
 class ClientLedger:
@@ -273,7 +240,7 @@ class ClientLedger:
         return ledger
 
     def _restore(self, number: int, entry: object) -> None:
-        if not isinstance(entry, Mapping) or set(entry) - {COUNTED} != _ENTRY:
+        if not isinstance(entry, Mapping) or set(entry) - {COUNTED, TAKEN_BACK} != _ENTRY:
             raise PrivacyError(f"its run {number} is no mapping of {', '.join(sorted(_ENTRY))}")
         lists = [entry[name] for name in ("epsilons", "rounds", "steps")]
         if not isinstance(entry["terms"], Mapping) or not all(isinstance(each, list) for each in lists):
@@ -293,6 +260,10 @@ class ClientLedger:
             self.charge(terms.run, round_index, num_steps)
         # Whatever stands there: what may have been sent counts.
         self._runs[terms.run].counted = COUNTED in entry
+        for each in entry.get(TAKEN_BACK, []):
+            if not isinstance(each, list) or [type(index) for index in each] != [int, int]:
+                raise PrivacyError(f"its run {number} has no turn and round of noise that was taken back")
+            self.run(terms.run).take_back(*each)
 
     def _of(self, unit: Unit) -> list[ChargedRun]:
         """The runs that protect a unit."""

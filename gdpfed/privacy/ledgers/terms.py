@@ -210,6 +210,11 @@ class Terms(ABC):
         return None
 
     @property
+    def noise_taps(self) -> tuple[float, ...]:
+        """Which parts of a round's noise the next rounds take back; none where noise is independent."""
+        return ()
+
+    @property
     def private_by_itself(self) -> bool:
         """Whether an update is private before it leaves: then it may be seen by anybody."""
         return False

@@ -221,6 +221,10 @@ class ScheduledTerms(Terms):
         return self.event.num_rounds
 
     @property
+    def noise_taps(self) -> tuple[float, ...]:
+        return self.event.taps
+
+    @property
     def turns(self) -> tuple[int, int]:
         return self.most_turns, self.separation
 

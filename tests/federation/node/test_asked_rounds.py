@@ -71,7 +71,7 @@ def asked_in_turn(node, terms, indices):
         noise_multiplier=noise,
     )
     order: Any = SimpleNamespace(
-        records=None, clipping_norm=inf, noise="gaussian", work="update", announced=""
+        records=None, clipping_norm=inf, noise="gaussian", work="update", announced="", taps=()
     )
     budget.begin(node, terms)
     for index in indices:

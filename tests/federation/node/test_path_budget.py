@@ -68,7 +68,8 @@ def order(rho, num_steps=1, batch_rate=1.0) -> Any:
         noise_multiplier=2 / float(np.sqrt(2 * rho)),
     )
     return SimpleNamespace(
-        work="dp_sgd", noise="gaussian", weight=7.0, clipping_norm=9.0, records=steps, announced=""
+        **{"work": "dp_sgd", "noise": "gaussian", "weight": 7.0, "clipping_norm": 9.0},
+        **{"records": steps, "announced": "", "taps": ()},
     )
 
 

@@ -93,7 +93,8 @@ def order(work="dp_sgd", noise="gaussian", weight=1.0, **steps) -> Any:
     records = RecordSteps(**values | steps)
     task = SimpleNamespace(digest=TASK)
     return SimpleNamespace(
-        work=work, noise=noise, weight=weight, clipping_norm=9.0, records=records, task=task, announced=""
+        **{"work": work, "noise": noise, "weight": weight, "clipping_norm": 9.0},
+        **{"records": records, "task": task, "announced": "", "taps": ()},
     )
 
 

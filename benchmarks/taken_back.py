@@ -1,0 +1,99 @@
+"""What it costs that clients take noise back: bytes of a client's whole run, and seconds of a round.
+
+A client with as many turns sends and receives more messages under correlated noise: in the rounds after a
+turn it is a member again, without an update. Bytes are those of the messages of sums as Flower serialises
+them, both ways, over nodes in this process; training and model are small, so that vectors and keys count.
+Seconds are those of simulated rounds without masks, one run after the other, the first round left out.
+
+    python -m benchmarks.taken_back [--rounds 12] [--clients 36] [--write docs/privacy.md] [OVERRIDE ...]
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from flwr.app import Message
+from flwr.common.serde import message_to_proto
+from flwr.serverapp import Grid
+
+from benchmarks.harness import publish, read_options, steady_seconds, three
+from conf.load import load
+from gdpfed.clients.messages import STAGES
+from gdpfed.report.table import Table
+from gdpfed.runs.round_log import read_rounds
+from gdpfed.simulation.simulated_run import simulate
+from server_app.train import train
+from testing.local_grid import LocalGrid
+
+SETTING = (
+    "method=dp_fedavg",
+    "privacy.against=everyone",
+    "privacy.budgets=[3]",
+    "privacy.sampling_rate=0.25",
+)
+TAPS = (0, 1, 2)
+MEGA = 1e6
+REPEATS = 3
+
+
+class WeighingGrid(LocalGrid):
+    """Adds up the bytes of the messages of sums, both ways."""
+
+    weight: int = 0
+
+    def _deliver(self, message: Message) -> Message | None:
+        in_sum = any(stage in message.content for stage in STAGES)
+        sent = message_to_proto(message).ByteSize()
+        reply = super()._deliver(message)
+        if in_sum and reply is not None:
+            self.weight += int(sent + message_to_proto(reply).ByteSize())
+        return reply
+
+
+def megabytes(options: argparse.Namespace, taps: int) -> float:
+    """What a client sends and receives for all sums of a run, on average, in MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        grid = WeighingGrid(options.clients)
+        train(cast("Grid", grid), load(_overrides(options, taps, folder)), LocalGrid.RUN)
+    weight, clients = grid.weight, int(options.clients)
+    return weight / clients / MEGA
+
+
+def seconds(options: argparse.Namespace, taps: int) -> float:
+    """Seconds of a simulated round without masks: the fastest run's median."""
+    medians = []
+    for _ in range(REPEATS):
+        with tempfile.TemporaryDirectory() as folder:
+            path = simulate(load([*_overrides(options, taps, folder), "secagg=off"]))
+            medians.append(statistics.median(steady_seconds(read_rounds(path))))
+    return min(medians)
+
+
+def _overrides(options: argparse.Namespace, taps: int, folder: str) -> Sequence[str]:
+    return [
+        *(f"dataset.num_clients={options.clients}", f"run.num_rounds={options.rounds}", *SETTING),
+        *(*options.overrides, f"privacy.noise_taps={taps}", f"run.directory='{Path(folder) / 'run'}'"),
+    ]
+
+
+def main() -> None:
+    """Measure and show the table."""
+    options = read_options(__doc__, overrides=True, rounds=12, clients=36)
+    measured = [(taps, megabytes(options, taps), seconds(options, taps)) for taps in TAPS]
+    _, plain_bytes, plain_seconds = measured[0]
+    rows = [
+        (str(taps), f"{sent:.3f}", f"{sent / plain_bytes:.2f}", three(took), f"{took / plain_seconds:.2f}")
+        for taps, sent, took in measured
+    ]
+    headings = (
+        *("taps p", "MB a client, whole run", "against p = 0"),
+        *("seconds a round, simulated without masks", "against p = 0"),
+    )
+    publish([Table("What it costs to take noise back", headings, rows)], options.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""A client's share of a sum's noise, and the key by which it is drawn again to take parts of it back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import inf
+from typing import Any
+
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class KeyedNoise:
+    """Gaussian noise that follows from 32 bytes: N(0, stddev^2) in every coordinate."""
+
+    key: bytes = field(repr=False)
+    stddev: float
+
+
+@dataclass(frozen=True)
+class NoiseShare:
+    """The noise that a client has added to the sum of a round.
+
+    Attributes:
+        run, round_index: of the sum.
+        noise: of the share.
+        dimension: of the sum.
+        taps: g_1, ..., g_p: of the sum j rounds later g_j of the share is taken back.
+        opened: when it was drawn, in seconds since 1970.
+        lags: j of what has been taken back.
+    """
+
+    run: str
+    round_index: int
+    noise: KeyedNoise
+    dimension: int
+    taps: tuple[float, ...]
+    opened: float
+    lags: tuple[int, ...] = ()
+
+    def is_over(self, run: str, round_index: int) -> bool:
+        """Whether no part of it can be due in this round of a run, or in a later one."""
+        last = max((lag for lag, tap in enumerate(self.taps, start=1) if tap > 0), default=0)
+        return self.run == run and (self.round_index + last < round_index or last in self.lags)
+
+    def part(self, round_index: int, dimension: int, most: float) -> KeyedNoise | None:
+        """What is taken back of it in a round, of a standard deviation of at most ``most``; None for nothing.
+
+        So it is where a part was given out before, and where it does not fit the sum.
+        """
+        lag = round_index - self.round_index
+        if not 1 <= lag <= len(self.taps) or lag in self.lags or dimension != self.dimension:
+            return None
+        stddev = self.taps[lag - 1] * self.noise.stddev
+        return KeyedNoise(self.noise.key, stddev) if 0 < stddev <= most else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, which `from_dict` reads."""
+        values = {name: getattr(self, name) for name in _PLAIN}
+        lists = {"taps": list(self.taps), "lags": list(self.lags)}
+        return {**values, **lists, "key": self.noise.key.hex(), "stddev": self.noise.stddev}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "NoiseShare":
+        """Return the share that `to_dict` wrote; KeyError, TypeError or ValueError for anything else."""
+        noise = KeyedNoise(bytes.fromhex(data["key"]), float(data["stddev"]))
+        if len(noise.key) != KEY_BYTES or not 0 < noise.stddev < inf:
+            raise ValueError("the noise of a share has no key, or no standard deviation")
+        plain = {name: data[name] for name in _PLAIN}
+        return cls(noise=noise, taps=tuple(data["taps"]), lags=tuple(data["lags"]), **plain)
+
+
+_PLAIN = ("run", "round_index", "dimension", "opened")
+
+
+def member_key(key: bytes, client_id: int) -> bytes:
+    """The key of one client's share, where one process has all clients of a sum and one key for them."""
+    return sha256(b"gdpfed share of noise" + key + client_id.to_bytes(8)).digest()

@@ -1,0 +1,131 @@
+"""The shares of noise that a node has added to sums and may take back: each part of one is given out once.
+
+They lie in the session file, on the node's disk, and so outlast its process; without such a file, as in
+simulation, in the node's state. A share that is lost costs accuracy and no epsilon (docs/privacy.md).
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise, NoiseShare
+from gdpfed.clients.messages import CONTEXT, DATA, TURNS, RoundOfRun
+from gdpfed.federation.node.node_settings import Node
+from gdpfed.federation.node.sessions import session_file_of
+from secagg import RemoteProtocolError, Stage, SumParameters
+from secagg.crypto.keys import CONTEXT_BYTES
+
+SHARES = "noise-shares"
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What a message asks a node to take back.
+
+    Attributes:
+        turns: the rounds of its turns, earlier ones of the same run, of whose noise a part is due.
+        context: what the members with an update train by, of which one without knows no more; else empty.
+    """
+
+    turns: tuple[int, ...] = ()
+    context: bytes = b""
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any] | None, round_index: int) -> "Correction":
+        """Read a message's record; RemoteProtocolError for one that names no earlier rounds, each once."""
+        values = said or {}
+        turns, context = values.get(TURNS, []), values.get(CONTEXT, b"")
+        if not isinstance(turns, list) or not all(type(turn) is int for turn in turns):
+            raise RemoteProtocolError(Stage.MASK, None, "it names no rounds whose noise is to be taken back")
+        if turns != sorted(set(turns)) or any(not 0 <= turn < round_index for turn in turns):
+            reason = f"noise of rounds {turns} is to be taken back in {round_index}: they are not before it"
+            raise RemoteProtocolError(Stage.MASK, None, reason)
+        if not isinstance(context, bytes) or len(context) not in (0, CONTEXT_BYTES):
+            raise RemoteProtocolError(Stage.MASK, None, "its context is none")
+        return cls(tuple(turns), context)
+
+
+def new_share(
+    node: Node,
+    round_of_run: RoundOfRun,
+    parameters: SumParameters,
+    num_contributors: int,
+    taps: Sequence[float],
+) -> KeyedNoise:
+    """Draw the key of a share, and keep it before any vector leaves; nothing is kept without taps."""
+    noise = KeyedNoise(os.urandom(KEY_BYTES), parameters.client_noise_stddev(num_contributors))
+    if any(taps):
+        share = NoiseShare(
+            run=round_of_run.run,
+            round_index=round_of_run.index,
+            noise=noise,
+            dimension=parameters.dimension,
+            taps=tuple(taps),
+            opened=time.time(),
+        )
+        with _shares(node) as shares:
+            shares[:] = [*_left(shares, round_of_run), share]
+    return noise
+
+
+def taken_back(
+    node: Node, round_of_run: RoundOfRun, turns: Sequence[int], parameters: SumParameters
+) -> list[KeyedNoise]:
+    """Return the parts of the shares of these turns that are due in a round. They are not given out again.
+
+    A part whose share is lost, was given out before or does not fit the sum is left out.
+    """
+    if not turns:
+        return []
+    most = parameters.correction_multiplier * parameters.clipping_norm * (1 + _ROUNDING)
+    parts: list[KeyedNoise] = []
+    with _shares(node) as shares:
+        for number, share in enumerate(shares):
+            if share.run != round_of_run.run or share.round_index not in turns:
+                continue
+            part = share.part(round_of_run.index, parameters.dimension, most)
+            if part is not None:
+                parts.append(part)
+                lag = round_of_run.index - share.round_index
+                shares[number] = replace(share, lags=(*share.lags, lag))
+        shares[:] = _left(shares, round_of_run)
+    return parts
+
+
+def forget_shares(node: Node, round_of_run: RoundOfRun) -> None:
+    """Erase what no round from this one on takes back."""
+    file = session_file_of(node)
+    kept = _in_state(node) if file is None else file.shares()
+    if len(_left(kept, round_of_run)) < len(kept):
+        with _shares(node) as shares:
+            shares[:] = _left(shares, round_of_run)
+
+
+# Between the server's product of numbers and the client's there is rounding.
+_ROUNDING = 1e-9
+
+
+def _left(shares: Sequence[NoiseShare], round_of_run: RoundOfRun) -> list[NoiseShare]:
+    return [each for each in shares if not each.is_over(round_of_run.run, round_of_run.index)]
+
+
+@contextmanager
+def _shares(node: Node) -> Iterator[list[NoiseShare]]:
+    """The shares that are kept; what is made of the list is on the disk, or in the state, afterwards."""
+    file = session_file_of(node)
+    if file is not None:
+        with file.changed_shares() as shares:
+            yield shares
+        return
+    shares = _in_state(node)
+    yield shares
+    node.state[SHARES] = {DATA: json.dumps([each.to_dict() for each in shares]).encode()}
+
+
+def _in_state(node: Node) -> list[NoiseShare]:
+    record = node.state.get(SHARES)
+    return [NoiseShare.from_dict(each) for each in json.loads(record[DATA])] if record else []

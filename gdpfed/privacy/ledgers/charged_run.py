@@ -1,0 +1,72 @@
+"""One run in a client's own ledger: what it agreed to, what it sent, and what noise it took back."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.ledgers.terms import Terms
+
+COUNTED = "counted"
+"""The entry of a run that has had its counts on held-out records."""
+TAKEN_BACK = "taken_back"
+"""The entry of a run, where there is one, that holds pairs of a turn and a later round."""
+
+
+@dataclass
+class ChargedRun:
+    """One run: its terms, the client's budgets when it began, and the rounds with an update, in order.
+
+    Attributes:
+        epsilons: one budget, or one for each group of the client's records.
+        steps: of every round in `rounds`; 0 where they cost nothing.
+        taken_back: of noise that the client has taken back: in the turn of which round, and in which round.
+        edge_trusted: whether the server was an edge that saw single updates, by the client's own word.
+        counted: whether it has sent counts on records that are held out.
+    """
+
+    terms: Terms
+    epsilons: tuple[float, ...]
+    delta: float
+    rounds: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    edge_trusted: bool = False
+    counted: bool = False
+    taken_back: list[tuple[int, int]] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form of an entry."""
+        return {
+            "terms": self.terms.to_scalars(),
+            "epsilons": list(self.epsilons),
+            "delta": self.delta,
+            "rounds": self.rounds,
+            "steps": self.steps,
+            "edge_trusted": self.edge_trusted,
+            **({COUNTED: True} if self.counted else {}),
+            **({TAKEN_BACK: [list(each) for each in self.taken_back]} if self.taken_back else {}),
+        }
+
+    def turns_to_take_back(self, round_index: int) -> list[int]:
+        """The turns of whose noise a part is due in a round, and has not been taken back.
+
+        Raises PrivacyError for a round that the terms do not have: so no sum comes after the last one.
+        """
+        if not 0 <= round_index < self.terms.num_rounds:
+            raise PrivacyError(
+                f"run {self.terms.run} has no round {round_index}, so nothing is taken back in it"
+            )
+        lags = enumerate(self.terms.noise_taps, start=1)
+        due = {round_index - lag for lag, tap in lags if tap > 0} & set(self.rounds)
+        return sorted(due - {turn for turn, later in self.taken_back if later == round_index})
+
+    def take_back(self, turn: int, round_index: int) -> None:
+        """Write down that a part of the noise of a turn is about to be taken back in a round.
+
+        Raises PrivacyError where none is due in it, by the taps of the terms, or where it was taken back.
+        """
+        if turn not in self.turns_to_take_back(round_index):
+            raise PrivacyError(
+                f"no noise of round {turn} of run {self.terms.run} is to be taken back in round {round_index}"
+                ": this client had no turn in it, has taken it back already, or the terms have no tap for it"
+            )
+        self.taken_back.append((turn, round_index))
