@@ -8,7 +8,6 @@ train import torch.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
 from logging import ERROR
 
@@ -132,7 +131,7 @@ def _terms(message: Message, context: Context) -> Terms:
             f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
         )
     node, told = settings_of(context), told_in(message.content)
-    terms = replace(terms, held_out_by=node.data.rule if terms.held_out and node.data else "")
+    terms = node.own_terms(terms)
     own = budget.of_unit(node.budgets, terms.unit)
     check_history(own, values_in(message.content, HISTORY_RECORD))
     for name, side in NODE_SIDES.items().items():

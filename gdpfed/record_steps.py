@@ -23,6 +23,9 @@ Work = Literal[
 a sum of records' clipped gradients, the end of a window of steps on records without noise, or what a model
 gets right on records that are held out."""
 
+RecordIs = Literal["record", "person"]
+"""What is one record: a row, or a person with all its rows, whose gradient is their sum."""
+
 HELD_OUT_WORKS = ("held_out_counts", "held_out_rates")
 """What they compute from records that they hold out, and never train on: counts, of which one record moves
 two by one each, or the counts over the number of records, of norm 1 at most for a whole client."""

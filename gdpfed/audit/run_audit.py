@@ -14,7 +14,7 @@ from gdpfed.errors import AuditError
 
 @dataclass(frozen=True)
 class RunAudit:
-    """Figures by group, a line for all that does not fit together, and the digest of the run's seal."""
+    """Figures by group, a line for all that does not fit, the digest of the seal, and what a record is."""
 
     private: bool
     delta: float
@@ -23,6 +23,7 @@ class RunAudit:
     groups: tuple[GroupAudit, ...]
     findings: tuple[str, ...]
     seal: str | None = None
+    record_is: str = "record"
 
     @property
     def passed(self) -> bool:
@@ -60,6 +61,7 @@ def audit_run(directory: Path) -> RunAudit:
             groups=groups,
             findings=tuple(findings),
             seal=digest_of_seal(directory),
+            record_is=files.plan.get("record_is", "record"),
         )
     except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"

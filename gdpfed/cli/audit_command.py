@@ -155,7 +155,9 @@ def _run_table(audit: "RunAudit") -> "Table":
 
 def _record_table(audit: "RunAudit", title: str) -> "Table":
     table = _table(title, RECORD_HEADINGS)
-    table.caption = "what is protected is one record; steps: the most that one paid for, of those admitted"
+    table.caption = (
+        f"what is protected is one {audit.record_is}; steps: the most that one paid for, of those admitted"
+    )
     for group, held in zip(audit.groups, audit.held, strict=True):
         if group.records is None:
             continue

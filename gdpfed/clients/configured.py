@@ -9,6 +9,7 @@ from conf.schema import Config
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import ConfigError
 from gdpfed.learning.data import DataSource
+from gdpfed.learning.data.tabular import declares_persons
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
 
@@ -16,8 +17,9 @@ from gdpfed.learning.training.local_update import LocalTraining
 def task_of(config: Config) -> Task:
     """The learning task that the configuration describes."""
     data = config.dataset
+    source = DataSource(**{field.name: getattr(data, field.name) for field in fields(DataSource)})
     return Task(
-        source=DataSource(**{field.name: getattr(data, field.name) for field in fields(DataSource)}),
+        source=source,
         model=data.model,
         model_options=tuple(sorted((data.model_options or {}).items())),
         partition=data.partition,
@@ -28,6 +30,7 @@ def task_of(config: Config) -> Task:
         class_weights=tuple(data.class_weights or ()),
         seed=config.run.seed,
         record_shares=config.privacy.record_shares,
+        by_person=config.privacy.unit == "record" and declares_persons(source),
     )
 
 

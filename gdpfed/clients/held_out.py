@@ -49,7 +49,8 @@ def held_out_update(
     counts = np.zeros(counts_dimension(order.task.form.num_classes, rates=rates))
     if len(data):
         outputs, _ = model_outputs(model, theta, data, order.task.make_loss(), device)
-        counts = (held_out_rates if rates else held_out_counts)(outputs, data.y.astype(np.int64))
+        labels = data.y.astype(np.int64)
+        counts = held_out_rates(outputs, labels) if rates else held_out_counts(outputs, labels, data.persons)
     return torch.from_numpy(counts * (_bound(order, encoding) if rates else _shrunk(encoding)))
 
 

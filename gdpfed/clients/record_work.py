@@ -16,6 +16,7 @@ from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.data.persons import PersonModel, person_loss
 from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.models.softmax import ConvexBounds, convex_bounds
 from gdpfed.learning.task import Task
@@ -40,6 +41,7 @@ MOST_ROUNDING = 0.1
 # Of the sum's grid: finer than it, so that rounding one record's gradient moves it by next to nothing.
 UNITS_A_GRID_STEP = 256
 _TRIED_RECORDS = 4
+_TRIED_ROWS = 3
 # Outweighs rounding in a window, relative to how far a record moves its end: see `check_rounding`.
 FLOAT_SLACK = 1 - 2.0**-10
 FLOAT_UNIT = 2.0**-53
@@ -60,7 +62,10 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     """
     model, loss = task.build_model(), task.make_loss()
     form = task.form or ExampleForm.of(task.load())
-    generator, shape = torch.Generator().manual_seed(0), (_TRIED_RECORDS, *form.input_shape)
+    each = (_TRIED_ROWS, *form.input_shape) if task.by_person else form.input_shape
+    if task.by_person:
+        model, loss = PersonModel(model), person_loss(loss)
+    generator, shape = torch.Generator().manual_seed(0), (_TRIED_RECORDS, *each)
     if np.dtype(form.input_dtype).kind == "f":
         x = torch.randn(shape, generator=generator)
     else:
@@ -113,6 +118,11 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
             "privacy the work update"
         )
     if order.work in WINDOW_WORKS:
+        if order.task.by_person:
+            raise OrderError(
+                f"the order's work is {order.work} on persons, whose gradient of several rows its bound does "
+                "not cover"
+            )
         _check_window(order, steps)
     if order.work == "gradient_sum" and (steps.noise_multiplier != 0 or steps.num_steps != 1):
         raise OrderError(

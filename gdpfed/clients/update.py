@@ -134,6 +134,11 @@ def _on_records(
     bits: BitsOf,
 ) -> torch.Tensor:
     """What the client computes from its records, before it is weighed, shape (d,), float64."""
+    if data.persons is not None:
+        raise OrderError(
+            "the columns declare persons, and the order is about rows: several of one person would not be "
+            "clipped as one"
+        )
     holder = holder_of(order, client_id, np.arange(len(data)), lambda: data, bits)
 
     def take(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,7 +17,8 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
 from gdpfed.learning.data.client_partition import Partition, client_names, client_of_owner
 from gdpfed.learning.data.own import ExampleForm
-from gdpfed.learning.data.tabular import not_read
+from gdpfed.learning.data.persons import persons_of
+from gdpfed.learning.data.tabular import not_read, undeclared_persons
 from gdpfed.learning.models import Options, build_model, count_parameters
 from gdpfed.learning.training.record_losses import make_loss
 
@@ -34,6 +35,7 @@ class Task:
         class_weights: declared, one a class; empty where all weigh the same.
         form: what its examples look like; None where the data set has to be asked.
         record_shares: of the groups of records, where the data does not say the group of a record.
+        by_person: whether a training record is a person with all its rows.
     """
 
     source: DataSource
@@ -48,6 +50,7 @@ class Task:
     form: ExampleForm | None = None
     record_shares: tuple[float, ...] = ()
     shards: int | None = None
+    by_person: bool = False
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the task of again."""
@@ -86,7 +89,8 @@ class Task:
 
     def load(self) -> Dataset:
         """The data set, loaded once a process."""
-        return load_dataset(self.source)
+        data = load_dataset(self.source)
+        return persons_of(data) if self.by_person else data
 
     @property
     def dimension(self) -> int:
@@ -175,7 +179,8 @@ class Task:
         data = self.load()
         labels = data.train.y if data.num_classes > 1 else np.zeros(len(data.train), dtype=np.int64)
         parts = [self.client_indices(client_id) for client_id in range(self.num_clients)]
-        counts = [np.bincount(labels[part], minlength=data.num_classes) for part in parts]
+        held = [labels[part].reshape(-1) for part in parts]
+        counts = [np.bincount(own[own >= 0], minlength=data.num_classes) for own in held]
         return np.array(counts, dtype=np.int64)
 
 
@@ -204,6 +209,11 @@ def data_warnings(task: Task) -> Iterator[str]:
         yield f"dataset.path={path} holds {', '.join(others)}: these are no tables, and are not read"
     if not len(data.train):
         return  # All of them are the nodes'.
+    if task.source.name == "csv" and (column := undeclared_persons(task.source)):
+        yield (
+            f"the column '{column}' repeats and is not declared: if a person has several rows, one row is "
+            f"protected and not the person; declare person: {column} to protect persons"
+        )
     if task.partition == "iid" and num_clients > len(data.train):
         yield (
             f"dataset.num_clients={num_clients} for {len(data.train)} training examples: "

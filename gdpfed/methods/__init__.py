@@ -101,9 +101,27 @@ def make_method(config: Config) -> Method:
 def _planned(method: type[Method], config: Config) -> Method:
     """The method with its plan, which also pays for what clients count on records that they hold out."""
     made = method.from_config(config)
+    if config.privacy.unit == "record" and _names_persons(config):
+        if made.plan.mechanism.kind != "record_sums":
+            raise ConfigError(
+                f"the columns of dataset.path={config.dataset.path} name persons, and "
+                f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd or ali_dpfl, or "
+                "privacy.unit=client"
+            )
+        made.plan = replace(made.plan, record_is="person")
     if config.run.evaluation != "server":
         made.plan = with_held_out(made.plan)
     return made
+
+
+def _names_persons(config: Config) -> bool:
+    """Whether a record is a person; a plan that is made without its data can do without them."""
+    if config.dataset.name != "csv" or config.dataset.path is None:
+        return False
+    # Torch takes seconds to load.
+    from gdpfed.clients.configured import task_of
+
+    return task_of(config).by_person
 
 
 __all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "resolve"]

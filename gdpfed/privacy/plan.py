@@ -24,7 +24,7 @@ from gdpfed.privacy.held_out import HeldOutCounts
 from gdpfed.privacy.mechanism import History, Mechanism
 from gdpfed.privacy.sampling.laws import SamplingLaw
 from gdpfed.privacy.validation import require_count
-from gdpfed.record_steps import OWN_NOISE_WORKS, Work
+from gdpfed.record_steps import OWN_NOISE_WORKS, RecordIs, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,7 @@ class PrivacyPlan:
     carry only a share of the noise, reach the server. With `adaptive_clipping` a group's norm is that of a
     whole contribution, B_m, in units of F(t), and C that of the updates in the first round. `held_out` is
     what records pay for that are never trained on, where records are protected and clients count on them.
+    `record_is` says what a record is: one row, or a person with all its rows.
     """
 
     groups: tuple[GroupPlan, ...]
@@ -71,6 +72,7 @@ class PrivacyPlan:
     sums_hidden: bool = True
     adaptive_clipping: AdaptiveClipping | None = None
     held_out: HeldOutCounts | None = None
+    record_is: RecordIs = "record"
 
     @property
     def num_clients(self) -> int:
@@ -242,6 +244,8 @@ class PrivacyPlan:
             values["adaptive_clipping"] = asdict(self.adaptive_clipping)
         if self.held_out is not None:
             values["held_out"] = self.held_out.to_dict()
+        if self.record_is != "record":
+            values["record_is"] = self.record_is
         return _finite(values)
 
     def _group_dict(self, index: int) -> dict[str, Any]:

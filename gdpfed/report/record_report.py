@@ -40,19 +40,35 @@ NOT_COVERED = """\
 * choices made by looking at results, such as a norm, a rate or a number of steps: they are not accounted"""
 
 
+ROWS_OF_PERSONS = (
+    """\
+* the client as a whole: a patient with several records, or a hospital with many, is protected far less than
+  one record, and what is typical of a hospital's patients may be learnt
+* how many records every client has""",
+    """\
+* the client as a whole: a hospital with many persons is protected far less than one of them, and what is
+  typical of its patients may be learnt
+* a person with rows at several clients: at S of them the figures above hold for each, together S times
+* how many persons every client has""",
+)
+"""What a card says of rows, and of persons."""
+
+
 class RecordReport(MechanismReport):
     """Records are protected by drawing them into batches on the clients, and by noise in every step."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
+        word = plan.record_is
+        whole = "" if word == "record" else ", with all its rows at one client,"
         lines = [
-            "Take any one record of any client. Whoever sees the models of this run, the server included, "
-            "can hardly tell them from those that came out if this record had had no influence (its gradient "
-            "were zero in every step): the probability of anything they might conclude changes at most by "
-            f"the factor exp(epsilon), up to delta = {plan.delta:.3g}. That is record-level differential "
-            "privacy.",
+            f"Take any one {word} of any client. Whoever sees the models of this run, the server included, "
+            f"can hardly tell them from those that came out if this {word}{whole} had had no influence (its "
+            "gradient were zero in every step): the probability of anything they might conclude changes at "
+            f"most by the factor exp(epsilon), up to delta = {plan.delta:.3g}. That is {word}-level "
+            "differential privacy.",
             "",
-            "| group | clients | share of their records | budget epsilon | spent so far "
+            f"| group | clients | share of their {word}s | budget epsilon | spent so far "
             "| factor exp(epsilon) |",
             "|---|---|---|---|---|---|",
         ]
@@ -75,19 +91,21 @@ class RecordReport(MechanismReport):
 
     def not_covered(self, subject: CardSubject) -> list[str]:
         seen = subject.plan.works != ("dp_sgd",) and not subject.plan.sums_hidden
-        return [SERVER_MAY_SEE, NOT_COVERED] if seen else [NOT_COVERED]
+        persons = subject.plan.record_is == "person"
+        covered = NOT_COVERED.replace(*ROWS_OF_PERSONS) if persons else NOT_COVERED
+        return [SERVER_MAY_SEE, covered] if seen else [covered]
 
     def table(self, method: Method) -> Table:
         """One row a budget, and the schedule below it."""
         plan = method.plan
         table = Table(
-            title=f"{method.name}: record-level DP, {plan.num_rounds} rounds",
+            title=f"{method.name}: {plan.record_is}-level DP, {plan.num_rounds} rounds",
             caption=_caption(plan),
             title_justify="left",
             caption_justify="left",
         )
         for heading in HEADINGS:
-            table.add_column(heading, justify="right")
+            table.add_column(heading.replace("record", plan.record_is), justify="right")
         for index, (group, records) in enumerate(zip(plan.groups, records_of(plan), strict=True)):
             steps = _steps(plan.charges(index))
             for number, each in enumerate(records.groups):
@@ -189,8 +207,9 @@ def _caption(plan: PrivacyPlan) -> str:
     if summed and not plan.sums_hidden:
         hidden = " Secure aggregation is off: nothing is promised against the server."
     lines = [
-        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.adjacency} adjacency of one record; "
-        f"{noise}. Batches are drawn on the client: epsilon holds against everybody.{hidden}"
+        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.adjacency} adjacency of one "
+        f"{plan.record_is}; {noise}. Batches are drawn on the client: epsilon holds against "
+        f"everybody.{hidden}"
     ]
     if plan.sampling_rate < 1:
         lines.append(

@@ -33,7 +33,7 @@ class DeviceExamples:
         else:
             where = torch.from_numpy(positions.reshape(-1)).to(self._device)
             x, y = (each[where] for each in self._resident)
-        return x.view(*positions.shape, *x.shape[1:]), y.view(positions.shape)
+        return x.view(*positions.shape, *x.shape[1:]), y.view(*positions.shape, *y.shape[1:])
 
     def _moved(self, examples: Split) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.from_numpy(examples.x).to(self._device), torch.from_numpy(examples.y).to(self._device)

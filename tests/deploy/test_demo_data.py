@@ -1,5 +1,7 @@
 """Nodes without data share the digits out; data that a node has brought stays as it is."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def file_of(root, node):
 
 def test_every_node_gets_examples_that_nobody_else_has(root):
     provide_demo_data(root, FEDERATION)
-    owned = [read_own(file_of(root, node)) for node in FEDERATION.nodes]
+    owned: Any = [read_own(file_of(root, node)) for node in FEDERATION.nodes]
     assert {y.dtype.kind for _, y in owned} == {"i"}
     pictures = np.concatenate([x for x, _ in owned]).reshape(-1, 64)
     # The digits hold 1797 pictures, all different; a fifth of them is the server's test split.

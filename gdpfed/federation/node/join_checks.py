@@ -1,15 +1,20 @@
 """What a node compares with its own limits and data before it joins a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from logging import ERROR
 from typing import Any
+
+import numpy as np
 
 from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
-from gdpfed.learning.data.own import INPUT_DTYPES, LABEL_DTYPES, held_out_rows, own_arrays, read_own
+from gdpfed.learning.data.own import INPUT_DTYPES, LABEL_DTYPES, OwnData, held_out_rows, own_arrays, read_own
+from gdpfed.learning.data.persons import refuse_shared
+from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
+from gdpfed.learning.data.tabular import own_columns
 from gdpfed.privacy.events import Unit
 
 
@@ -55,12 +60,10 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
             if label_dtype not in LABEL_DTYPES:
                 label_dtype = LABEL_DTYPES[0]
             kinds = str(dtype), str(label_dtype), str(columns or "") or None
-            every = own_arrays(path, [int(each) for each in shape], *kinds)
-            records = len(every) - int(held_out_rows(every, own.held_out_share).sum())
-            if own.held_out_path is not None:
-                own_arrays(own.held_out_path, [int(each) for each in shape], *kinds, for_testing=True)
+            records = _num_trained(own, [int(each) for each in shape], kinds, unit_in(question))
         else:
-            records = len(read_own(path)[1])
+            labels = read_own(path)[1]
+            records = 0 if labels is None else len(labels)
     except LearningError as error:
         log(ERROR, "%s", error)
         raise NodeConfigError(f"{DATA_KEY} cannot be used, see the log of this client") from None
@@ -69,3 +72,21 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
             f"{DATA_KEY} is without records, and this run protects records: bring at least one, or stay away"
         )
     return records
+
+
+def _num_trained(own: OwnData, shape: Sequence[int], kinds: tuple[str, str, str | None], unit: Unit) -> int:
+    """How many examples are trained on, or persons, where records are protected and rows name theirs.
+
+    Raises:
+        LearningError: as in `own_arrays`, and for persons of whom some rows are held out and others not.
+    """
+    every = own_arrays(own.path, shape, *kinds)
+    trained = every.take(np.flatnonzero(~held_out_rows(every, own.held_out_share)))
+    elsewhere = own.held_out_path
+    if elsewhere is None and own.path.suffix in TABLE_KINDS and own_columns(own.path).test is not None:
+        elsewhere = own.path
+    if elsewhere is not None:
+        tested = own_arrays(elsewhere, shape, *kinds, for_testing=True)
+        refuse_shared(trained, tested, f"{DATA_KEY}={own.path}")
+    by_person = trained.persons is not None and unit == "record"
+    return len(np.unique(trained.persons)) if by_person else len(trained)  # type: ignore[arg-type]  # there are some

@@ -1,7 +1,7 @@
 """What a node was told at its start, by ``--node-config`` or by the simulation, as values of their types."""
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Play
 from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
 from gdpfed.learning.data.own import OwnData
 from gdpfed.privacy.events import Unit
+from gdpfed.privacy.ledgers.terms import Terms
 from secagg import ClientPolicy
 from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF
 
@@ -143,6 +144,20 @@ class NodeSettings:
                 f"{HELD_OUT_DATA_KEY} and {HELD_OUT_SHARE_KEY} both say what is held out: leave one out"
             )
         return None if path is None else OwnData(path, held_out, share)
+
+    def own_terms(self, terms: Terms) -> Terms:
+        """Return terms with what the node's own data says of them, whatever the server says.
+
+        Raises:
+            LearningError: a table without a declaration.
+        """
+        own = self.data
+        told = terms.unit == "record" and own is not None
+        return replace(
+            terms,
+            held_out_by=own.rule if told and own is not None and terms.held_out else "",
+            record_is="person" if told and own is not None and own.names_persons else "",
+        )
 
     def path(self, key: str) -> Path | None:
         """The path that a setting gives; None without it."""

@@ -51,6 +51,11 @@ class Partition:
         """
         if not 0 <= client_id < self.num_clients:
             raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
+        if data.by_person and self.name not in ("iid", "natural"):
+            raise LearningError(
+                f"dataset.partition={self.name} shares out labels, and a person with several rows may have "
+                "several: use dataset.partition=natural or iid"
+            )
         if self.name == "iid":
             return _iid_indices(len(data.train), self.num_clients, client_id, self.seed)
         if self.name == "labels":

@@ -67,6 +67,7 @@ class Columns:
         party: whose a record is.
         record_group: which group of records it belongs to, whose budget is its own.
         test: the column that says what is for testing, with the values that do.
+        person: the column that says which person a row is about; None where every row is one's own.
         missing: texts that stand for a missing value, besides :data:`ALWAYS_MISSING`.
         missing_labels: ``error``, or ``drop`` for leaving out records without a label.
         incomplete_rows: ``keep``, or ``drop`` for leaving out records with any value missing.
@@ -92,6 +93,7 @@ class Columns:
     encoding: str = "utf-8"
     purpose: str = ""
     period: str = ""
+    person: str | None = None
 
     @property
     def num_inputs(self) -> int:
@@ -136,7 +138,7 @@ class Columns:
         """The columns that a table must have; without those that share it out where a party reads its own."""
         sharing = [self.test] if for_training else [self.party, self.test]
         placed = [column.name for column in (*sharing, self.record_group) if column is not None]
-        return [self.label, *self.inputs, *placed]
+        return [self.label, *self.inputs, *placed, *([] if self.person is None else [self.person])]
 
 
 def plain(value: object) -> str:

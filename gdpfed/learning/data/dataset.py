@@ -33,11 +33,13 @@ class Split:
         x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.
         y: their labels of shape (N,): class numbers as int64, or numbers in [-1, 1] as float32.
         groups: where records have budgets of their own, the number of each one's group; shape (N,), int64.
+        persons: where several rows may be about one person, what stands for each one's; shape (N,), int64.
     """
 
     x: Inputs
     y: Labels
     groups: npt.NDArray[np.int64] | None = None
+    persons: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -45,7 +47,8 @@ class Split:
     def take(self, indices: npt.NDArray[np.int64]) -> "Split":
         """The examples at these positions."""
         groups = None if self.groups is None else self.groups[indices]
-        return Split(self.x[indices], self.y[indices], groups)
+        persons = None if self.persons is None else self.persons[indices]
+        return Split(self.x[indices], self.y[indices], groups, persons)
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class Dataset:
         columns: the declaration that a table was read by; None where it is no table.
         features: the transform that pictures went through, by name; None where there was none.
         picture_shape: of a picture before it.
+        by_person: whether a training record is a person with all its rows (`gdpfed.learning.data.persons`).
     """
 
     train: Examples
@@ -102,11 +106,12 @@ class Dataset:
     columns: Columns | None = None
     features: str | None = None
     picture_shape: tuple[int, ...] | None = None
+    by_person: bool = False
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
-        return self._no_examples().x.shape[1:]
+        """Shape of one example, or of one row of a person."""
+        return self._no_examples().x.shape[2 if self.by_person else 1 :]
 
     @property
     def input_dtype(self) -> np.dtype[np.float32] | np.dtype[np.int64]:

@@ -51,7 +51,7 @@ def columns_of(values: Any, place: str) -> Columns:
     found = _Reader(place, values, "").mapping(
         required=("label",),
         allowed=(
-            *("numeric", "categorical", "party", "record_group", "test", "missing"),
+            *("numeric", "categorical", "party", "record_group", "test", "person", "missing"),
             *("missing_labels", "incomplete_rows", "separator", "decimal", "encoding"),
             *("purpose", "period"),
         ),
@@ -78,6 +78,7 @@ def columns_of(values: Any, place: str) -> Columns:
         encoding=_word(found.get("encoding"), ENCODINGS),
         purpose=found["purpose"].text() if "purpose" in found else "",
         period=found["period"].text() if "period" in found else "",
+        person=found["person"].text() if "person" in found else None,
     )
     if columns.num_inputs == 0:
         raise LearningError(f"{place} declares no column under numeric or categorical: a model needs inputs")
@@ -243,7 +244,8 @@ def to_yaml(columns: Columns) -> str:
     for key in ("party", "record_group", "test"):
         named: Named | None = getattr(columns, key)
         written[key] = named and {"column": named.name, "values": list(named.values)}
-    for key in ("missing", "missing_labels", "incomplete_rows", "separator", "decimal", "encoding", *ABOUT):
+    marks = ("person", "missing", "missing_labels", "incomplete_rows", "separator", "decimal", "encoding")
+    for key in (*marks, *ABOUT):
         value = getattr(columns, key)
         written[key] = list(value) if isinstance(value, tuple) else value
     present = {key: value for key, value in written.items() if value}

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers, read_npz
 from gdpfed.learning.data.dataset import Dataset, Labels, Split
 from gdpfed.learning.data.features import transform_of
+from gdpfed.learning.data.persons import grouped
 from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
-from gdpfed.learning.data.tabular import declares_testing, own_digest, own_table
+from gdpfed.learning.data.tabular import own_columns, own_table
 from gdpfed.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -24,9 +25,11 @@ OWN_KEYS = ("x_train", "y_train")
 INPUT_DTYPES = ("float32", "int64")
 LABEL_DTYPES = ("int64", "float32")
 
-Reader = Callable[[Path], tuple[npt.NDArray[np.generic], ...]]
+Arrays = tuple[npt.NDArray[np.generic] | None, ...]
+Reader = Callable[[Path], Arrays]
 """From a path to inputs of shape (N, ...), scaled as the model takes them, labels of shape (N,) and, where
-records have budgets of their own, the number of each one's group, shape (N,)."""
+records have budgets of their own, the number of each one's group, shape (N,), or None; then, where rows are
+about persons, what stands for each one's."""
 
 READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=LearningError)
 
@@ -54,8 +57,17 @@ class OwnData:
         Raises:
             LearningError: a table without a declaration.
         """
-        declared = own_digest(self.path) if self.path.suffix in TABLE_KINDS else ""
+        declared = own_columns(self.path).digest if self.path.suffix in TABLE_KINDS else ""
         return sha256(repr((str(self.held_out_path), self.held_out_share, declared)).encode()).hexdigest()
+
+    @property
+    def names_persons(self) -> bool:
+        """Whether it is a table whose declaration says which person a row is about.
+
+        Raises:
+            LearningError: a table without a declaration.
+        """
+        return self.path.suffix in TABLE_KINDS and own_columns(self.path).person is not None
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,7 @@ class ExampleForm:
         columns: what names the declaration of the run's table; None where it has no table.
         features: the transform that pictures go through; None where there is none.
         picture_shape: of a picture before it.
+        by_person: whether a training record is a person with all its rows.
     """
 
     input_shape: tuple[int, ...]
@@ -77,6 +90,7 @@ class ExampleForm:
     columns: str | None = None
     features: str | None = None
     picture_shape: tuple[int, ...] | None = None
+    by_person: bool = False
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -91,7 +105,10 @@ class ExampleForm:
     def blank(self) -> Split:
         """One example of zeros."""
         x = np.zeros((1, *self.input_shape), self.input_dtype)
-        return Split(x, np.zeros(1, self.label_dtype))
+        row = Split(
+            x, np.zeros(1, self.label_dtype), persons=np.zeros(1, np.int64) if self.by_person else None
+        )
+        return grouped(row) if self.by_person else row
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "ExampleForm":
@@ -113,10 +130,11 @@ class ExampleForm:
             None if data.columns is None else data.columns.digest,
             data.features,
             data.picture_shape,
+            data.by_person,
         )
 
 
-def read_own(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic], ...]:
+def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
     """Inputs, labels and perhaps groups as they lie in the client's file.
 
     Args:
@@ -157,11 +175,13 @@ def own_arrays(
     Raises:
         LearningError: as in `read_own`, and for arrays of another kind or shape.
     """
-    if columns is not None and path.suffix in TABLE_KINDS and own_digest(path) != columns:
+    if columns is not None and path.suffix in TABLE_KINDS and own_columns(path).digest != columns:
         raise LearningError(
             f"data={path}: the columns.yaml beside it declares other columns than this training's: take that"
         )
-    x, y, *groups = read_own(path, for_testing=for_testing)
+    x, y, groups, persons = (*read_own(path, for_testing=for_testing), None, None)[:4]
+    if x is None or y is None:
+        raise LearningError(f"data={path} holds no inputs and labels")
     if x.shape[1:] != tuple(input_shape) or y.shape != (len(x),):
         raise LearningError(
             f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; this training takes "
@@ -177,7 +197,8 @@ def own_arrays(
     if x.dtype.kind not in ("iu" if wanted.kind == "i" else "biuf"):
         raise LearningError(f"data={path}: x_train is {x.dtype}; this training takes {wanted}")
     inputs = as_numbers(x, wanted, f"data={path}: x_train")
-    return Split(inputs, labels, groups[0].astype(np.int64) if groups else None)
+    more = (None if each is None else each.astype(np.int64) for each in (groups, persons))
+    return Split(inputs, labels, *more)
 
 
 def own_held_out(own: OwnData, form: ExampleForm) -> Split:
@@ -191,7 +212,7 @@ def own_held_out(own: OwnData, form: ExampleForm) -> Split:
     if own.held_out_share:
         every = _as_taken(own.path, form)
         return every.take(np.flatnonzero(held_out_rows(every, own.held_out_share)))
-    if own.path.suffix in TABLE_KINDS and declares_testing(own.path):
+    if own.path.suffix in TABLE_KINDS and own_columns(own.path).test is not None:
         return _as_taken(own.path, form, for_testing=True)
     return form.blank().take(np.zeros(0, dtype=np.int64))
 
@@ -199,11 +220,14 @@ def own_held_out(own: OwnData, form: ExampleForm) -> Split:
 def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
     """Which examples are held out, shape (N,): those whose hash, a number in [0, 1), lies below the share.
 
-    Every example decides for itself. So it is held out in every run, wherever it stands in the file and
-    whatever the others are, and examples that are alike stay together.
+    Every example decides for itself, or its person does. So it is held out in every run, wherever it stands
+    in the file and whatever the others are, and examples that are alike stay together.
     """
     rows = zip(np.ascontiguousarray(split.x), split.y, strict=True)
-    heads = [sha256(x.tobytes() + y.tobytes()).digest()[:8] for x, y in rows]
+    told = [x.tobytes() + y.tobytes() for x, y in rows]
+    if split.persons is not None:
+        told = [person.tobytes() for person in split.persons]
+    heads = [sha256(each).digest()[:8] for each in told]
     limit = int(share * 2**64)
     return np.array([int.from_bytes(head, "big") < limit for head in heads], dtype=np.bool_)
 
@@ -215,9 +239,12 @@ def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Spl
         LearningError: as in `own_arrays`.
     """
     every = _as_taken(path, form)
-    if not held_out_share:
+    if held_out_share:
+        every = every.take(np.flatnonzero(~held_out_rows(every, held_out_share)))
+    if not form.by_person:
         return every
-    return every.take(np.flatnonzero(~held_out_rows(every, held_out_share)))
+    # Where nobody says whose rows are, each is one's own.
+    return grouped(replace(every, persons=np.arange(len(every))) if every.persons is None else every)
 
 
 def _as_taken(path: Path, form: ExampleForm, *, for_testing: bool = False) -> Split:
@@ -238,7 +265,7 @@ def _as_taken(path: Path, form: ExampleForm, *, for_testing: bool = False) -> Sp
         own.x[blank], own.y[blank] = 0, 0
     if form.features is None:
         return own
-    return Split(transform_of(form.features)(own.x.astype(np.float32)), own.y, own.groups)
+    return replace(own, x=transform_of(form.features)(own.x.astype(np.float32)))
 
 
 def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:

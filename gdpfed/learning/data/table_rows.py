@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ class Rows:
         parties: the number of each one's party, shape (N,), int64; None where none is declared or asked for.
         groups: the number of each one's group of records, shape (N,), int64; None where none is declared.
         for_testing: which of them are declared to be for testing, shape (N,), bool; None where nothing is.
+        persons: what stands for the person of each, shape (N,), int64; None where none is declared.
     """
 
     x: npt.NDArray[np.float32]
@@ -38,6 +40,7 @@ class Rows:
     parties: npt.NDArray[np.int64] | None
     groups: npt.NDArray[np.int64] | None
     for_testing: npt.NDArray[np.bool_] | None
+    persons: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -139,7 +142,15 @@ def checked_rows(table: Table, columns: Columns, where: "Where", *, shared_out: 
         parties=_numbers(table, columns.party, where) if shared_out and columns.party else None,
         groups=_numbers(table, columns.record_group, where) if columns.record_group else None,
         for_testing=np.isin(table[columns.test.name], columns.test.values) if columns.test else None,
+        persons=None if columns.person is None else _persons(table[columns.person], columns.person, where),
     )
+
+
+def _persons(texts: Texts, name: str, where: "Where") -> npt.NDArray[np.int64]:
+    """A number for every person, the same in every table: 63 bits of the hash of its text."""
+    where.refuse(name, texts, texts == "", "so nobody knows which person the row is about")
+    heads = [sha256(str(text).encode()).digest()[:8] for text in texts]
+    return np.array([int.from_bytes(head, "big") >> 1 for head in heads], dtype=np.int64)
 
 
 def inputs_of(table: Table, columns: Columns, where: "Where") -> npt.NDArray[np.float32]:

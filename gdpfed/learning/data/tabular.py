@@ -1,7 +1,8 @@
 """The user's own table, CSV or Parquet, with its columns declared in one file: ``dataset=csv``."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset, Labels, Split
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
+from gdpfed.learning.data.persons import refuse_shared
 from gdpfed.learning.data.source import DataSource
 from gdpfed.learning.data.table_rows import KINDS, Rows, Table, read_table, rows_of
 
 DEFAULT_TEST_FRACTION = 0.2
+PERSON = re.compile(r"(patient|person|subject|participant)s?[ _.-]?(id|no|nr|number|code)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ def declared_columns(source: DataSource) -> Columns:
     return read_columns(Path(source.columns).expanduser() if source.columns else _folder(path) / COLUMNS_FILE)
 
 
-def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic], ...]:
-    """Inputs, labels and, where they are declared, groups of the records of a node's own table.
+def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic] | None, ...]:
+    """Inputs, labels, groups and persons of a node's own table; None for what is not declared.
 
     The declaration is the file ``columns.yaml`` beside the table, which the operator of the node has put
     there: a server that could choose one would learn of the data by what does not fit.
@@ -84,24 +87,43 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
     Raises:
         LearningError: as in :func:`load`.
     """
-    columns = read_columns(path.with_name(COLUMNS_FILE))
+    columns = own_columns(path)
     place = f"data={path}"
     rows = rows_of(
         read_table(path, columns, place, columns.names(for_training=True)), columns, place, shared_out=False
     )
     taken = _positions(rows.for_testing, len(rows), testing=for_testing)
-    groups = () if rows.groups is None else (rows.groups[taken],)
-    return rows.x[taken], rows.y[taken], *groups
+    kept = _taken(rows, taken)
+    return kept.x, kept.y, kept.groups, kept.persons
 
 
-def declares_testing(path: Path) -> bool:
-    """Whether the declaration beside a node's own table says which rows are for testing."""
-    return read_columns(path.with_name(COLUMNS_FILE)).test is not None
+def declares_persons(source: DataSource) -> bool:
+    """Whether the data is a table whose declaration says which person a row is about.
+
+    Raises:
+        LearningError: as in :func:`declared_columns`.
+    """
+    return source.name == "csv" and source.path is not None and declared_columns(source).person is not None
 
 
-def own_digest(path: Path) -> str:
-    """What names the declaration beside a node's own table."""
-    return read_columns(path.with_name(COLUMNS_FILE)).digest
+def undeclared_persons(source: DataSource) -> str:
+    """Name a column of a table that seems to say which person a row is about, repeats, and is not declared.
+
+    "" where there is none, or persons are declared.
+    """
+    columns = declared_columns(source)
+    files = tables_in(_existing(source.path, "dataset.path"))
+    for file in files if columns.person is None else ():
+        table = read_table(file, columns, str(file), None)
+        for name, texts in table.items():
+            if PERSON.fullmatch(name) and name not in columns.names() and len(set(texts)) < len(texts):
+                return name
+    return ""
+
+
+def own_columns(path: Path) -> Columns:
+    """The declaration beside a node's own table."""
+    return read_columns(path.with_name(COLUMNS_FILE))
 
 
 def dataset_of(
@@ -124,14 +146,20 @@ def dataset_of(
         held_out = party.rows.for_testing
         if held_out is None:
             fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
-            held_out = _drawn(len(party.rows), fraction, number)
+            held_out = _drawn(len(party.rows), fraction, number, party.rows.persons)
         for parts, testing in ((train, False), (test, True)):
             chosen = _positions(held_out, len(party.rows), testing=testing)
             parts.append(Party(party.name, _taken(party.rows, chosen)))
     return _joined(train, test, columns, place)
 
 
-def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
+def _drawn(
+    count: int, fraction: float, number: int, persons: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.bool_]:
+    """Which of so many rows are held out; of persons all rows or none."""
+    if persons is not None:
+        found, row_of = np.unique(persons, return_inverse=True)
+        return _drawn(len(found), fraction, number)[row_of]
     held_out = np.zeros(count, dtype=np.bool_)
     held_out[np.random.default_rng([count, number]).permutation(count)[: round(fraction * count)]] = True
     return held_out
@@ -146,10 +174,11 @@ def _positions(
 
 
 def _taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:
-    parties, groups, for_testing = (
-        None if each is None else each[positions] for each in (rows.parties, rows.groups, rows.for_testing)
-    )
-    return Rows(rows.x[positions], rows.y[positions], parties, groups, for_testing)  # type: ignore[arg-type]  # each of its own type
+    more = {
+        name: None if getattr(rows, name) is None else getattr(rows, name)[positions]
+        for name in ("parties", "groups", "for_testing", "persons")
+    }
+    return Rows(rows.x[positions], rows.y[positions], **more)
 
 
 def _existing(path: str | None, setting: str) -> Path:
@@ -192,6 +221,8 @@ def _declared_alone(columns: Columns) -> Dataset:
     """The data set of a server that holds no row."""
     labels: Labels = np.zeros(0, np.int64) if columns.classes else np.zeros(0, np.float32)
     nothing = Split(np.zeros((0, columns.num_inputs), np.float32), labels)
+    persons = None if columns.person is None else np.zeros(0, np.int64)
+    nothing = replace(nothing, persons=persons)
     names = columns.party.values if columns.party else ()
     owners = np.zeros(0, np.int64) if names else None
     return Dataset(
@@ -252,6 +283,8 @@ def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, pla
             f"{place} has no records to test on: set dataset.test_fraction or dataset.test_path"
         )
     shared = len(names) > 1
+    for own, held_out in zip(train, test, strict=True):
+        refuse_shared(_split([own]), _split([held_out]), place)
     return Dataset(
         _split(train),
         _split(test),
@@ -267,10 +300,12 @@ def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, pla
 
 def _split(parties: Sequence[Party]) -> Split:
     groups = [party.rows.groups for party in parties if party.rows.groups is not None]
+    persons = [party.rows.persons for party in parties if party.rows.persons is not None]
     return Split(
         np.concatenate([party.rows.x for party in parties]),
         np.concatenate([party.rows.y for party in parties]),
         np.concatenate(groups) if groups else None,
+        np.concatenate(persons) if persons else None,
     )
 
 

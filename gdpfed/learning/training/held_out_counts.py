@@ -39,8 +39,19 @@ def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
     return 2 if rates else num_classes**2 + 2 * BINS
 
 
-def held_out_counts(outputs: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Counts:
-    """Count answers and scores: outputs float[n, k], labels int[n] -> float64[d]; each record is in two."""
+def held_out_counts(
+    outputs: npt.NDArray[np.float64],
+    labels: npt.NDArray[np.int64],
+    persons: npt.NDArray[np.int64] | None = None,
+) -> Counts:
+    """Count answers and scores, each record in two: outputs float[n, k], labels int[n] -> float64[d].
+
+    Of persons each counts as one: each of its rows as its share of them.
+    """
+    weights = None
+    if persons is not None:
+        _, row_of, rows = np.unique(persons, return_inverse=True, return_counts=True)
+        weights = 1 / rows[row_of]
     number = outputs.shape[1]
     powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
     chances = powers / powers.sum(axis=1, keepdims=True)
@@ -49,8 +60,8 @@ def held_out_counts(outputs: npt.NDArray[np.float64], labels: npt.NDArray[np.int
     scores = chances[:, 1] if two else chances.max(axis=1)
     half = labels if two else (answers == labels).astype(np.int64)
     bins = np.minimum((scores * BINS).astype(np.int64), BINS - 1)
-    cells = np.bincount(labels * number + answers, minlength=number**2)
-    histogram = np.bincount(half * BINS + bins, minlength=2 * BINS)
+    cells = np.bincount(labels * number + answers, weights, minlength=number**2)
+    histogram = np.bincount(half * BINS + bins, weights, minlength=2 * BINS)
     return np.concatenate([cells, histogram]).astype(np.float64)
 
 

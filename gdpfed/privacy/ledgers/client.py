@@ -81,6 +81,11 @@ class ClientLedger:
             raise PrivacyError(
                 f"a {also.unit}'s charges cannot be added to a {unit}'s; account each by itself"
             )
+        if also is not None and any(run.terms.record_is != also.record_is for run in self._of(unit)):
+            raise PrivacyError(
+                "this ledger has runs about rows and about persons, whose figures do not add up; use a "
+                "ledger of its own for each"
+            )
         charged = [
             run.terms.spent_charges(run.rounds, also, record_group)
             for run in self._of(unit)

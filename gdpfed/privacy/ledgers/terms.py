@@ -22,7 +22,7 @@ from gdpfed.registry import Registry
 
 Scalar = str | int | float
 
-UNSAID = ("task", "announced", "held_out_by")
+UNSAID = ("task", "announced", "held_out_by", "record_is")
 """Entries of terms that are left out where they are empty."""
 MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
@@ -130,6 +130,7 @@ class Terms(ABC):
         announced: names what clients were told before the plan was made; empty where nothing was.
         held_out: what a record pays for that is never trained on, once, after the last round; or nothing.
         held_out_by: names what decides which records those are, in the words of the node and no server.
+        record_is: person, where a record is a person with all its rows, by the node's own columns.
     """
 
     kind: ClassVar[str]
@@ -150,6 +151,7 @@ class Terms(ABC):
     announced: str = ""
     held_out: tuple[Charge, ...] = ()
     held_out_by: str = ""
+    record_is: str = ""
 
     def __post_init__(self) -> None:
         for name in ("run", "accountant", *UNSAID):

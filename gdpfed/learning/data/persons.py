@@ -1,0 +1,115 @@
+"""Persons with several rows: each becomes one record, whose loss is the sum over its rows.
+
+So whatever is done with a record is done with a person: it is drawn into a batch with all its rows, its
+gradient is clipped as a whole, and its influence is what a budget is for.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from fastgrad.modules import Loss
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.dataset import Dataset, Labels, Split
+
+NO_ROW = -1
+"""The label where a person has fewer rows than others, if labels are classes; NaN if they are numbers."""
+
+
+def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
+    """Make one record of all rows of a person: x of shape (P, R, ...), y of shape (P, R).
+
+    R is the number of rows of the person with most; fewer are filled up by rows without influence. Persons
+    are in the order of their first rows. One whose rows are of several groups of records is in the first.
+
+    Args:
+        split: rows, each with its person.
+        owners: of each row; a person of two owners is two persons. None where nobody says whose rows are.
+    """
+    _, first, row_of = _persons(split, owners)
+    counts = np.bincount(row_of, minlength=len(first))
+    order = np.argsort(row_of, kind="stable")
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    width = int(counts.max(initial=1))
+    x = np.zeros((len(first), width, *split.x.shape[1:]), split.x.dtype)
+    nothing = NO_ROW if split.y.dtype.kind == "i" else np.nan
+    y: Labels = np.full((len(first), width), nothing, split.y.dtype)
+    x[row_of[order], place], y[row_of[order], place] = split.x[order], split.y[order]
+    groups = None
+    if split.groups is not None:
+        groups = np.full(len(first), np.iinfo(np.int64).max)
+        np.minimum.at(groups, row_of, split.groups)
+    return Split(x, y, groups)
+
+
+def _persons(
+    split: Split, owners: npt.NDArray[np.int64] | None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Keys and first rows of persons in the order of these rows, and the number of each row's person."""
+    if split.persons is None:
+        raise LearningError("rows without a person cannot be put together by person")
+    keys = np.stack([np.zeros_like(split.persons) if owners is None else owners, split.persons], axis=1)
+    found, first, row_of = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return found[order], first[order], rank[row_of.reshape(-1)]
+
+
+@lru_cache(maxsize=4)
+def persons_of(data: Dataset) -> Dataset:
+    """Return the data set whose training records are persons; its test rows stay rows.
+
+    Raises:
+        LearningError: it does not say whose rows are.
+    """
+    if not isinstance(data.train, Split):
+        raise LearningError("only tables say which person a row is about")
+    _, first, _ = _persons(data.train, data.owners)
+    owners = None if data.owners is None else data.owners[first]
+    return replace(data, train=grouped(data.train, data.owners), owners=owners, by_person=True)
+
+
+def refuse_shared(train: Split, test: Split, place: str) -> None:
+    """Refuse persons who are both trained and tested on: then what is held out is not.
+
+    Raises:
+        LearningError: says how many there are, and of nobody who.
+    """
+    if train.persons is None or test.persons is None:
+        return
+    shared = np.intersect1d(train.persons, test.persons)
+    if len(shared):
+        raise LearningError(
+            f"{place}: {len(shared)} persons have rows to train on and rows for testing: hold out all rows "
+            "of a person, or none"
+        )
+
+
+class PersonModel(nn.Module):
+    """A model of rows, applied to persons: (N, R, ...) to (N, R, outputs)."""
+
+    def __init__(self, rows: nn.Module) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the model to every row."""
+        outputs: torch.Tensor = self.rows(x.flatten(0, 1))
+        return outputs.reshape(*x.shape[:2], *outputs.shape[1:])
+
+
+def person_loss(loss: Loss) -> Loss:
+    """Return the loss of persons: the sum over their rows, outputs (N, R, k) and labels (N, R) to (N,)."""
+
+    def summed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        there = ~y.isnan() if y.is_floating_point() else y != NO_ROW
+        labels = y.nan_to_num() if y.is_floating_point() else y.clamp(min=0)
+        rows = loss(outputs.flatten(0, 1), labels.flatten()).reshape(y.shape)
+        return torch.where(there, rows, 0.0).sum(dim=1)
+
+    return summed

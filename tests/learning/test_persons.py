@@ -1,0 +1,179 @@
+"""Persons with several rows: one record each, drawn, clipped and counted as one."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conf.load import load
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import order_of, record_counts, task_of
+from gdpfed.clients.order import ClientPart, OrderError
+from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.update import update_steps
+from gdpfed.errors import ConfigError, LearningError
+from gdpfed.learning.data import DataSource, Split, load_dataset
+from gdpfed.learning.data.persons import grouped
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import data_warnings
+from gdpfed.learning.training.held_out_counts import held_out_counts
+from gdpfed.methods import make_method
+from gdpfed.record_steps import RecordSteps
+from gdpfed.report.run_observers import ModelCard
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.engine import Cohort
+from gdpfed.simulation.simulated_run import simulate
+from secagg import SumParameters
+
+DECLARATION = """\
+label: {column: ill, classes: [no, yes]}
+numeric: {age: [0, 100], pressure: [80, 200]}
+party: {column: clinic, values: [east, west, south]}
+person: patient
+"""
+
+
+def rows(clinic):
+    """Twelve patients of a clinic, of whom every third has four rows and the others one."""
+    rng = np.random.default_rng(len(clinic))
+    return [
+        f"{clinic},{('no', 'yes')[patient % 2]},{age},{rng.integers(90, 190)},{clinic}-{patient}"
+        for patient in range(12)
+        for age in rng.integers(20, 90, size=4 if patient % 3 == 0 else 1)
+    ]
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """A table of three clinics, as a run of records."""
+    lines = [line for clinic in ("east", "west", "south") for line in rows(clinic)]
+    (tmp_path / "data.csv").write_text("\n".join(["clinic,ill,age,pressure,patient", *lines, ""]))
+    (tmp_path / "columns.yaml").write_text(DECLARATION)
+    return [
+        *("dataset=csv", f"dataset.path={tmp_path / 'data.csv'}", "dataset.num_clients=3"),
+        *("privacy=record_level", "privacy.budgets=[4]", "privacy.batch_rate=0.5"),
+    ]
+
+
+def test_rows_of_a_person_become_one_record():
+    split = Split(
+        np.arange(10, dtype=np.float32).reshape(5, 2),
+        np.array([0, 1, 0, 1, 1]),
+        np.array([1, 0, 2, 0, 1]),
+        np.array([7, 3, 7, 7, 5]),
+    )
+    persons: Any = grouped(split)
+    assert persons.y.tolist() == [[0, 0, 1], [1, -1, -1], [1, -1, -1]]
+    assert persons.x[0].tolist() == [[0, 1], [4, 5], [6, 7]]
+    assert (persons.x[1:, 1:] == 0).all()
+    # The strictest of the groups that a person's rows are in.
+    assert persons.groups.tolist() == [0, 0, 1]
+    assert len(grouped(split, owners=np.array([0, 0, 1, 0, 0]))) == 4
+
+
+def test_a_plan_counts_persons_and_none_is_in_both_splits(settings):
+    config = load([*settings, "method=dp_sum"])
+    task = task_of(config)
+    data: Any = task.load()
+    assert task.by_person
+    assert record_counts(config).tolist() == [len(task.client_indices(client)) for client in range(3)]
+    assert sum(record_counts(config)) < 36
+    assert data.train.x.shape[1:] == (4, 2)
+    assert data.input_shape == (2,)
+    method = make_method(config)
+    assert method.plan.record_is == "person"
+    assert method.plan.to_dict()["record_is"] == "person"
+    assert not task_of(load(settings[:3])).by_person
+
+
+def test_gradients_are_clipped_by_person_and_not_by_row(settings):
+    task = task_of(load(settings)).described()
+    gradients, theta = gradients_of(task, torch.device("cpu")), flatten(task.build_model())
+    data = task.client_data(0)
+    x, y = (torch.from_numpy(each)[None] for each in (data.x, data.y))
+    present = torch.ones(1, len(data), dtype=torch.bool)
+    thetas = torch.from_numpy(theta)[None]
+    # By person: the sum over rows, whose gradients come from the model of rows, then the norm.
+    model, loss, expected = task.build_model(), task.make_loss(), torch.zeros(len(theta))
+    for person in range(len(data)):
+        there = data.y[person] >= 0
+        outputs = model(torch.from_numpy(data.x[person][there]))
+        total = loss(outputs, torch.from_numpy(data.y[person][there])).sum()
+        parts = torch.autograd.grad(total, list(model.parameters()))
+        gradient = torch.cat([part.flatten() for part in parts])
+        expected += gradient * min(1.0, 0.3 / float(gradient.norm()))
+    found = gradients.clipped_sums(thetas, x, y, present, torch.tensor([0.3]))[0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_all_that_a_person_has_moves_a_sum_by_the_norm_at_most(settings):
+    config = load(settings)
+    task = task_of(config).described()
+    steps = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=0.5, noise_multiplier=0.0)
+    order = replace(order_of(config, task), work="gradient_sum", records=steps)
+    theta, data = flatten(task.build_model()), task.client_data(0)
+    encoding = SumParameters(
+        label="one", num_clients=3, threshold=2, dropout_tolerance=0, corrupt_tolerance=0,
+        dimension=len(theta), clipping_norm=20.0, noise_multiplier=0.1,
+    ).encoding(3)  # fmt: skip
+    whole = update_steps(order, theta, encoding, 0, data)
+    places = np.arange(len(data))
+    without = [data.take(np.delete(places, left_out)) for left_out in places]
+    sums = [update_steps(order, theta, encoding, 0, rest) for rest in without]
+    moves = [encoding.grid * np.linalg.norm(whole - each) for each in sums]
+    assert 0.45 < max(moves) <= 0.5
+    engine = BatchedEngine(task, torch.device("cpu"))
+    cohort = Cohort([0], encoding, {0: ClientPart(records=steps)})
+    assert (engine.sum_updates(order, theta, cohort).total == whole).all()
+    rows_alone = Split(data.x[:, 0], data.y[:, 0], persons=places)
+    with pytest.raises(OrderError, match="the columns declare persons"):
+        update_steps(order, theta, encoding, 0, rows_alone)
+
+
+def test_a_run_of_persons_says_so_in_its_card_and_passes_its_audit(settings, tmp_path):
+    told = ["method=dp_sum", "run.num_rounds=2", "run.evaluation=nodes", f"run.directory={tmp_path / 'run'}"]
+    path = simulate(load([*settings, *told]), make_observers=lambda run, announce: [ModelCard(run)])
+    audit = audit_run(path)
+    assert audit.passed
+    assert audit.record_is == "person"
+    card = (path / "model_card.md").read_text()
+    assert "Take any one person of any client" in card
+    assert "a patient with several records" not in card
+
+
+def test_held_out_persons_count_as_one_each():
+    outputs = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    counts = held_out_counts(outputs, np.array([0, 0, 1]), np.array([5, 5, 9]))
+    assert counts[:4].tolist() == [0.5, 0.5, 1.0, 0.0]
+
+
+def test_what_does_not_keep_persons_together_is_refused(settings, tmp_path):
+    with pytest.raises(ConfigError, match="does not clip by person"):
+        make_method(load([*settings, "method=fedavg"]))
+    with pytest.raises(LearningError, match="use dataset.partition=natural or iid"):
+        make_method(load([*settings, "method=dp_sum", "dataset.partition=labels"]))
+    declared = DECLARATION.replace("age: [0, 100], ", "") + "test: {column: age, values: [30]}\n"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "columns.yaml").write_text(declared)
+    lines = ["clinic,ill,age,pressure,patient", "east,no,30,90,one", "east,no,31,90,one", "west,no,3,90,two"]
+    (other / "data.csv").write_text("\n".join([*lines, "south,no,3,90,three", ""]))
+    with pytest.raises(LearningError, match="1 persons have rows to train on and rows for testing"):
+        load_dataset(DataSource("csv", str(other / "data.csv")))
+
+
+def test_a_column_of_persons_that_repeat_and_is_not_declared_is_a_warning(settings, tmp_path):
+    (warned,) = [line for line in data_warnings(undeclared(tmp_path, settings)) if "person" in line]
+    assert "column 'patient' repeats" in warned
+    assert not [line for line in data_warnings(task_of(load(settings))) if "column" in line]
+
+
+def undeclared(folder, settings):
+    """The same table with a declaration that names no persons."""
+    other = folder / "other"
+    other.mkdir()
+    (other / "columns.yaml").write_text(DECLARATION.replace("person: patient\n", ""))
+    (other / "data.csv").write_text((folder / "data.csv").read_text())
+    return task_of(load([*settings[:1], f"dataset.path={other / 'data.csv'}", *settings[2:]]))
