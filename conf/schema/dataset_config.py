@@ -119,6 +119,7 @@ class TrainingConfig:
     learning_rate: float = MISSING
     learning_rate_decay: float = MISSING
     momentum: float = MISSING
+    local_parameters: list[str] | None = None
 
     def validate(self) -> None:
         require_limits("training", self)

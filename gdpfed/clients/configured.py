@@ -31,6 +31,7 @@ def task_of(config: Config) -> Task:
         seed=config.run.seed,
         record_shares=config.privacy.record_shares,
         by_person=config.privacy.unit == "record" and declares_persons(source),
+        local_parameters=tuple(config.training.local_parameters or ()),
     )
 
 

@@ -19,7 +19,7 @@ from gdpfed.learning.data.client_partition import Partition, client_names, clien
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.persons import persons_of
 from gdpfed.learning.data.tabular import not_read, undeclared_persons
-from gdpfed.learning.models import Options, build_model, count_parameters
+from gdpfed.learning.models import Options, build_model, count_parameters, leave_out
 from gdpfed.learning.training.record_losses import make_loss
 
 MOST_NAMED = 5
@@ -36,6 +36,8 @@ class Task:
         form: what its examples look like; None where the data set has to be asked.
         record_shares: of the groups of records, where the data does not say the group of a record.
         by_person: whether a training record is a person with all its rows.
+        local_parameters: patterns of parameters that theta does not stand for: in training they stay as they
+            are built, and each party fits its own afterwards.
     """
 
     source: DataSource
@@ -51,6 +53,7 @@ class Task:
     record_shares: tuple[float, ...] = ()
     shards: int | None = None
     by_person: bool = False
+    local_parameters: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the task of again."""
@@ -74,12 +77,14 @@ class Task:
         weights = tuple(float(weight) for weight in settings.pop("class_weights"))
         form = settings.pop("form")
         shares = tuple(map(float, settings.pop("record_shares", ())))
+        local = tuple(map(str, settings.pop("local_parameters", ())))
         return cls(
             source=source,
             model_options=options,
             class_weights=weights,
             form=None if form is None else ExampleForm.from_values(form),
             record_shares=shares,
+            local_parameters=local,
             **settings,
         )
 
@@ -100,12 +105,14 @@ class Task:
             LearningError: a model that cannot be built.
         """
         form = self.form or ExampleForm.of(self.load())
-        return count_parameters(self.model, form.input_shape, form.num_classes, self.model_options)
+        return count_parameters(
+            self.model, form.input_shape, form.num_classes, self.model_options, self.local_parameters
+        )
 
     def build_model(self) -> nn.Module:
         """The model at its initial parameters."""
         form = self.form or ExampleForm.of(self.load())
-        return build_model(
+        model = build_model(
             self.model,
             form.input_shape,
             form.num_classes,
@@ -113,6 +120,8 @@ class Task:
             input_dtype=np.dtype(form.input_dtype),
             options=self.model_options,
         )
+        leave_out(model, self.local_parameters)
+        return model
 
     def make_loss(self) -> Loss:
         """The loss of a record, weighted by its class where weights are declared.

@@ -32,6 +32,7 @@ METHODS: Registry[type[Method]] = Registry(
         "hier_fedavg": "gdpfed.systems.h2fdp.hier_baselines:HierFedAvg",
         "idp_fedavg_sample": "gdpfed.methods.idp_fedavg:IDPFedAvgSample",
         "idp_fedavg_scale": "gdpfed.methods.idp_fedavg:IDPFedAvgScale",
+        "mr_mtl": "gdpfed.systems.mr_mtl:MRMTL",
         "pedpfl": "gdpfed.systems.h2fdp.hier_baselines:PEDPFL",
         "pfa": "gdpfed.methods.pfa:PFA",
         "sampled_fedavg": "gdpfed.systems.fedpcs.sampled_fedavg:SampledFedAvg",

@@ -33,13 +33,22 @@ def _new_axes(title: str) -> tuple[Figure, Axes]:
 
 
 @styled
-def accuracy_curve(records: Sequence[RoundLogEntry], method: str, title: str, path: Path) -> None:
-    """Write the metric that is shown after every round as PNG, in the method's colour."""
+def accuracy_curve(
+    records: Sequence[RoundLogEntry], method: str, title: str, path: Path, base_rate: float | None = None
+) -> None:
+    """Write the metric that is shown after every round as PNG, in the method's colour.
+
+    Below an accuracy lies a line: the share of the most frequent class, ``base_rate``.
+    """
     figure, axes = _new_axes(title)
     (style,) = method_styles([method])
     metric = records[-1].shown[0] if records else DEFAULT
     scaled = MetricDisplay.of(metric).scaled
     draw_curves(axes, [(style, method, [Spread.of([scaled(each.shown[1])]) for each in records])], metric)
+    if base_rate is not None and metric == DEFAULT:
+        axes.axhline(scaled(base_rate), color="black", linewidth=0.8, linestyle=":")
+        axes.set_ylim(bottom=min(axes.get_ylim()[0], scaled(base_rate) - 2))
+        axes.annotate("most frequent class", (1, scaled(base_rate)), fontsize="small", va="bottom")
     save(figure, path)
 
 

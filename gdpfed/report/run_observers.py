@@ -88,7 +88,9 @@ class Pictures(Observer):
         source = self._run.task.source
         title = f"{method.label or method.name} on {dataset_label(source.name, source.path)}"
         budgets = method.plan.budgets
-        accuracy_curve(run.records, method.name, title, path / ACCURACY_PICTURE)
+        most_frequent = base_rate(self._run.task)
+        share = None if most_frequent is None else most_frequent[1]
+        accuracy_curve(run.records, method.name, title, path / ACCURACY_PICTURE, share)
         budget_curve(run.records, budgets, title, path / BUDGET_PICTURE)
 
 

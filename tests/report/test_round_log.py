@@ -40,7 +40,7 @@ def test_infinity_becomes_null():
 
 @pytest.mark.parametrize("budgets", [[1.0, None], [None, None]])
 def test_pictures_are_written(tmp_path, budgets):
-    accuracy_curve([RECORD], "gdpfed_plus", "title", tmp_path / "a.png")
+    accuracy_curve([RECORD], "gdpfed_plus", "title", tmp_path / "a.png", 0.3)
     budget_curve([RECORD], budgets, "title", tmp_path / "b.png")
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("a.png", "b.png"))
 

@@ -17,7 +17,16 @@ from gdpfed.learning.models.build import (
 from gdpfed.learning.models.feedforward import cnn2, cnn3, linear, mlp, resnet18
 from gdpfed.learning.models.next_character import lstm, ngram
 from gdpfed.learning.models.softmax import softmax
-from gdpfed.learning.models.vector import assign, dimension_of, fingerprint, flatten, state_dict_of, trainable
+from gdpfed.learning.models.vector import (
+    assign,
+    dimension_of,
+    fingerprint,
+    flatten,
+    leave_out,
+    names_of,
+    state_dict_of,
+    trainable,
+)
 
 register = MODELS.register
 
@@ -41,6 +50,8 @@ __all__ = [
     "dimension_of",
     "fingerprint",
     "flatten",
+    "leave_out",
+    "names_of",
     "refuse_changing_buffers",
     "register",
     "state_dict_of",

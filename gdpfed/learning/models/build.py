@@ -10,7 +10,7 @@ from torch import nn
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.models.dropout_keys import with_drawn_dropout
-from gdpfed.learning.models.vector import dimension_of
+from gdpfed.learning.models.vector import dimension_of, leave_out
 from gdpfed.registry import Registry
 
 # A builder takes (input_shape, num_classes) and options of its own as keyword-only numbers.
@@ -57,8 +57,17 @@ def build_model(
     return model
 
 
-def count_parameters(name: str, input_shape: tuple[int, ...], num_classes: int, options: Options = ()) -> int:
+def count_parameters(
+    name: str,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    options: Options = (),
+    local: tuple[str, ...] = (),
+) -> int:
     """Return d of a model, without its numbers: it takes no memory however large the model is.
+
+    Args:
+        local: patterns of parameters that theta does not stand for.
 
     Raises:
         LearningError: no model of that name, an option that it does not have, or one that cannot be built.
@@ -72,6 +81,7 @@ def count_parameters(name: str, input_shape: tuple[int, ...], num_classes: int, 
             f"dataset.model={name} cannot be built for examples of shape {input_shape}{_in_words(options)}: "
             f"{' '.join(str(error).split())}"
         ) from None
+    leave_out(model, local)
     return dimension_of(model)
 
 

@@ -4,6 +4,8 @@ Trainable are those with ``requires_grad``, in the model's order. A frozen one i
 is as the model is built, at everybody, and is neither sent nor clipped nor noised.
 """
 
+from collections.abc import Collection
+from fnmatch import fnmatchcase
 from hashlib import sha256
 
 import numpy as np
@@ -12,10 +14,39 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from gdpfed.errors import LearningError
+
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that theta stands for, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
+
+
+def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
+    """The parameters whose names match a pattern, as in ``*.bias``.
+
+    Raises:
+        LearningError: a pattern that no parameter matches.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise LearningError(f"no parameter of the model matches '{pattern}': it has {', '.join(names)}")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
+    """Freeze the parameters that match, so that theta does not stand for them.
+
+    Raises:
+        LearningError: a pattern that none matches, or nothing is left.
+    """
+    for name in names_of(model, patterns):
+        model.get_parameter(name).requires_grad = False
+    if patterns and not trainable(model):
+        raise LearningError(
+            f"training.local_parameters=[{','.join(patterns)}] leaves nothing to train together: name fewer"
+        )
 
 
 def dimension_of(model: nn.Module) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import Release, broken_number
+from gdpfed.record_steps import OWN_NOISE_WORKS
 
 
 class OpenRound:
@@ -48,7 +49,7 @@ class OpenRound:
             return f"the plan charges {', '.join(plan.works)}, not {request.work}"
         if request.unit != plan.unit:
             return f"the plan protects a {plan.unit}, not a {request.unit}"
-        if request.alone and plan.private and (plan.sums_hidden or not plan.mechanism.adds_own_noise):
+        if request.alone and plan.private and (plan.sums_hidden or request.work not in OWN_NOISE_WORKS):
             return "it is one client's update, to be read in clear, and the plan promises privacy"
         if broken := broken_number(request):
             return broken

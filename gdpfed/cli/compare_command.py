@@ -1,0 +1,71 @@
+"""``gdpfed compare``: was a run worth it, for whom?"""
+
+import argparse
+import json
+
+from gdpfed.cli.command import Command, make_console, user_path
+
+DEFAULT_PULL = 3.0
+EXAMPLES = """\
+gdpfed compare runs/mine                        beside each party alone
+gdpfed compare runs/seed* --output worth        mean of several seeds
+gdpfed compare runs/mine --path /data/tables    where the data are now"""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", nargs="+", type=user_path, metavar="RUN", help="finished runs; several differ in their seed"
+    )
+    parser.add_argument(
+        "--path", type=user_path, metavar="PATH", help="where their data are now (dataset.path)"
+    )
+    parser.add_argument(
+        "--pull",
+        type=float,
+        default=DEFAULT_PULL,
+        metavar="L",
+        help="lambda of what each party fits near the run's model (default: %(default)s)",
+    )
+    parser.add_argument("--output", type=user_path, metavar="DIR", help="write worth.md and worth.json")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from gdpfed.errors import ConfigError
+    from gdpfed.files import save_whole
+    from gdpfed.report.worth import mean_worth, worth_of
+
+    if not 0 <= options.pull < float("inf"):
+        raise ConfigError(f"--pull {options.pull:g} must be 0, for no pull, or more")
+    overrides = [] if options.path is None else [f"dataset.path={options.path}"]
+    worth = mean_worth([worth_of(run, overrides, options.pull) for run in options.runs])
+    values = json.dumps(worth.to_values(), indent=1, allow_nan=False)
+    tables = worth.tables()
+    markdown = "\n".join(table.to_markdown() for table in tables)
+    if options.output is not None:
+        options.output.mkdir(parents=True, exist_ok=True)
+        save_whole(options.output / "worth.json", f"{values}\n".encode())
+        save_whole(options.output / "worth.md", markdown.encode())
+    if options.json or options.markdown:
+        print(values if options.json else markdown)
+        return 0
+    console = make_console()
+    for table in tables:
+        console.print(table.to_rich())
+    return 0
+
+
+COMMAND = Command(
+    name="compare",
+    help="was a run worth it: beside each party alone, and all rows in one place",
+    description=(
+        "Compare a finished run's model with the most frequent class, a model of each party alone, one of "
+        "all rows in one place, fedavg without privacy, and one that each party fits to its own rows near "
+        "the run's: in all and by party, with 95 % intervals. It needs the data of all parties, as a "
+        "simulation does. What is trained here is not accounted, and the figures carry no noise."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

@@ -1,0 +1,142 @@
+"""How well scores tell classes apart, with 95 % intervals, on test rows of one party or of all."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.learning.training.evaluation_metrics import auc
+
+Scores = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Z = 1.959963984540054
+"""The 97.5th percentile of the normal distribution."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure in [-1, 1] with the ends of its 95 % interval; NaN where it is not defined.
+
+    Attributes:
+        stddev: over several runs; None for one.
+    """
+
+    value: float
+    low: float
+    high: float
+    stddev: float | None = None
+
+    @classmethod
+    def mean(cls, figures: "Sequence[Figure]") -> "Figure":
+        """The mean over runs, of the ends of intervals, too; with the standard deviation over the runs."""
+        if len(figures) == 1:
+            return figures[0]
+        value, low, high = np.mean([(each.value, each.low, each.high) for each in figures], axis=0).tolist()
+        return cls(value, low, high, float(np.std([each.value for each in figures], ddof=1)))
+
+    @classmethod
+    def around(cls, value: float, error: float, least: float = 0.0) -> "Figure":
+        """The interval value +- 1.96 standard errors, within [least, 1]."""
+        return cls(value, max(least, value - Z * error), min(1.0, value + Z * error))
+
+    @classmethod
+    def share(cls, right: Mask) -> "Figure":
+        """The share of rows that are right, with Wilson's interval (1927)."""
+        n = len(right)
+        if n == 0:
+            return NOT_DEFINED
+        p = float(np.mean(right))
+        middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+        half = Z / (1 + Z**2 / n) * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+        return cls(p, max(0.0, middle - half), min(1.0, middle + half))
+
+    def text(self) -> str:
+        """In percent, as in ``78.0 ± 0.4 [73, 82]``."""
+        if math.isnan(self.value):
+            return "–"
+        spread = f" ± {100 * self.stddev:.1f}" if self.stddev else ""
+        return f"{100 * self.value:.1f}{spread} [{100 * self.low:.0f}, {100 * self.high:.0f}]"
+
+
+NOT_DEFINED = Figure(math.nan, math.nan, math.nan)
+Compute = Callable[[Scores, Labels], Figure]
+
+
+def accuracy(scores: Scores, labels: Labels) -> Figure:
+    """Share of rows whose class has the largest score."""
+    return Figure.share(scores.argmax(axis=1) == labels)
+
+
+def area(scores: Scores, labels: Labels) -> Figure:
+    """Area under the curve, with the standard error of Hanley and McNeil (1982).
+
+    Of several classes it is the mean over each class against the rest, without an interval.
+    """
+    found = auc(scores, labels)
+    if found is None:
+        return NOT_DEFINED
+    if scores.shape[1] > 2:
+        return Figure(found, found, found)
+    n = int((labels == 1).sum())
+    m = len(labels) - n
+    ones, twos = found / (2 - found), 2 * found**2 / (1 + found)
+    variance = found * (1 - found) + (n - 1) * (ones - found**2) + (m - 1) * (twos - found**2)
+    return Figure.around(found, math.sqrt(max(0.0, variance) / (n * m)))
+
+
+def balanced_accuracy(scores: Scores, labels: Labels) -> Figure:
+    """Mean over the classes of the share of their rows that are right."""
+    answers, shares, variance = scores.argmax(axis=1), [], 0.0
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        return NOT_DEFINED
+    for each in classes:
+        own = labels == each
+        share = float(np.mean(answers[own] == each))
+        shares.append(share)
+        variance += share * (1 - share) / int(own.sum())
+    return Figure.around(float(np.mean(shares)), math.sqrt(variance) / len(shares))
+
+
+def sensitivity(scores: Scores, labels: Labels) -> Figure:
+    """Share of the rows of class 1 that are found."""
+    own = labels == 1
+    return Figure.share(scores[own].argmax(axis=1) == 1)
+
+
+def specificity(scores: Scores, labels: Labels) -> Figure:
+    """Share of the rows of class 0 that are told as such."""
+    own = labels == 0
+    return Figure.share(scores[own].argmax(axis=1) == 0)
+
+
+def calibration(scores: Scores, labels: Labels) -> Figure:
+    """Mean predicted probability of class 1 minus its prevalence: calibration in the large."""
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    gaps = powers[:, 1] / powers.sum(axis=1) - (labels == 1)
+    if len(gaps) < 2:
+        return NOT_DEFINED
+    return Figure.around(float(gaps.mean()), float(gaps.std(ddof=1)) / math.sqrt(len(gaps)), -1.0)
+
+
+FIGURES: Mapping[str, Compute] = {
+    "accuracy": accuracy,
+    "AUC": area,
+    "balanced accuracy": balanced_accuracy,
+}
+OF_TWO_CLASSES: Mapping[str, Compute] = {
+    "sensitivity": sensitivity,
+    "specificity": specificity,
+    "calibration": calibration,
+}
+
+
+def figures_of(scores: Scores, labels: Labels) -> dict[str, Figure]:
+    """Return every figure of scores of shape (N, k) for labels of shape (N,), by its words."""
+    computed = FIGURES if scores.shape[1] > 2 else {**FIGURES, **OF_TWO_CLASSES}
+    if len(labels) == 0:
+        return dict.fromkeys(computed, NOT_DEFINED)
+    return {name: compute(scores, labels) for name, compute in computed.items()}
