@@ -14,7 +14,7 @@ from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun

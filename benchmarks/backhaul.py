@@ -16,7 +16,7 @@ from flwr.common.serde import recorddict_to_proto
 
 from benchmarks import harness
 from gdpfed.errors import RunError
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.runs.round_log import read_rounds
 from testing.layers import cloud_grid, run_layers
 from testing.local_grid import LocalGrid

@@ -12,7 +12,7 @@ from benchmarks.harness import CONSOLE, publish, read_options
 from benchmarks.option import BUDGETS, METHODS, headings, row
 from conf.load import load
 from gdpfed.methods.choose import choose
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import trained_update
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 
 
 def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:

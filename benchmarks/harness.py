@@ -33,7 +33,7 @@ from conf.load import load
 from gdpfed.errors import InputError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.simulation_backend import Launch
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -28,11 +28,11 @@ from conf.load import load
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import BEGIN, JOIN, OFFER
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from secagg import ClientSession, MaskedSum, ServerSession
-from secagg.protocol.client_noise import draw_noise
+from secagg.protocol.client_keys import draw_noise
 from server_app.train import train
 from testing.local_grid import LocalGrid
 from testing.small_runs import grid_of_owners

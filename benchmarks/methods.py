@@ -15,7 +15,7 @@ from rich.progress import track
 from benchmarks.harness import CONSOLE, publish, read_options, train_over_flower
 from conf.load import load
 from gdpfed.methods import make_method
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 
 LINES = {
     "fedavg (no privacy)": ["method=fedavg"],

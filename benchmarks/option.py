@@ -16,7 +16,7 @@ from rich.progress import track
 from benchmarks.average import Averaging
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.simulated_run import simulate_prepared
 

@@ -12,7 +12,7 @@ from benchmarks.option import BUDGETS, headings, row
 from conf.load import load
 from gdpfed.methods import make_method
 from gdpfed.methods.weighting import step_of_noise
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 
 METHODS = ("gdpfed_star", "idp_fedavg_scale", "gdpfed_plus", "dp_fedavg")
 SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")

@@ -36,9 +36,9 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.models import MODELS, flatten
 from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.methods.gdpfed_star import GDPFedStar
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.simulation import batched
-from gdpfed.simulation.batched_encoding import contributions_steps
+from gdpfed.simulation.batched import contributions_steps
 
 SETTING = ("method=gdpfed_star", "privacy.clipping=adaptive", "simulation.workers=1")
 STEPS = {"all, half step": 0.5, "all, quarter step": 0.25}

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.harness import Measured, comparison, measure, publish, read_options, three
 from benchmarks.simulation.drawn_pictures import draw_pictures
 from benchmarks.simulation.work import run_alone
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 
 DEVICES, WINDOWS, STEPS = 10, 4, 5
 GROWTH = ("10", "100", "1000")

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from benchmarks.harness import publish, read_options, steady_seconds, three
 from conf.load import load
 from gdpfed.clients.messages import STAGES
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.simulated_run import simulate
 from server_app.train import train

@@ -12,9 +12,9 @@ from statistics import fmean
 from benchmarks.harness import PROJECT, publish, read_options
 from conf.schema import SecAggConfig
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
+from gdpfed.report.console import Table
 from gdpfed.report.style import line_style, new_figure, save, shared_legend, styled
-from gdpfed.report.table import Table
-from gdpfed.systems.h2fdp.subnet_noise import noise_factor
+from gdpfed.systems.h2fdp.subnet_mechanisms import noise_factor
 
 SIZES = (5, 10, 25)
 MOST_DEVICES = 40

@@ -120,8 +120,7 @@ def join(message: Message, context: Context) -> RecordDict:
 def _terms(message: Message, context: Context) -> Terms:
     """The terms that a message offers; refuse work that the node must not send.
 
-    Raises:
-        NodeConfigError: updates are to leave in clear, and the node was not started for that.
+    Raises NodeConfigError: updates are to leave in clear, and the node was not started for that.
     """
     terms = terms_in(message.content)
     if not terms.task:
@@ -183,8 +182,7 @@ def begin(message: Message, context: Context) -> RecordDict:
 def end(message: Message, context: Context) -> RecordDict:
     """Tell the stand-in of this node, such as an edge, that the run is over.
 
-    Raises:
-        NodeConfigError: nothing stands in for it.
+    Raises NodeConfigError: nothing stands in for it.
     """
     stand_in, said = settings_of(context).stand_in, values_in(message.content, CLIENT_RECORD)
     if stand_in is None or said is None:

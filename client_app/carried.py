@@ -1,5 +1,6 @@
 """What Flower carries to and from a node, as plain values: its settings and state, and requests of stages."""
 
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -7,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
-from client_app.simulated_node import in_flowers_simulation
 from gdpfed.clients.messages import (
     CORRECTION_RECORD,
     DATA,
@@ -75,8 +75,7 @@ def told_in(content: RecordDict) -> dict[str, Values]:
 def stage_request(content: RecordDict, stage: str) -> StageRequest:
     """The request for a stage in a message.
 
-    Raises:
-        RemoteProtocolError: its record lacks the bytes or does not say which round it is of.
+    Raises RemoteProtocolError: its record lacks the bytes or does not say which round it is of.
     """
     fields = values_in(content, stage) or {}
     data, run, index = (fields.get(name) for name in (DATA, RUN, ROUND))
@@ -108,3 +107,21 @@ def terms_in(content: RecordDict) -> Terms:
             f"the message lacks the record {TERMS_RECORD}, without which nothing is sent"
         )
     return Terms.from_scalars(dict(record))
+
+
+def in_flowers_simulation() -> bool:
+    """Whether this process is a Ray actor, in which Flower's simulation backend runs ClientApps.
+
+    A node that an operator starts must not take itself for a simulated one, which has no settings and may
+    send its update in clear (`secagg=off`). So the sign is one that no message, configuration of a run or
+    node, or environment variable makes. Flower 1.41 calls a simulated ClientApp in a Ray actor
+    (`flwr.simulation.ray_transport.ray_actor`), and that of a SuperNode in a program of its own,
+    `flwr-clientapp`, which starts no Ray. A process is an actor only if Ray's worker program started it; code
+    that calls `ray.init` becomes a driver. The app's own code could pretend, but whoever sends it could as
+    well send an app without this check (docs/privacy.md, *whoever may submit runs*).
+    """
+    # Ray is not imported: in its own actors it is there, and elsewhere it takes a second to load.
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return False
+    return ray.get_runtime_context().get_actor_id() is not None

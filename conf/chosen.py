@@ -34,12 +34,9 @@ def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], me
     """What Hydra composes of option files alone, as a tree of the caller's own.
 
     Hydra takes some tenths of a second for any composition. Where no option file says anything of another
-    group, a tree is put together of what other compositions had of each group.
-
-    Args:
-        options: the chosen file by group, as in ``{"dataset": "fmnist"}``; others are as by default.
-        directories: where option files are, the project's own first.
-        methods: the schema of every method.
+    group, a tree is put together of what other compositions had of each group. `options`: the chosen file by
+    group, as in ``{"dataset": "fmnist"}``; others are as by default. `directories`: where option files are,
+    the project's own first. `methods`: the schema of every method.
     """
     known = _known(directories, methods)
     (first, *others) = parts = [(group, options.get(group)) for group in groups()]

@@ -45,8 +45,7 @@ def _table(kind: str) -> Table:
 def option_directories() -> list[Path]:
     """Where option files are: the project's own directory first, then those of installed packages.
 
-    Raises:
-        ConfigError: an entry point that is no package.
+    Raises ConfigError: an entry point that is no package.
     """
     return [OWN_DIRECTORY, *(_directory(name) for name in _table("option_packages").names())]
 
@@ -65,9 +64,8 @@ def _directory(name: str) -> Path:
 def method_configs() -> dict[str, type[MethodConfig]]:
     """The dataclass behind the options of every method, by the method's name.
 
-    Raises:
-        ConfigError: a method that cannot be imported, that two packages name, or whose ``config_class`` is
-            no :class:`~conf.schema.MethodConfig`.
+    Raises ConfigError: a method that cannot be imported, that two packages name, or whose ``config_class`` is
+    no :class:`~conf.schema.MethodConfig`.
     """
     return {name: _config_class(name, method) for name, method in _table("methods").items().items()}
 

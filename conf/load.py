@@ -61,8 +61,7 @@ def _set_value(tree: DictConfig, override: Override) -> None:
 def compose_options(choices: Sequence[str]) -> DictConfig:
     """The configuration under choices such as ``["dataset=fmnist"]``, unchecked, with its references.
 
-    Raises:
-        ConfigError: a choice that there is not.
+    Raises ConfigError: a choice that there is not.
     """
     _check_form(choices)
     for choice in choices:
@@ -74,8 +73,7 @@ def compose_options(choices: Sequence[str]) -> DictConfig:
 def options(group: str) -> dict[str, Path]:
     """The option files of a configuration group, by their name in ``dataset=<option>``, of all packages.
 
-    Raises:
-        ConfigError: two files for one option.
+    Raises ConfigError: two files for one option.
     """
     found: dict[str, Path] = {}
     for path in chain(*((directory / group).glob("*.yaml") for directory in option_directories())):
@@ -108,8 +106,7 @@ def hydra_string(text: str) -> str:
 def _with_quoted_path(override: str) -> str:
     """Quote the value of a path, which may hold what has a meaning in Hydra's grammar, as ~ and commas do.
 
-    Raises:
-        ConfigError: the home directory of nobody.
+    Raises ConfigError: the home directory of nobody.
     """
     key, equals, value = override.partition("=")
     if key not in PATHS or not value or value == "null" or value[0] in "'\"":
@@ -167,8 +164,7 @@ def _suggestion(key: str, known: Sequence[str], overrides: Sequence[str]) -> str
 def given_value(overrides: Sequence[str], key: str) -> Any:
     """The value that overrides give to a key, the last if there are several; None if there is none.
 
-    Raises:
-        ConfigError: a value that Hydra cannot read.
+    Raises ConfigError: a value that Hydra cannot read.
     """
     words = [_with_quoted_path(each) for each in overrides if each.partition("=")[0] == key]
     try:
@@ -226,15 +222,10 @@ def load(
 ) -> Config:
     """Compose the configuration from option files and overrides, as in ``["dataset=fmnist"]``.
 
-    Args:
-        overrides: what is set.
-        begun: the settings of a run that goes on, by group and key: they stand in the place of all that the
-            overrides do not name.
-        forgotten: dotted keys that are not taken from it.
-
-    Raises:
-        ConfigError: an unknown key or option, a wrong type, or a value out of range; one line that
-            names it and what would be accepted.
+    `overrides`: what is set. `begun`: the settings of a run that goes on, by group and key: they stand in the
+    place of all that the overrides do not name. `forgotten`: dotted keys that are not taken from it. Raises
+    ConfigError: an unknown key or option, a wrong type, or a value out of range; one line that names it and
+    what would be accepted.
     """
     methods = method_configs()
     _check_form(overrides)

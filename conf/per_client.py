@@ -43,8 +43,7 @@ def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 def user_path(key: str, text: str) -> Path:
     """A path in which a leading ``~`` is a home directory.
 
-    Raises:
-        ConfigError: the home directory of nobody.
+    Raises ConfigError: the home directory of nobody.
     """
     try:
         return Path(text).expanduser()
@@ -66,10 +65,8 @@ def set_numbers(config: "Config", values: dict[str, str]) -> None:
     """Give a configuration the numbers that the values stand for.
 
     A distribution is drawn for ``dataset.num_clients`` clients under ``run.seed``, to four digits;
-    ``loguniform(a,b)`` is exp of a uniform number between ln a and ln b.
-
-    Raises:
-        ConfigError: what is no number, no file or no distribution; names the setting and the place.
+    ``loguniform(a,b)`` is exp of a uniform number between ln a and ln b. Raises ConfigError: what is no
+    number, no file or no distribution; names the setting and the place.
     """
     for key, value in values.items():
         if key in NAMED and value.startswith("{"):

@@ -59,8 +59,7 @@ class SettingGroup:
 def setting_groups(choices: Sequence[str] = ()) -> list[SettingGroup]:
     """All settings, under choices of options such as ``["dataset=fmnist"]``; those of every method are there.
 
-    Raises:
-        ConfigError: a choice that there is not.
+    Raises ConfigError: a choice that there is not.
     """
     composed = compose_options(choices)
     return [_group(each.name, composed, choices) for each in fields(Config)]
@@ -69,8 +68,7 @@ def setting_groups(choices: Sequence[str] = ()) -> list[SettingGroup]:
 def search(found: Sequence[SettingGroup], words: Sequence[str]) -> list[SettingGroup]:
     """What matches all words: a group by its name, a setting by a part of its name or of its words.
 
-    Raises:
-        ConfigError: nothing matches; it names what is nearest.
+    Raises ConfigError: nothing matches; it names what is nearest.
     """
     kept = [
         SettingGroup(

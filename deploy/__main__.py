@@ -14,9 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.compose import compose_file, to_text
+from deploy.compose import CLOUD_HOST, compose_file, host_file, to_text
 from deploy.containers import Tree
-from deploy.edge_files import CLOUD_HOST, host_file
 from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import TopologyError
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
@@ -55,8 +54,7 @@ def _write(options: argparse.Namespace, words: Sequence[str]) -> None:
 def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
     """Return the Compose file that the options describe.
 
-    Raises:
-        TopologyError: options that describe none.
+    Raises TopologyError: options that describe none.
     """
     return to_text(_tree(options), HEADER.format(words="".join(f" {word}" for word in words)))
 

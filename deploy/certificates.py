@@ -49,8 +49,7 @@ class Authority:
     def from_pem(cls, key: bytes, certificate: bytes) -> "Authority":
         """Read an authority; inverse of :attr:`key_pem` and :attr:`certificate_pem`.
 
-        Raises:
-            CredentialsError: the two do not belong together, or are not PEM.
+        Raises CredentialsError: the two do not belong together, or are not PEM.
         """
         try:
             private = load_pem_private_key(key, password=None)
@@ -74,8 +73,7 @@ class Authority:
     def issue(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:
         """Issue the certificate and key (PEM) of a server with these names and addresses.
 
-        Raises:
-            CredentialsError: no host.
+        Raises CredentialsError: no host.
         """
         if not hosts:
             raise CredentialsError("a server certificate needs at least one host name or address")

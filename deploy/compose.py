@@ -1,7 +1,10 @@
-"""Turn the topology into a Compose file: one container for each service, with only what it needs.
+"""Turn the topology into Compose files: one container for each service, with only what it needs.
 
 On one host all parties' files lie side by side under ``$FEDERATION_DIR``; a host of one party holds that
-party's services only, and finds the SuperLink under its public name.
+party's services only, and finds the SuperLink under its public name. Of a cloud and its edges, an edge's host
+has its federation, and beside it the edge client: a node of the cloud's federation, with credentials of its
+own below ``$FEDERATION_DIR/cloud``. Edge client and the edge's ServerApp share one folder and nothing else;
+no device reaches the edge client or the cloud.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,18 +37,23 @@ from deploy.containers import (
     register_job,
     train_job,
 )
+from deploy.edges import CLOUD, Layers
 from deploy.federation import Federation, TopologyError
 from deploy.operate import federation_overrides
 from deploy.options import federation_words
 from deploy.placements import CREDENTIALS, Containers
 from deploy.topology import (
     DATA,
+    MAILBOX,
     SERVER,
+    SERVER_SUPEREXEC,
     SUPERLINK,
     Folder,
     Service,
+    node_superexec,
     services,
     services_of,
+    supernode,
 )
 
 FEDERATION_NETWORK = "federation"
@@ -88,8 +96,7 @@ def compose_file(
         cuda: whether the app runs on NVIDIA GPUs.
         project: what tells this federation from others of the same kind.
 
-    Raises:
-        TopologyError: no such party, or more nodes than one host has networks for.
+    Raises TopologyError: no such party, or more nodes than one host has networks for.
     """
     place = place or Containers()
     project = project or Project("gdpfed", federation_words(federation), federation_overrides(federation))
@@ -221,3 +228,54 @@ class _Plain(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+CLOUD_HOST = "${CLOUD_HOST:-cloud}"
+
+
+def host_file(
+    layers: Layers,
+    host: str,
+    *,
+    party: str | None = None,
+    place: Containers | None = None,
+    cuda: bool = False,
+) -> Tree:
+    """Return the Compose file of the cloud's host, of an edge's, or of the host of one party of an edge.
+
+    Args:
+        layers: of them all.
+        host: cloud or edge-<i>.
+        party: of an edge whose devices are on hosts of their own: server, with the edge client, or node-<i>.
+        place: where the SuperLink is: the cloud's for an edge client, the edge's for a node alone.
+        cuda: whether the app runs on NVIDIA GPUs.
+
+    Raises TopologyError: no such party.
+    """
+    every = sum(len(edge.nodes) for edge in layers.edges.values())
+    words = ("--edges", str(len(layers.edges)), "--nodes", str(every), "--host", host)
+    overrides = layers.overrides(host)
+    place = place or Containers(CLOUD_HOST)
+    if host == CLOUD:
+        described = Project("gdpfed-cloud", words, overrides)
+        own = Containers(superlink_port=place.superlink_port)
+        return compose_file(layers.cloud, party=SERVER, place=own, cuda=cuda, project=described)
+    described = Project(f"gdpfed-{host}", words, (*overrides, f"run.mailbox=/{MAILBOX}"))
+    if party not in (None, SERVER):
+        return compose_file(layers.edges[host], party=party, place=place, cuda=cuda, project=described)
+    tree = compose_file(layers.edges[host], party=party, cuda=cuda, project=described)
+    _add_edge_client(tree, layers, host, place, cuda=cuda)
+    return tree
+
+
+def _add_edge_client(tree: Tree, layers: Layers, host: str, place: Containers, *, cuda: bool) -> None:
+    """Put the client of an edge beside the edge's federation, and its folder into the edge's ServerApp."""
+    node, root = layers.edge_client(host), f"{ROOT}/{CLOUD}"
+    mine = [supernode(layers.cloud, node, place), node_superexec(layers.cloud, node, place)]
+    reached = networks_of(mine, one_host=False)
+    for service in mine:
+        made = container(layers.cloud, service, mine, {}, reached[service.name], cuda=cuda, root=root)
+        tree["services"][service.name] = made
+    tree["networks"] |= networks(reached, one_host=False)
+    folder = f"{root}/{node.superexec}/{MAILBOX}"
+    tree["services"][SERVER_SUPEREXEC]["volumes"].append(bind(folder, f"/{MAILBOX}", writable=True))

@@ -24,7 +24,7 @@ from deploy.topology import (
     Service,
     secagg_words,
 )
-from gdpfed.federation.server.submitted import FOLDERS
+from gdpfed.runs.paths import FOLDERS
 
 FLOWER_VERSION = version("flwr")
 # The user that Flower's images are made for.
@@ -70,10 +70,8 @@ Tree = dict[str, Any]
 class Project:
     """The name that distinguishes one federation of an operator from others.
 
-    Attributes:
-        name: of the Compose project, to which the party is added.
-        words: by which `deploy.init` knows the federation.
-        overrides: of every training of it.
+    `name`: of the Compose project, to which the party is added. `words`: by which `deploy.init` knows the
+    federation. `overrides`: of every training of it.
     """
 
     name: str

@@ -73,10 +73,8 @@ SECRET_BYTES = 32
 class Store:
     """A directory with the credentials of one host.
 
-    Attributes:
-        root: where they lie.
-        owner: user id that the services run as; None keeps the caller's.
-        signs_roster: whether the consortium's key is here, as it is where one person operates all parties.
+    `root`: where they lie. `owner`: user id that the services run as; None keeps the caller's.
+    `signs_roster`: whether the consortium's key is here, as it is where one person operates all parties.
     """
 
     root: Path
@@ -90,8 +88,7 @@ class Store:
             services: of one or more parties that this host operates.
             superlink_hosts: names and addresses under which nodes reach the SuperLink from elsewhere.
 
-        Raises:
-            CredentialsError: a file cannot be written, or the server's certificate is not there.
+        Raises CredentialsError: a file cannot be written, or the server's certificate is not there.
         """
         try:
             self._provide(services, superlink_hosts)
@@ -108,8 +105,7 @@ class Store:
             kind: of ``RENEWABLE``.
             services: whose; an authority and a consortium are renewed for all services of this host.
 
-        Raises:
-            CredentialsError: others than these services would be left without; a file cannot be moved.
+        Raises CredentialsError: others than these services would be left without; a file cannot be moved.
         """
         self._refuse_some(kind, services)
         folders = [credentials_of(self.root, service.name) for service in services]

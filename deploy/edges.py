@@ -42,9 +42,7 @@ SHARED_GROUPS = ("training", "dataset", "run")
 class Layers:
     """The federations of a cloud and its edges.
 
-    Attributes:
-        cloud: whose nodes are the edge clients.
-        edges: by name, in the order of the edge clients.
+    `cloud`: whose nodes are the edge clients. `edges`: by name, in the order of the edge clients.
     """
 
     cloud: Federation
@@ -63,9 +61,8 @@ class Layers:
     ) -> Self:
         """So many edges with equally many nodes each, of which the first are trusted by their nodes.
 
-        Raises:
-            TopologyError: fewer edges than a mean needs, nodes that do not divide among them, more trusted
-                edges than there are, or several budgets.
+        Raises TopologyError: fewer edges than a mean needs, nodes that do not divide among them, more trusted
+        edges than there are, or several budgets.
         """
         if num_edges < MINIMUM_EDGES:
             raise TopologyError(f"--edges {num_edges} is below {MINIMUM_EDGES}: a mean of one edge is none")
@@ -121,8 +118,7 @@ def add_layers(parser: argparse.ArgumentParser) -> None:
 def layers_of(options: argparse.Namespace) -> Layers:
     """Return the layers that the options describe.
 
-    Raises:
-        TopologyError: layers that cannot be built, or a host that is none of them.
+    Raises TopologyError: layers that cannot be built, or a host that is none of them.
     """
     if options.unit == "client":
         raise TopologyError("--unit client: behind edges budgets are of records, so leave it out")

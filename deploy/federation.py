@@ -25,11 +25,9 @@ class TopologyError(InputError):
 class Node:
     """One client of the federation.
 
-    Attributes:
-        client_id: its number in every plan.
-        epsilon: its own budget; an edge client spends none.
-        kind: a node, or the client of an edge.
-        aversion, first_budget: by which it plays a game about budgets; None if it plays none.
+    `client_id`: its number in every plan. `epsilon`: its own budget; an edge client spends none. `kind`: a
+    node, or the client of an edge. `aversion`, `first_budget`: by which it plays a game about budgets; None
+    if it plays none.
     """
 
     client_id: int
@@ -77,6 +75,11 @@ class Federation:
     most_rounds: int | None = None
     parameters: int = RESNET18_PARAMETERS
 
+    @property
+    def about_records(self) -> bool:
+        """Whether budgets are those of the nodes' records."""
+        return self.unit == "record"
+
     @classmethod
     def of(
         cls,
@@ -88,8 +91,7 @@ class Federation:
     ) -> "Federation":
         """Give the budgets to the nodes in turn, from the strictest: node i has the same however many follow.
 
-        Raises:
-            TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
+        Raises TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
         """
         if not budgets or any(not epsilon > 0 for epsilon in budgets):
             raise TopologyError(f"budgets {list(budgets)} must be positive numbers, as in 1,3,6")
@@ -111,14 +113,13 @@ class Federation:
     ) -> "Federation":
         """Give aversions and first budgets to the nodes in turn, in the order in which they are listed.
 
-        Raises:
-            TopologyError: one list without the other, no budgets for records, or numbers out of range.
+        Raises TopologyError: one list without the other, no budgets for records, or numbers out of range.
         """
         if most_rounds is not None and most_rounds < 1:
             raise TopologyError(f"--max-participations {most_rounds} must be at least 1")
         if bool(aversions) != bool(first_budgets):
             raise TopologyError("nodes play with both, --aversions and --first-budgets: give both or neither")
-        if aversions and self.unit != "record":
+        if aversions and not self.about_records:
             raise TopologyError("nodes play about budgets of their records: give --unit record")
         for value in aversions:
             if not 0 < value < 1:

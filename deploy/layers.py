@@ -34,9 +34,7 @@ RUN = "run"
 class LoopbackLayers:
     """Cloud and edges that run during a ``with`` block; afterwards no process and no file of them is left.
 
-    Attributes:
-        federations: by name, the cloud first.
-        training: the submitted run of each.
+    `federations`: by name, the cloud first. `training`: the submitted run of each.
     """
 
     def __init__(self, layers: Layers) -> None:
@@ -73,8 +71,7 @@ class LoopbackLayers:
     def follow(self) -> None:
         """Wait until every run has ended.
 
-        Raises:
-            LaunchError: one failed; one line that says why.
+        Raises LaunchError: one failed; one line that says why.
         """
         waiting = dict(self.training)
         while waiting:

@@ -84,8 +84,7 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
 def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
     """Return overrides by which the game that the nodes will play is known before they start.
 
-    Raises:
-        ConfigError: a game is asked for, and the nodes are given nothing to play with.
+    Raises ConfigError: a game is asked for, and the nodes are given nothing to play with.
     """
     if NODES_PLAY not in overrides:
         return list(overrides)
@@ -102,8 +101,7 @@ def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
 def own_files(folder: Path | None, federation: Federation) -> list[Path]:
     """Return the file of examples of every node, in the order of their names; none without a folder.
 
-    Raises:
-        ConfigError: not one file a node, or files of several kinds.
+    Raises ConfigError: not one file a node, or files of several kinds.
     """
     if folder is None:
         return []
@@ -120,8 +118,7 @@ def own_files(folder: Path | None, federation: Federation) -> list[Path]:
 def audit_nodes(running: LoopbackFederation, console: Console) -> None:
     """Audit the ledger of every node, and print what it holds.
 
-    Raises:
-        AuditError: a ledger that cannot be read, or whose budget did not hold.
+    Raises AuditError: a ledger that cannot be read, or whose budget did not hold.
     """
     for node in running.federation.nodes:
         audit = audit_node_ledger(running.ledger_of(node))
@@ -138,8 +135,7 @@ def audit_nodes(running: LoopbackFederation, console: Console) -> None:
 def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, progress: RunProgress) -> None:
     """Train, show the rounds, and copy the run's files to ``kept``, also of a run that fails.
 
-    Raises:
-        LaunchError: the run failed; one line that says why.
+    Raises LaunchError: the run failed; one line that says why.
     """
     files = running.runs / kept.name
     run = running.train(kept.name, overrides)

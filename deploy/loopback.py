@@ -53,11 +53,8 @@ class LoopbackFederation:
     Args:
         files: of examples, one a node; without them every node has a part of the digits.
 
-    Attributes:
-        home: holds everything, logs included, while it runs.
-        place: ports and directories.
-        services: by name.
-        processes: the running program of every service.
+    `home`: holds everything, logs included, while it runs. `place`: ports and directories. `services`: by
+    name. `processes`: the running program of every service.
     """
 
     def __init__(self, federation: Federation, files: Sequence[Path] = ()) -> None:
@@ -121,8 +118,7 @@ class LoopbackFederation:
     def operate(self, command: str, *words: str) -> None:
         """Run ``deploy.operate`` to its end.
 
-        Raises:
-            LaunchError: it failed; its last line.
+        Raises LaunchError: it failed; its last line.
         """
         process = self.home.spawn(self.operate_words(command, *words), log=OPERATE_LOG, folder=OPERATOR)
         if process.wait() != 0:

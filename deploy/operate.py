@@ -77,7 +77,7 @@ def _nodes(superlink: SuperLinkClient, unregistered: str | None) -> None:
 def federation_overrides(federation: Federation) -> tuple[str, ...]:
     """Return the overrides that make one group for each budget, and protect what the budgets are for."""
     groups = f"privacy.num_groups={len(federation.budgets)}"
-    return (groups,) if federation.unit == "client" else (*FOR_RECORDS, groups)
+    return (*FOR_RECORDS, groups) if federation.about_records else (groups,)
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:

@@ -80,8 +80,7 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
 def federation_of(options: argparse.Namespace) -> Federation:
     """Return the federation that the options describe.
 
-    Raises:
-        TopologyError: one that cannot be built.
+    Raises TopologyError: one that cannot be built.
     """
     if options.parameters < 1:
         raise TopologyError(f"--parameters {options.parameters} must be at least 1")
@@ -103,7 +102,7 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
         *("--nodes", str(len(federation.nodes))),
         *("--budgets", budgets),
         *("--secagg", federation.secagg_mode),
-        *(() if federation.unit == "client" else ("--unit", federation.unit)),
+        *(("--unit", federation.unit) if federation.about_records else ()),
         *(
             ()
             if federation.parameters == RESNET18_PARAMETERS

@@ -68,9 +68,7 @@ class Containers:
 class Loopback:
     """Every service is on 127.0.0.1, on its own port and in its own directory.
 
-    Attributes:
-        root: holds one directory a service.
-        ports: of every service.
+    `root`: holds one directory a service. `ports`: of every service.
     """
 
     root: Path

@@ -53,11 +53,9 @@ class SuperLinkError(FailedError):
 class RegisteredNode:
     """A node that the SuperLink knows.
 
-    Attributes:
-        name: under which it was registered, as node-3; empty if it was registered without one.
-        node_id: Flower's number, which its logs show.
-        status: registered, online, offline or unregistered.
-        key: its public key as the SuperLink keeps it.
+    `name`: under which it was registered, as node-3; empty if it was registered without one. `node_id`:
+    Flower's number, which its logs show. `status`: registered, online, offline or unregistered. `key`: its
+    public key as the SuperLink keeps it.
     """
 
     name: str
@@ -70,10 +68,8 @@ class RegisteredNode:
 class SuperLinkClient:
     """A client of the SuperLink's control API, with its files in one Flower home.
 
-    Attributes:
-        flower_home: where the connection is written; made if it is missing.
-        superlink: host and port.
-        root_certificates: whom to trust.
+    `flower_home`: where the connection is written; made if it is missing. `superlink`: host and port.
+    `root_certificates`: whom to trust.
     """
 
     flower_home: Path
@@ -90,14 +86,9 @@ class SuperLinkClient:
     def register(self, public: Path) -> tuple[list[str], list[str]]:
         """Register every ``*.pub`` of a directory by its name.
 
-        A name has one key. Where a node of the name has another one, that one is taken away.
-
-        Returns:
-            The names whose key is new, and those whose key was unregistered, which the SuperLink never takes
-            again.
-
-        Raises:
-            SuperLinkError: a file that holds no key, or a key that the SuperLink refuses.
+        A name has one key. Where a node of the name has another one, that one is taken away. Returns the
+        names whose key is new, and those whose key was unregistered, which the SuperLink never takes again.
+        Raises SuperLinkError: a file that holds no key, or a key that the SuperLink refuses.
         """
         keys = {path.stem: public_key(path) for path in sorted(public.glob(f"*{PUBLIC_KEY_SUFFIX}"))}
         if not keys:
@@ -117,8 +108,7 @@ class SuperLinkClient:
     def unregister(self, name: str) -> RegisteredNode:
         """Take a node away: the SuperLink refuses it from now on, and its key for ever.
 
-        Raises:
-            SuperLinkError: no node has the name, or more than one.
+        Raises SuperLinkError: no node has the name, or more than one.
         """
         nodes = self.nodes()
         named = [node for node in nodes if name in (node.name, str(node.node_id))]
@@ -137,8 +127,7 @@ class SuperLinkClient:
     def wait(self, num_nodes: int, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once ``num_nodes`` nodes are online.
 
-        Raises:
-            SuperLinkError: there are fewer after the timeout, or the SuperLink does not answer.
+        Raises SuperLinkError: there are fewer after the timeout, or the SuperLink does not answer.
         """
         deadline = time.monotonic() + timeout_seconds
         while (online := len(nodes := self.nodes()) - len(away := _names_away(nodes))) < num_nodes:
@@ -154,15 +143,9 @@ class SuperLinkClient:
     def follow(self, command: Sequence[str], name: str) -> None:
         """Submit a run, print its log, and ask the SuperLink how the run ended.
 
-        The log of a killed ServerApp just stops. If the SuperLink is restarted during the run, the
-        log goes on where it stopped.
-
-        Args:
-            command: what submits it.
-            name: of the run's directory, by which it is resumed.
-
-        Raises:
-            SuperLinkError: it was refused, or ended otherwise than by itself.
+        The log of a killed ServerApp just stops. If the SuperLink is restarted during the run, the log goes
+        on where it stopped. `command`: what submits it. `name`: of the run's directory, by which it is
+        resumed. Raises SuperLinkError: it was refused, or ended otherwise than by itself.
         """
         run_id, shown = None, 0
         for line in self._lines(*command[1:]):
@@ -191,8 +174,7 @@ class SuperLinkClient:
     def _run(self, run_id: str) -> RunStatus:
         """Ask the SuperLink for the status of a run until it answers.
 
-        Raises:
-            SuperLinkError: it does not answer in time.
+        Raises SuperLinkError: it does not answer in time.
         """
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
@@ -252,8 +234,7 @@ class SuperLinkClient:
 def public_key(path: Path) -> bytes:
     """Return the public key of a file as the SuperLink keeps it.
 
-    Raises:
-        SuperLinkError: the file holds none, or one of another kind.
+    Raises SuperLinkError: the file holds none, or one of another kind.
     """
     try:
         key = load_ssh_public_key(path.read_bytes())

@@ -139,8 +139,7 @@ def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
 def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Service]:
     """Return the services of these parties, or of all parties if none is named.
 
-    Raises:
-        TopologyError: no such party.
+    Raises TopologyError: no such party.
     """
     known = sorted({service.party for service in every})
     for party in parties:
@@ -243,7 +242,7 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
     data = f"{place.folder(node.superexec, DATA)}/{federation.examples}"
     epsilon = place.own(node, "EPSILON", repr(node.epsilon))
     # Records are drawn on the node, and an edge that is trusted sees everything: neither draws on belief.
-    believes = federation.unit == "client" and not federation.trusts_edge
+    believes = not federation.about_records and not federation.trusts_edge
     raised = f"{RAISED_KEY}={place.own(node, 'RAISED_FROM', '0.0')} "
     most = f"{CAP_KEY}={place.own(node, CAP_SETTING, epsilon)} " if believes else ""
     return (

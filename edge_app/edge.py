@@ -24,10 +24,8 @@ TOO_LATE = "its round is behind this edge: charged or left out, and not done aga
 class Edge(Observer):
     """Waits for the cloud's jobs and answers them.
 
-    Args:
-        mailbox: shared with the edge client.
-        announce: is told in one line for what it waits.
-        num_rounds: of the edge's run.
+    `mailbox`: shared with the edge client. `announce`: is told in one line for what it waits. `num_rounds`:
+    of the edge's run.
     """
 
     def __init__(self, mailbox: Mailbox, announce: Callable[[str], None], num_rounds: int) -> None:
@@ -38,10 +36,8 @@ class Edge(Observer):
     def start(self, order: TrainingOrder, theta: Theta) -> Theta | None:
         """The model that a round starts from, shape (d,); None where the cloud is past that round.
 
-        It waits for a job as long as it takes: nothing is charged meanwhile.
-
-        Raises:
-            TrainingOver: the cloud's run has ended, and has no job left for this edge.
+        It waits for a job as long as it takes: nothing is charged meanwhile. Raises TrainingOver: the cloud's
+        run has ended, and has no job left for this edge.
         """
         index, waited = order.round_index, 0.0
         while True:

@@ -23,9 +23,7 @@ POLL_SECONDS = 0.2
 class EdgeClient:
     """Hands the cloud's jobs to an edge's run.
 
-    Attributes:
-        folder: that it shares with the run.
-        seconds: how long it waits for an answer.
+    `folder`: that it shares with the run. `seconds`: how long it waits for an answer.
     """
 
     folder: Path
@@ -38,12 +36,9 @@ class EdgeClient:
     def interval(self, job: Job) -> Vector:
         """The change of the job's model by one interval of the edge, shape (d,).
 
-        A job that is asked for twice is done once: the answer is kept.
-
-        Raises:
-            EdgeError: the edge refuses, does not answer in time, or the cloud has gone on to a later round,
-                as after it was killed. Then its job is taken back; one that it has begun it ends, and its
-                devices stay charged.
+        A job that is asked for twice is done once: the answer is kept. Raises EdgeError: the edge refuses,
+        does not answer in time, or the cloud has gone on to a later round, as after it was killed. Then its
+        job is taken back; one that it has begun it ends, and its devices stay charged.
         """
         mailbox = Mailbox(self.folder)
         mailbox.offer(job)
@@ -62,8 +57,7 @@ class EdgeClient:
     def end(self, run: str) -> None:
         """Tell the edge's run that the cloud's is over.
 
-        Raises:
-            EdgeError: the folder serves another run.
+        Raises EdgeError: the folder serves another run.
         """
         Mailbox(self.folder).end(run)
 
@@ -71,8 +65,7 @@ class EdgeClient:
 def edge_client_of(config: Mapping[str, Any]) -> EdgeClient:
     """The edge client that a node's settings describe.
 
-    Raises:
-        NodeConfigError: an edge client with data or a budget, which are its edge's devices' own.
+    Raises NodeConfigError: an edge client with data or a budget, which are its edge's devices' own.
     """
     other = [key for key in (*BUDGET_KEYS, DATA_KEY, EDGE_TRUSTED_KEY) if key in config]
     if other:

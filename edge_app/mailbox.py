@@ -40,11 +40,8 @@ class EdgeError(StandInError):
 class Job:
     """One interval that the cloud asks of an edge.
 
-    Attributes:
-        run: names the cloud's run.
-        round_index: of that run, from 0.
-        training: how devices are to train, as plain values.
-        start: the model to start from, shape (d,).
+    `run`: names the cloud's run. `round_index`: of that run, from 0. `training`: how devices are to train, as
+    plain values. `start`: the model to start from, shape (d,).
     """
 
     run: str
@@ -77,8 +74,7 @@ class Mailbox:
     def offer(self, job: Job) -> None:
         """Store a job, unless it exists, and remove files of earlier rounds.
 
-        Raises:
-            EdgeError: the folder serves another run, or it has a later job or another one of this round.
+        Raises EdgeError: the folder serves another run, or it has a later job or another one of this round.
         """
         self._bind(job.run)
         newest = max(self.rounds(JOB), default=-1)
@@ -114,8 +110,7 @@ class Mailbox:
     def end(self, run: str) -> None:
         """Write down that the cloud's run is over.
 
-        Raises:
-            EdgeError: the folder serves another run.
+        Raises EdgeError: the folder serves another run.
         """
         self._bind(run)
         self._save(self.folder / OVER, b"")
@@ -145,8 +140,7 @@ class Mailbox:
     def job(self, round_index: int) -> Job | None:
         """The job of a round; None where there is none, or no longer.
 
-        Raises:
-            EdgeError: a file that is no job.
+        Raises EdgeError: a file that is no job.
         """
         read = self._read(JOB, round_index)
         if read is None:
@@ -165,8 +159,7 @@ class Mailbox:
     def answered(self, job: Job) -> Vector | None:
         """The answer to a job, shape (d,); None as long as there is none.
 
-        Raises:
-            EdgeError: the edge has refused, or the answer is to another job.
+        Raises EdgeError: the edge has refused, or the answer is to another job.
         """
         read = self._read(ANSWER, job.round_index)
         if read is None:

@@ -7,5 +7,5 @@ them.
 A program is a model's pass forward and back as a straight list of calls on buffers that stay in cache.
 `lowering.py` reads a model's layers as those of `lowered.py`, and `program.py` makes the calls of them,
 layer by layer: `affine.py`, `group_norm.py`, `pooling.py`, `dropout.py`, `embedding_lstm.py`. Loops are in
-`kernels.py`, in `lstm_kernels.py`, or beside the one layer that has them.
+`kernels.py`, or beside the one layer that has them.
 """

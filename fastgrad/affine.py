@@ -14,9 +14,7 @@ from fastgrad.lowered import Affine, Pair
 class AffineLayer(Layer):
     """A layer with weights and what follows it, for a fixed number of records.
 
-    Args:
-        stage: the layer.
-        given: what it is bound to.
+    `stage`: the layer. `given`: what it is bound to.
     """
 
     def __init__(self, stage: Affine, given: Given) -> None:
@@ -82,7 +80,6 @@ class AffineLayer(Layer):
         return calls
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """As in the base."""
         stage, calls = self._stage, list[Call]()
         sums = (len(self._biases), flat(self._biases))
         if stage.pool_stride is None:

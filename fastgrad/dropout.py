@@ -54,9 +54,7 @@ def leave_out(
 class DropoutLayer(Layer):
     """Dropout of so many records.
 
-    Args:
-        stage: the layer.
-        given: what it is bound to.
+    `stage`: the layer. `given`: what it is bound to.
     """
 
     def __init__(self, stage: Dropout, given: Given) -> None:
@@ -78,7 +76,6 @@ class DropoutLayer(Layer):
         ]
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """As in the base."""
         if inputs_back is None:
             return []
         return [partial(torch.mul, self.output_back, self._factors, out=inputs_back)]

@@ -1,31 +1,255 @@
-"""The layers of a program that reads a text, for so many records: their buffers, and calls on them.
+"""The layers of a program that reads a text, for so many records: their buffers, loops, and calls on them.
 
-Positions come first in every buffer, (positions, records, entries), so that a position is one matrix, and the
-last one is what the layers behind it take.
+Arrays are float32, flat, in the order (positions, records, entries), so that a position is one matrix, and
+the last one is what the layers behind it take. The four gates of a unit are input, forget, cell and output.
+Weights from state to gates have the shape (units, 4 units), so both directions read them row by row.
 """
 
 from functools import partial
 
+import numba
+import numpy as np
 import torch
+from numba.types import float32, int64
 
-from fastgrad import lstm_kernels
+from fastgrad.kernels import Floats, Integers, compiled
 from fastgrad.layer import Call, flat
 from fastgrad.lowered import LSTM, EmbeddingLSTM
+
+_F, _I = float32[::1], int64[::1]
+_ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
+# tanh is 1 beyond it, and x P(x^2) / Q(x^2) up to it, to about 3e-7: Eigen's coefficients.
+_FAR = np.float32(7.90531110763549805)
+_P = tuple(
+    np.float32(each)
+    for each in (
+        -2.76076847742355e-16,
+        2.00018790482477e-13,
+        -8.60467152213735e-11,
+        5.12229709037114e-08,
+        1.48572235717979e-05,
+        6.37261928875436e-04,
+        4.89352455891786e-03,
+    )
+)
+_Q = tuple(
+    np.float32(each)
+    for each in (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+)
+_FUSED = {"contract"}
+
+
+@numba.njit(float32(float32), cache=True, error_model="numpy", fastmath=_FUSED)  # type: ignore[untyped-decorator]
+def _tanh(value: np.float32) -> np.float32:
+    near = _FAR if value > _FAR else value
+    x = -_FAR if near < -_FAR else near
+    y = x * x
+    above = _P[0] * y + _P[1]
+    above = above * y + _P[2]
+    above = above * y + _P[3]
+    above = above * y + _P[4]
+    above = above * y + _P[5]
+    above = above * y + _P[6]
+    below = _Q[0] * y + _Q[1]
+    below = below * y + _Q[2]
+    below = below * y + _Q[3]
+    result: np.float32 = x * above / below
+    return result
+
+
+@compiled(_F, _F, int64, fastmath=_FUSED)
+def _activate(gates: Floats, bias: Floats, units: int) -> None:
+    """One record's gates in place: sigmoid(g + b), and tanh(g + b) of the third."""
+    for t in range(2 * units):
+        gates[t] = _HALF + _HALF * _tanh(_HALF * (gates[t] + bias[t]))
+    for t in range(2 * units, 3 * units):
+        gates[t] = _tanh(gates[t] + bias[t])
+    for t in range(3 * units, 4 * units):
+        gates[t] = _HALF + _HALF * _tanh(_HALF * (gates[t] + bias[t]))
+
+
+@compiled(_F, _F, _F, int64, fastmath=_FUSED)
+def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int) -> None:
+    """G += S W; four records share a pass over two rows of W."""
+    units, wide = len(states) // count, len(gates) // count
+    whole = count - count % 4
+    for n in range(0, whole, 4):
+        g0, g1 = gates[n * wide : (n + 1) * wide], gates[(n + 1) * wide : (n + 2) * wide]
+        g2, g3 = gates[(n + 2) * wide : (n + 3) * wide], gates[(n + 3) * wide : (n + 4) * wide]
+        s = states[n * units : (n + 4) * units]
+        for k in range(0, units - 1, 2):
+            one, two = weights[k * wide : (k + 1) * wide], weights[(k + 1) * wide : (k + 2) * wide]
+            a0, b0, a1, b1 = s[k], s[k + 1], s[units + k], s[units + k + 1]
+            a2, b2, a3, b3 = s[2 * units + k], s[2 * units + k + 1], s[3 * units + k], s[3 * units + k + 1]
+            for t in range(wide):
+                first, second = one[t], two[t]
+                g0[t] = g0[t] + a0 * first + b0 * second
+                g1[t] = g1[t] + a1 * first + b1 * second
+                g2[t] = g2[t] + a2 * first + b2 * second
+                g3[t] = g3[t] + a3 * first + b3 * second
+        if units % 2:
+            one = weights[(units - 1) * wide : units * wide]
+            a0, a1, a2, a3 = s[units - 1], s[2 * units - 1], s[3 * units - 1], s[4 * units - 1]
+            for t in range(wide):
+                g0[t] += a0 * one[t]
+                g1[t] += a1 * one[t]
+                g2[t] += a2 * one[t]
+                g3[t] += a3 * one[t]
+    for n in range(whole, count):
+        g0, s = gates[n * wide : (n + 1) * wide], states[n * units : (n + 1) * units]
+        for k in range(units):
+            one, a0 = weights[k * wide : (k + 1) * wide], s[k]
+            for t in range(wide):
+                g0[t] += a0 * one[t]
+
+
+@compiled(_F, _F, _F, int64, fastmath={"contract", "reassoc"})
+def _back_to_states(gates: Floats, weights: Floats, states: Floats, count: int) -> None:
+    """S = G W^T; four records share a pass over W."""
+    units, wide = len(states) // count, len(gates) // count
+    whole = count - count % 4
+    for n in range(0, whole, 4):
+        g0, g1 = gates[n * wide : (n + 1) * wide], gates[(n + 1) * wide : (n + 2) * wide]
+        g2, g3 = gates[(n + 2) * wide : (n + 3) * wide], gates[(n + 3) * wide : (n + 4) * wide]
+        s = states[n * units : (n + 4) * units]
+        for k in range(units):
+            row = weights[k * wide : (k + 1) * wide]
+            s0, s1, s2, s3 = _ZERO, _ZERO, _ZERO, _ZERO
+            for t in range(wide):
+                s0 += g0[t] * row[t]
+                s1 += g1[t] * row[t]
+                s2 += g2[t] * row[t]
+                s3 += g3[t] * row[t]
+            s[k], s[units + k], s[2 * units + k], s[3 * units + k] = s0, s1, s2, s3
+    for n in range(whole, count):
+        g0, s = gates[n * wide : (n + 1) * wide], states[n * units : (n + 1) * units]
+        for k in range(units):
+            row, s0 = weights[k * wide : (k + 1) * wide], _ZERO
+            for t in range(wide):
+                s0 += g0[t] * row[t]
+            s[k] = s0
+
+
+@compiled(_F, _F, _F, int64, _F, _F, _F, fastmath=_FUSED)
+def recur(
+    gates: Floats, bias: Floats, weights: Floats, count: int, cells: Floats, squashed: Floats, states: Floats
+) -> None:
+    """c_t = f c_{t-1} + i g and h_t = o tanh(c_t), from c_0 = h_0 = 0.
+
+    Args:
+        gates: (positions, count, 4 units), what the inputs bring; the gates when it returns.
+        bias: (4 units,).
+        weights: (units, 4 units).
+        count: of records.
+        cells, squashed, states: (positions, count, units), for c_t, tanh(c_t) and h_t.
+    """
+    wide = len(bias)
+    units = wide // 4
+    size = count * units
+    for begin in range(0, len(states), max(1, size)):
+        now = gates[4 * begin : 4 * (begin + size)]
+        if begin > 0:
+            _add_from_states(states[begin - size : begin], weights, now, count)
+        for n in range(count):
+            gate, at = now[n * wide : (n + 1) * wide], begin + n * units
+            _activate(gate, bias, units)
+            into, forget = gate[:units], gate[units : 2 * units]
+            new, out = gate[2 * units : 3 * units], gate[3 * units :]
+            cell, squash, state = cells[at : at + units], squashed[at : at + units], states[at : at + units]
+            if begin > 0:
+                before = cells[at - size : at - size + units]
+                for u in range(units):
+                    cell[u] = forget[u] * before[u] + into[u] * new[u]
+            else:
+                for u in range(units):
+                    cell[u] = into[u] * new[u]
+            for u in range(units):
+                squash[u] = _tanh(cell[u])
+            for u in range(units):
+                state[u] = out[u] * squash[u]
+
+
+@compiled(_F, _F, _F, _F, _F, int64, fastmath=_FUSED)
+def recur_back(
+    states_back: Floats, gates: Floats, weights: Floats, cells: Floats, squashed: Floats, count: int
+) -> None:
+    """The gradient by what came into the gates, in the place of the gates that `recur` left.
+
+    Args:
+        states_back: (positions, count, units), the gradient by every h_t from outside of the layer.
+        gates, weights, cells, squashed, count: as in `recur`.
+    """
+    units = int64(np.sqrt(len(weights) // 4))
+    wide, size = 4 * units, count * units
+    from_later, cell_back = np.zeros(size, np.float32), np.zeros(size, np.float32)
+    for begin in range(len(cells) - max(1, size), -1, -max(1, size)):
+        now = gates[4 * begin : 4 * (begin + size)]
+        for n in range(count):
+            gate, own, at = now[n * wide : (n + 1) * wide], n * units, begin + n * units
+            into, forget = gate[:units], gate[units : 2 * units]
+            new, out = gate[2 * units : 3 * units], gate[3 * units :]
+            given, later = states_back[at : at + units], from_later[own : own + units]
+            squash, carried = squashed[at : at + units], cell_back[own : own + units]
+            for u in range(units):
+                state_back = given[u] + later[u]
+                carried[u] += state_back * out[u] * (_ONE - squash[u] * squash[u])
+                out[u] = state_back * squash[u] * out[u] * (_ONE - out[u])
+            before = cells[at - size : at - size + units] if begin > 0 else cells[:0]
+            for u in range(units):
+                by, kept, fresh, entered = carried[u], forget[u], new[u], into[u]
+                carried[u] = by * kept
+                forget[u] = by * before[u] * kept * (_ONE - kept) if begin > 0 else _ZERO
+                into[u] = by * fresh * entered * (_ONE - entered)
+                new[u] = by * entered * (_ONE - fresh * fresh)
+        if begin > 0:
+            _back_to_states(now, weights, from_later, count)
+
+
+@compiled(_I, _F, int64, int64, _F)
+def look_up(characters: Integers, table: Floats, count: int, width: int, out: Floats) -> None:
+    """Rows of a table.
+
+    Args:
+        characters: (count, positions).
+        table: (vocabulary, width).
+        count: of records.
+        width: of a row.
+        out: (positions, count, width).
+
+    Raises IndexError for a character that is not in the vocabulary.
+    """
+    length = len(characters) // count if count else 0
+    vocabulary = len(table) // width
+    for n in range(count):
+        for p in range(length):
+            character = characters[n * length + p]
+            if character < 0 or character >= vocabulary:
+                raise IndexError("a character that is not in the model's vocabulary")
+            to, start = (p * count + n) * width, character * width
+            for t in range(width):
+                out[to + t] = table[start + t]
+
+
+@compiled(_I, _F, int64, int64, _F)
+def look_up_back(characters: Integers, gradient: Floats, count: int, width: int, out: Floats) -> None:
+    """Add the gradient of every row that was looked up; shapes are those of `look_up`, the other way."""
+    length = len(characters) // count if count else 0
+    for t in range(len(out)):
+        out[t] = _ZERO
+    for n in range(count):
+        for p in range(length):
+            start, to = (p * count + n) * width, characters[n * length + p] * width
+            for t in range(width):
+                out[to + t] += gradient[start + t]
 
 
 class EmbeddingLSTMLayers:
     """An embedding and LSTM layers, up to the last position.
 
-    Args:
-        reading: the layers.
-        count: how many records there are.
-        parameters, gradient: of the program, shape (d,).
-
-    Attributes:
-        characters: for the input, shape (records, positions), int64.
-        output: shape (records, 1, 1, units), the states at the last position.
-        output_back: the gradient by it, to be filled before the way back.
-        forward, backward: the calls of either way.
+    `reading`: the layers. `count`: how many records there are. `parameters`, `gradient`: of the program,
+    shape (d,). `characters`: for the input, shape (records, positions), int64. `output`: shape (records, 1,
+    1, units), the states at the last position. `output_back`: the gradient by it, to be filled before the way
+    back. `forward`, `backward`: the calls of either way.
     """
 
     def __init__(
@@ -38,7 +262,7 @@ class EmbeddingLSTMLayers:
         characters = self.characters.view(-1).numpy()
         self.forward: list[Call] = [
             partial(
-                lstm_kernels.look_up,
+                look_up,
                 characters,
                 flat(parameters[where]),
                 count,
@@ -59,7 +283,7 @@ class EmbeddingLSTMLayers:
             inputs, inputs_back = states, states_back
         self.backward.append(
             partial(
-                lstm_kernels.look_up_back,
+                look_up_back,
                 characters,
                 flat(embedded_back),
                 count,
@@ -94,13 +318,11 @@ def _calls(
     kept = flat(cells), flat(squashed)
     forward: list[Call] = [
         partial(torch.mm, entered, matrix.t(), out=rows),
-        partial(
-            lstm_kernels.recur, flat(gates), flat(parameters[bias]), weights, count, *kept, flat(states[0])
-        ),
+        partial(recur, flat(gates), flat(parameters[bias]), weights, count, *kept, flat(states[0])),
     ]
     before, later = states[0][:-1].view(-1, units), gates[1:].view(-1, wide)
     backward: list[Call] = [
-        partial(lstm_kernels.recur_back, flat(states[1]), flat(gates), weights, *kept, count),
+        partial(recur_back, flat(states[1]), flat(gates), weights, *kept, count),
         partial(torch.mm, rows.t(), entered, out=gradient[from_inputs].view_as(matrix)),
         partial(torch.sum, rows, 0, out=gradient[bias]),
         partial(torch.mm, before.t(), later, out=gradient[from_states].view(units, wide)),

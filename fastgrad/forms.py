@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import nn
 
-from fastgrad.fitting import UncompiledError, fitted
-from fastgrad.lowering import NotLoweredError
+from fastgrad.lowering import NotLoweredError, UncompiledError, fitted
 from fastgrad.modules import Loss
 from fastgrad.record_gradients import (
     RecordGradients,
@@ -27,13 +26,9 @@ def record_gradients(
 ) -> RecordGradients:
     """Choose the form for a model, by a rule: the first that computes what autograd computes.
 
-    Compared are every record's gradient, and the sum clipped to the middle one of their norms.
-
-    Args:
-        model: the architecture, which is copied.
-        loss: of shape (n,), one figure a record.
-        x, y: some records to compare by, at least two.
-        device: where to compute.
+    Compared are every record's gradient, and the sum clipped to the middle one of their norms. `model`: the
+    architecture, which is copied. `loss`: of shape (n,), one figure a record. `x`, `y`: some records to
+    compare by, at least two. `device`: where to compute.
     """
     parameters = [each.detach().reshape(-1) for each in model.parameters() if each.requires_grad]
     theta = torch.cat(parameters).to(device)[None]

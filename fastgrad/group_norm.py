@@ -118,12 +118,9 @@ def normalise_back(
 ) -> None:
     """The gradients by gamma, by beta and by the input; shapes as in `normalise`.
 
-    Args:
-        normalised: what `normalise` left.
-        gradient: by it; overwritten where ReLU follows.
-        sums: for the gradients by gamma and beta: of all records together, (channels,) each, or of each
-            record, (count, channels).
-        out: for the gradient by the input; of no entries where nobody asks for it.
+    `normalised`: what `normalise` left. `gradient`: by it; overwritten where ReLU follows. `sums`: for the
+    gradients by gamma and beta: of all records together, (channels,) each, or of each record, (count,
+    channels). `out`: for the gradient by the input; of no entries where nobody asks for it.
     """
     count, places, channels, groups, rectify = geometry
     (means, scales), (weight_sums, bias_sums) = moments, sums
@@ -161,9 +158,7 @@ def normalise_back(
 class NormLayer(Layer):
     """Group normalisation of so many records.
 
-    Args:
-        stage: the layer.
-        given: what it is bound to.
+    `stage`: the layer. `given`: what it is bound to.
     """
 
     def __init__(self, stage: Norm, given: Given) -> None:
@@ -193,5 +188,4 @@ class NormLayer(Layer):
         )
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """As in the base."""
         return [partial(self._back, flat(torch.empty(0) if inputs_back is None else inputs_back))]

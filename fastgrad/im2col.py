@@ -1,10 +1,9 @@
 """Convolutions as matrix products, which a batch of clients turns into one batched product.
 
 vmap makes one grouped convolution of the convolutions of many clients, each with weights of its own;
-libraries are slow at those, above all backwards. Here every patch of the picture becomes a row of a
-matrix, and the convolution its product with the weights; the gradient of a
-single record is one, too. Pictures lie in memory with their channels last, so that a patch is copied in runs
-and pooling works on whole vectors.
+libraries are slow at those, above all backwards. Here every patch of the picture becomes a row of a matrix,
+and the convolution its product with the weights; the gradient of a single record is one, too. Pictures lie in
+memory with their channels last, so that a patch is copied in runs and pooling works on whole vectors.
 """
 
 from typing import Any
@@ -39,12 +38,8 @@ def unfolded_conv2d(
 ) -> torch.Tensor:
     """``torch.nn.functional.conv2d`` for one group without dilation.
 
-    Args:
-        input: (N, C, H, W), in any memory layout.
-        weight: (O, C, kernel height, kernel width).
-
-    Returns:
-        (N, O, H', W'), with the channels last in memory.
+    `input`: (N, C, H, W), in any memory layout. `weight`: (O, C, kernel height, kernel width). Returns (N, O,
+    H', W'), with the channels last in memory.
     """
     outputs, _, height, width = weight.shape
     patches = patches_of(input, (height, width), stride, padding)

@@ -138,11 +138,8 @@ def activate_back(
 ) -> None:
     """The gradient by what was activated, in place, and by the bias.
 
-    Args:
-        activated: what `activate` left.
-        gradient: by it; overwritten.
-        num_sums: 1, or as many as there are records.
-        sums: (num_sums, channels), the gradient by the bias: of all records together, or of each.
+    `activated`: what `activate` left. `gradient`: by it; overwritten. `num_sums`: 1, or as many as there are
+    records. `sums`: (num_sums, channels), the gradient by the bias: of all records together, or of each.
     """
     least = _ZERO if rectify else _LOWEST
     _clear(sums)
@@ -164,11 +161,8 @@ def pool(
 ) -> None:
     """The largest of each window of 2 x 2, plus the bias, and rectified as in `activate`.
 
-    Args:
-        values: (count, height, width, channels).
-        bias: (channels,).
-        out: (count, down, right, channels).
-        which: of the window's four values was the largest, the first of them; of the shape of out.
+    `values`: (count, height, width, channels). `bias`: (channels,). `out`: (count, down, right, channels).
+    `which`: of the window's four values was the largest, the first of them; of the shape of out.
     """
     count, height, width, channels, down_by, right_by, down, right = geometry
     # Windows that lie side by side are one row; else each is a row of its own.

@@ -1,47 +1,145 @@
-"""What every layer of a program has: buffers for so many records, and calls that are bound to them."""
+"""What every layer of a program has: buffers for so many records, calls bound to them, and clipped sums."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
+from numba.types import float32, float64, int64
 
-from fastgrad import clip_kernels
-from fastgrad.kernels import Doubles, Floats, Integers
+from fastgrad.kernels import Doubles, Floats, Integers, compiled
+
+_F, _D, _I = float32[::1], float64[::1], int64[::1]
+_ZERO = np.float32(0.0)
+# A squared norm above it would not be finite in float32, in which gradients are.
+_MOST_SQUARED = float(np.finfo(np.float32).max)
+
+
+@compiled(_F, _D, fastmath={"reassoc"})
+def add_squares(rows: Floats, squares: Doubles) -> None:
+    """s_i += ||row_i||^2, in float64: rows of shape (records, entries), squares of shape (records,)."""
+    size = len(rows) // len(squares)
+    for n in range(len(squares)):
+        row, total = rows[n * size : (n + 1) * size], 0.0
+        for t in range(size):
+            total += float64(row[t]) * float64(row[t])
+        squares[n] += total
+
+
+@compiled(_F, _F, _D, fastmath={"reassoc"})
+def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None:
+    """s_i += ||g_i||^2 ||a_i||^2, the squared norm of g_i^T a_i, in float64; shapes as in `add_squares`."""
+    count = len(squares)
+    widths = (len(outputs) // count, len(inputs) // count)
+    for n in range(count):
+        row, left = outputs[n * widths[0] : (n + 1) * widths[0]], 0.0
+        for t in range(widths[0]):
+            left += float64(row[t]) * float64(row[t])
+        row, right = inputs[n * widths[1] : (n + 1) * widths[1]], 0.0
+        for t in range(widths[1]):
+            right += float64(row[t]) * float64(row[t])
+        squares[n] += left * right
+
+
+@compiled(_D, float64, _D)
+def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
+    """min(1, most / ||g_i||) of squared norms, and 0 where a norm is not finite in float32."""
+    for n in range(len(squares)):
+        if squares[n] <= _MOST_SQUARED:
+            norm = np.sqrt(squares[n])
+            out[n] = most / norm if norm > most else 1.0
+        else:
+            out[n] = 0.0
+
+
+@compiled(_F, _D, _F)
+def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
+    """out += sum_i f_i row_i, without the rows of factor 0: rows of shape (records, entries)."""
+    size = len(out)
+    for n in range(len(factors)):
+        if factors[n] == 0:
+            continue
+        row, factor = rows[n * size : (n + 1) * size], np.float32(factors[n])
+        for t in range(size):
+            out[t] += factor * row[t]
+
+
+@compiled(_F, _F, _D)
+def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
+    """g_i *= f_i in place; where the factor is 0, both g_i and a_i become 0, whatever they hold."""
+    count = len(factors)
+    widths = (len(outputs) // count, len(inputs) // count)
+    for n in range(count):
+        row, factor = outputs[n * widths[0] : (n + 1) * widths[0]], np.float32(factors[n])
+        for t in range(widths[0]):
+            row[t] = _ZERO if factor == 0 else factor * row[t]
+        if factor == 0:
+            row = inputs[n * widths[1] : (n + 1) * widths[1]]
+            for t in range(widths[1]):
+                row[t] = _ZERO
+
+
+@compiled(_F, _D, float64, _I)
+def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
+    """out += sum_i trunc(f_i row_i / unit), in integers, without the rows of factor 0; shapes as above."""
+    size = len(out)
+    for n in range(len(factors)):
+        if factors[n] == 0:
+            continue
+        row, factor = rows[n * size : (n + 1) * size], factors[n]
+        for t in range(size):
+            out[t] += int64(np.trunc(float64(row[t]) * factor / unit))
+
+
+@compiled(_F, _F, _D, float64, _I)
+def add_truncated_outer(
+    outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
+) -> None:
+    """As `add_truncated`, of g_i^T a_i, whose entries are exact in float64."""
+    count = len(factors)
+    height, width = len(outputs) // count, len(inputs) // count
+    for n in range(count):
+        if factors[n] == 0:
+            continue
+        row, factor = inputs[n * width : (n + 1) * width], factors[n]
+        for k in range(height):
+            value, target = float64(outputs[n * height + k]), out[k * width : (k + 1) * width]
+            for t in range(width):
+                target[t] += int64(np.trunc(value * float64(row[t]) * factor / unit))
+
 
 Call = Callable[[], object]
 
 
 def flat(buffer: torch.Tensor) -> Floats:
-    """A buffer as kernels take it."""
+    """Return a buffer as the flat array that kernels take."""
     flat: Floats = buffer.view(-1).numpy()
     return flat
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Gradients of single records by some parameters, written out.
+    """The gradients of single records by some parameters, written out.
 
-    Attributes:
-        where: the parameters among those of the program.
-        values: shape (records, entries).
+    `where`: the parameters among those of the program. `values`: shape (records, entries).
     """
 
     where: slice
     values: torch.Tensor
 
     def measure(self, squares: Doubles) -> Call:
-        """Adds their squared norms, by record."""
-        return partial(clip_kernels.add_squares, flat(self.values), squares)
+        """Return the call that adds their squared norms, by record."""
+        return partial(add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
         """Add each times its factor to their place in ``total``, shape (d,)."""
-        return [partial(clip_kernels.add_weighted, flat(self.values), factors, flat(total[self.where]))]
+        return [partial(add_weighted, flat(self.values), factors, flat(total[self.where]))]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
         """Add trunc(f_i g_i / unit) to their place in ``total``, shape (d,), int64."""
-        clip_kernels.add_truncated(flat(self.values), factors, unit, total[self.where].numpy())
+        add_truncated(flat(self.values), factors, unit, total[self.where].numpy())
 
     def write(self, out: torch.Tensor) -> None:
         """Write them to their place in ``out``, shape (records, d)."""
@@ -50,11 +148,9 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients g_i^T a_i by a matrix, which are not written out; what is not said is as in `Rows`.
+    """Gradients g_i^T a_i by a matrix, kept as their two factors.
 
-    Attributes:
-        outputs: g, shape (records, outputs).
-        inputs: a, shape (records, inputs).
+    `outputs`: g, shape (records, outputs). `inputs`: a, shape (records, inputs).
     """
 
     where: slice
@@ -62,24 +158,22 @@ class Outer:
     inputs: torch.Tensor
 
     def measure(self, squares: Doubles) -> Call:
-        """Adds ||g_i||^2 ||a_i||^2."""
-        return partial(clip_kernels.add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
+        """Return the call that adds ||g_i||^2 ||a_i||^2."""
+        return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
         """As in `Rows`, by one product of matrices; g and a are overwritten."""
         target = total[self.where].view(self.outputs.shape[1], -1)
         return [
-            partial(clip_kernels.scale, flat(self.outputs), flat(self.inputs), factors),
+            partial(scale, flat(self.outputs), flat(self.inputs), factors),
             partial(target.addmm_, self.outputs.t(), self.inputs),
         ]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
-        """As in `Rows`."""
         vectors = flat(self.outputs), flat(self.inputs)
-        clip_kernels.add_truncated_outer(*vectors, factors, unit, total[self.where].numpy())
+        add_truncated_outer(*vectors, factors, unit, total[self.where].numpy())
 
     def write(self, out: torch.Tensor) -> None:
-        """As in `Rows`."""
         out[:, self.where] = (self.outputs[:, :, None] * self.inputs[:, None]).flatten(1)
 
 
@@ -88,13 +182,11 @@ Part = Rows | Outer
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a layer of a program is bound to.
+    """The buffers that a layer of a program is bound to.
 
-    Attributes:
-        inputs: its input, shape (records, height, width, channels).
-        parameters: those of the program, shape (d,); read at every pass.
-        gradient: of the program, shape (d,); None where gradients are left apart for each record.
-        drawn: the key of a pass, and how many records of its batch came before.
+    `inputs`: its input, shape (records, height, width, channels). `parameters`: those of the program, shape
+    (d,); read at every pass. `gradient`: of the program, shape (d,); None where gradients are left apart for
+    each record. `drawn`: the key of a pass, and how many records of its batch came before.
     """
 
     inputs: torch.Tensor
@@ -104,13 +196,11 @@ class Given:
 
 
 class Layer(ABC):
-    """A layer for a fixed number of records, made of a `fastgrad.lowered.LoweredLayer` and what is `Given`.
+    """A layer for a fixed number of records: a `fastgrad.lowered.LoweredLayer` with its buffers.
 
-    Attributes:
-        output: shape (records, height, width, channels).
-        output_back: the gradient by it, to be filled before the way back, which overwrites it.
-        forward: the calls of the way there.
-        parts: the gradients of single records by its parameters, if they are left apart.
+    `output`: shape (records, height, width, channels). `output_back`: the gradient by it, to be filled before
+    the way back, which overwrites it. `forward`: the calls of the way there. `parts`: the gradients of single
+    records by its parameters, if they are left apart.
     """
 
     output: torch.Tensor
@@ -120,7 +210,7 @@ class Layer(ABC):
 
     @abstractmethod
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """The calls of the way back.
+        """Return the calls of the pass back.
 
         Args:
             inputs_back: for the gradient by the input; None where nobody asks for it.

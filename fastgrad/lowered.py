@@ -1,4 +1,4 @@
-"""What a program is made of: a model's layers with their sizes, and where their parameters stand."""
+"""A model as a program sees it: its layers with their sizes, and where their parameters stand."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -20,13 +20,11 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class LoweredLayer(ABC):
-    """A layer of a model, and what follows it in one pass with it.
+    """A layer of a model, and the ReLU or pooling that is computed in one pass with it.
 
-    Attributes:
-        compiled: the module of its loops and the `fastgrad.layer.Layer` in it, which programs import where a
-            model has such a layer: numba compiles the loops of a module at its import.
-        draws: whether it draws by keys.
-        shape: of the input: height, width, channels; of what is no picture, (1, 1, features).
+    `compiled`: the module of its loops and the `fastgrad.layer.Layer` in it, which programs import where a
+    model has such a layer: numba compiles the loops of a module at its import. `draws`: whether it draws by
+    keys. `shape`: of the input: height, width, channels; of what is no picture, (1, 1, features).
     """
 
     compiled: ClassVar[str]
@@ -42,7 +40,7 @@ class LoweredLayer(ABC):
     @property
     @abstractmethod
     def floats(self) -> int:
-        """About what a record's buffers take, with its gradient by weights that are shared by places."""
+        """About how many floats a record's buffers take, with its gradient by weights shared by places."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +69,12 @@ class Affine(LoweredLayer):
 
     @property
     def patch(self) -> int:
-        """Entries of a patch."""
+        """The number of entries of a patch."""
         return self.kernel[0] * self.kernel[1] * self.shape[2]
 
     @property
     def places(self) -> Pair:
-        """How many patches there are, down and right."""
+        """The number of patches, down and right."""
         height, width = (
             (size + 2 * pad - kernel) // stride + 1
             for size, pad, kernel, stride in zip(
@@ -129,11 +127,9 @@ class Norm(LoweredLayer):
 class Pooling(LoweredLayer):
     """The mean or the largest of each window, by channel, and ReLU where it follows.
 
-    Attributes:
-        rows, columns: where each window begins in the picture, and the first place behind it.
-        averages: whether means are taken.
-        divisor: of the sum over a window, for a mean; 0 for as many places as the window has.
-        rectify: whether ReLU follows.
+    `rows`, `columns`: where each window begins in the picture, and the first place behind it. `averages`:
+    whether means are taken. `divisor`: of the sum over a window, for a mean; 0 for as many places as the
+    window has. `rectify`: whether ReLU follows.
     """
 
     compiled: ClassVar[str] = "fastgrad.pooling:PoolingLayer"
@@ -155,12 +151,10 @@ class Pooling(LoweredLayer):
 
 @dataclass(frozen=True)
 class Dropout(LoweredLayer):
-    """Entries that are left out in training, by a key (`fastgrad.modules`).
+    """Dropout that draws by a key (`fastgrad.modules`).
 
-    Attributes:
-        rate: the probability that an entry is left out.
-        number: of the layer in its model.
-        entries: which of a record's entries each is in the model's order.
+    `rate`: the probability that an entry is left out. `number`: of the layer in its model. `entries`: which
+    of a record's entries each is in the model's order.
     """
 
     compiled: ClassVar[str] = "fastgrad.dropout:DropoutLayer"
@@ -179,11 +173,9 @@ class Dropout(LoweredLayer):
 class LSTM:
     """One LSTM layer.
 
-    Attributes:
-        inputs, units: entries at a position, of its input and of its state.
-        from_inputs: where its weights by the input begin among the parameters; shape (4 units, inputs).
-        bias: where the bias begins; shape (4 units,).
-        from_states: where its weights by the state begin; shape (units, 4 units).
+    `inputs`, `units`: entries at a position, of its input and of its state. `from_inputs`: where its weights
+    by the input begin among the parameters; shape (4 units, inputs). `bias`: where the bias begins; shape (4
+    units,). `from_states`: where its weights by the state begin; shape (units, 4 units).
     """
 
     inputs: int
@@ -195,13 +187,11 @@ class LSTM:
 
 @dataclass(frozen=True)
 class EmbeddingLSTM:
-    """What reads a text before the stages: an embedding, and LSTM layers up to the last position.
+    """The layers that read a text: an embedding, and LSTM layers up to the last position.
 
-    Attributes:
-        length: characters of an example.
-        vocabulary, width: rows of the embedding, and entries of a row.
-        table: where the embedding begins among the parameters; shape (vocabulary, width).
-        recurrences: the LSTM layers in their order.
+    `length`: characters of an example. `vocabulary`, `width`: rows of the embedding, and entries of a row.
+    `table`: where the embedding begins among the parameters; shape (vocabulary, width). `recurrences`: the
+    LSTM layers in their order.
     """
 
     length: int
@@ -213,13 +203,11 @@ class EmbeddingLSTM:
 
 @dataclass(frozen=True, eq=False)
 class LoweredModel:
-    """A model as stages.
+    """A model as a sequence of lowered layers.
 
-    Attributes:
-        stages: in their order.
-        input_shape: of one example, as the model takes it.
-        order: where each parameter of the program stands in theta, shape (d,).
-        reading: what comes before the stages; None where examples are pictures or rows of numbers.
+    `stages`: in their order. `input_shape`: of one example, as the model takes it. `order`: where each
+    parameter of the program stands in theta, shape (d,). `reading`: what comes before the stages; None where
+    examples are pictures or rows of numbers.
     """
 
     stages: tuple[LoweredLayer, ...]
@@ -239,7 +227,7 @@ class LoweredModel:
 
     @property
     def bytes_a_record(self) -> int:
-        """About what a record's buffers take.
+        """About how many bytes a record's buffers take.
 
         A text is read position by position, and one of them is what is to stay in cache.
         """
@@ -249,7 +237,7 @@ class LoweredModel:
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the input is taken as pictures, and not as one row of numbers."""
+        """Whether the input is pictures, and not one row of numbers."""
         return len(self.input_shape) == 3 and self.stages[0].shape[:2] == self.input_shape[1:]
 
     @property
@@ -262,7 +250,7 @@ class LoweredModel:
 
 
 def pieces_of(count: int, most: int) -> Iterator[slice]:
-    """As many whole passes as there are, and the rest in few other sizes, for which programs are kept."""
+    """Split a count into whole passes, and the rest into few other sizes, so that few programs are kept."""
     begin, size = 0, most
     while begin < count:
         while size > count - begin:

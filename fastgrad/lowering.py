@@ -1,4 +1,4 @@
-"""Reads the layers of a model that programs know.
+"""Read the layers of a model for a program, or say why there is no program for it.
 
 Known are `nn.Sequential`s of plain convolutions of pictures, linear layers, group normalisation, pooling by
 means or maxima, ReLU behind any of them, dropout, and flattening. ReLU, and maximum pooling of 2 x 2 without
@@ -9,6 +9,7 @@ weight in the order in which patches meet them, and weights from state to gates 
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -33,14 +34,13 @@ from fastgrad.modules import DrawnDropout, LastPosition, LSTMLayer
 
 
 class NotLoweredError(Exception):
-    """A model that programs do not know, and why."""
+    """There is no program for a model; the message says why."""
 
 
 def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
-    """Read a model's layers.
+    """Return a model's layers as a program takes them.
 
-    Raises:
-        NotLoweredError: a layer, or an order of layers, that programs do not know.
+    Raises NotLoweredError: a layer, or an order of layers, that programs do not know.
     """
     reader = _Reader(model, input_shape)
     for layer in _layers(model):
@@ -84,7 +84,7 @@ class _Reader:
         self._features = np.arange(self._shape[2])
 
     def read(self, layer: nn.Module) -> None:
-        """Take the next layer."""
+        """Read the next layer."""
         readers: dict[type[nn.Module], Callable[[Any], None]] = {
             nn.Conv2d: self._convolution,
             nn.Linear: self._linear,
@@ -105,11 +105,10 @@ class _Reader:
         read(layer)
 
     def result(self) -> LoweredModel:
-        """What has been read.
+        """Return the model that has been read.
 
-        Raises:
-            NotLoweredError: no layer with weights, an output that is no row of numbers or in another
-                order, or parameters that were not met just once.
+        Raises NotLoweredError: no layer with weights, an output that is no row of numbers or in another
+        order, or parameters that were not met just once.
         """
         if not (self._stages and self._parts and self._flat) or self._is_rearranged:
             raise NotLoweredError("a model that does not end with a row of numbers")
@@ -120,7 +119,7 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether features stand in another order than in the model."""
+        """Whether features are in another order than in the model."""
         return not np.array_equal(self._features, np.arange(self._shape[2]))
 
     def _embedding(self, layer: nn.Embedding) -> None:
@@ -182,12 +181,12 @@ class _Reader:
         self._shape, self._features = stage.output, np.arange(outputs)
 
     def _entries(self, parameter: torch.Tensor) -> npt.NDArray[np.int64]:
-        """Where the entries of a parameter stand in theta, in its shape."""
+        """Return where the entries of a parameter stand in theta, in its shape."""
         begin = self._begins[id(parameter)]
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
-        """Append parameters; where they begin."""
+        """Append parameters, and return where they begin."""
         begin = sum(len(part) for part in self._parts)
         self._parts.append(entries.reshape(-1))
         return begin
@@ -250,7 +249,7 @@ class _Reader:
         self._pool(rows, columns, averages=True)
 
     def _windows(self, kernel: Pair, stride: Pair, padding: Pair) -> Iterator[tuple[Pair, ...]]:
-        """Where windows begin and end in the picture, down and right."""
+        """Return where windows begin and end in the picture, down and right."""
         for size, wide, by, pad in zip(self._shape[:2], kernel, stride, padding, strict=True):
             begins = range(-pad, size + pad - wide + 1, by)
             yield tuple((max(begin, 0), min(begin + wide, size)) for begin in begins)
@@ -283,3 +282,60 @@ class _Reader:
 
 def _pair(value: int | tuple[int, ...]) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+# Smaller models gain nothing unless they read a text step by step, and numba takes a while to load.
+LEAST_PARAMETERS = 10_000
+
+
+class UncompiledError(NotLoweredError):
+    """numba cannot compile the loops on this machine."""
+
+
+def fitted(
+    model: nn.Module, input_shape: tuple[int, ...], device: torch.device, *, records: bool = False
+) -> LoweredModel:
+    """Return a model's layers for a program, with its loops compiled.
+
+    Args:
+        model, input_shape, device: what is to be trained, and where.
+        records: whether gradients of single records are asked for.
+
+    Raises:
+        NotLoweredError: a device, a size or a layer that programs are not for.
+        UncompiledError: numba is missing or does not work.
+    """
+    if device.type != "cpu":
+        raise NotLoweredError("programs are for CPUs")
+    lowered = lower(model, input_shape)
+    if lowered.reading is not None and records:
+        raise NotLoweredError("gradients of single records of a text")
+    if lowered.draws and records:
+        raise NotLoweredError("dropout in gradients of single records")
+    if lowered.reading is None and len(lowered.order) < LEAST_PARAMETERS:
+        raise NotLoweredError(f"fewer than {LEAST_PARAMETERS:,} parameters")
+    _compile(lowered)
+    return lowered
+
+
+def _compile(lowered: LoweredModel) -> None:
+    """Load the kernels that a model needs: from the cache on the disk, or compiled now."""
+    needed = ["fastgrad.kernels"]
+    needed += ["fastgrad.embedding_lstm"] if lowered.reading is not None else []
+    needed += [stage.compiled.partition(":")[0] for stage in lowered.stages]
+    try:
+        from numba import config
+        from numba.core.errors import NumbaError
+    except (ImportError, OSError) as error:
+        raise UncompiledError(f"numba cannot be loaded: {_line(error)}") from None
+    if config.DISABLE_JIT:
+        raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT")
+    try:
+        for module in needed:
+            import_module(module)
+    except (NumbaError, ImportError, OSError, RuntimeError) as error:
+        raise UncompiledError(f"numba cannot compile: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:100]

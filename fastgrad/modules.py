@@ -29,29 +29,29 @@ BITS, SHIFT = 24, 40
 
 
 def mixed(z: Any) -> Any:
-    """The finaliser of SplitMix64, of int64: tensors, and numbers of compiled loops alike."""
+    """Mix int64 by the finaliser of SplitMix64: of tensors, and of numbers in compiled loops."""
     z = (z ^ (z >> 30 & 2**34 - 1)) * FIRST_FACTOR
     z = (z ^ (z >> 27 & 2**37 - 1)) * SECOND_FACTOR
     return z ^ (z >> 31 & 2**33 - 1)
 
 
 def stays(base: Any, entry: Any, threshold: int) -> Any:
-    """Whether entry number e, counted from 1, is not left out, from mix(k + l g); types are as of `mixed`."""
+    """Whether entry number e, from 1, is kept, by mix(k + l g); of the types that `mixed` takes."""
     return (mixed(base + entry * INCREMENT) >> SHIFT & 2**BITS - 1) >= threshold
 
 
 def offset_of(number: int) -> int:
-    """l g of a layer, as a signed integer."""
+    """Return l g of a layer, as a signed integer."""
     return (number * INCREMENT + 2**63) % 2**64 - 2**63
 
 
 def threshold_of(rate: float) -> int:
-    """What the bits of an entry that stays are not below."""
+    """Return the least bits of an entry that is kept."""
     return round(rate * (1 << BITS))
 
 
 def scale_of(rate: float) -> float:
-    """What an entry that stays is multiplied by, so that the mean stays; 0 where none does."""
+    """Return the factor of entries that are kept, which leaves the mean as it is; 0 where none is."""
     return 0.0 if rate == 1 else 1 / (1 - rate)
 
 
@@ -63,13 +63,8 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 class DrawnDropout(nn.Module):
     """`nn.Dropout` that draws by a key where it is given one, and by torch's generator where not.
 
-    Args:
-        rate: the probability p that an entry is left out.
-        number: of this layer in its model.
-
-    Attributes:
-        key: of the step, a buffer without dimensions, int64.
-        by_key: whether it draws by the key.
+    `rate`: the probability p that an entry is left out. `number`: of this layer in its model. `key`: of the
+    step, a buffer without dimensions, int64. `by_key`: whether it draws by the key.
     """
 
     key: torch.Tensor

@@ -1,4 +1,4 @@
-"""Means and maxima of windows of any size in a program, and ReLU where it follows.
+"""Mean and maximum pooling with windows of any size in a program, and ReLU where it follows.
 
 Windows are given by the rows and the columns that they begin and end at, so that padding and windows of
 several sizes (adaptive pooling) are no cases of their own.
@@ -26,12 +26,10 @@ _ZERO = np.float32(0.0)
 def average(
     values: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """The sum of each window, divided by the divisor, or if that is 0, by how many places the window has.
+    """Divide the sum of each window by the divisor or, if that is 0, by the number of its places.
 
-    Args:
-        values: (count, height, width, channels).
-        rows, columns: where windows begin and end, (down, 2) and (right, 2).
-        out: (count, down, right, channels).
+    `values`: (count, height, width, channels). `rows`, `columns`: where windows begin and end, (down, 2) and
+    (right, 2). `out`: (count, down, right, channels).
     """
     count, height, width, channels = geometry
     to = 0
@@ -57,7 +55,7 @@ def average(
 def average_back(
     gradient: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """The gradient by what was averaged, into ``out``; shapes are those of `average`, the other way."""
+    """Write the gradient by the input of `average` into ``out``; shapes are as there, exchanged."""
     count, height, width, channels = geometry
     out[:] = _ZERO
     to = 0
@@ -80,7 +78,7 @@ def average_back(
 def largest(
     values: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, out: Floats, which: Whiches
 ) -> None:
-    """The largest of each window; shapes as in `average`.
+    """Find the largest of each window; shapes as in `average`.
 
     Args:
         which: takes the place of the first of the largest, row * width + column; of the shape of out.
@@ -110,7 +108,7 @@ def largest(
 
 @compiled(_F, _W, _GEOMETRY, _F)
 def largest_back(gradient: Floats, which: Whiches, geometry: PictureGeometry, out: Floats) -> None:
-    """The gradient by what `largest` chose from, into ``out``."""
+    """Write the gradient by the input of `largest` into ``out``."""
     count, height, width, channels = geometry
     out[:] = _ZERO
     size = 0 if count == 0 else len(gradient) // count
@@ -122,11 +120,9 @@ def largest_back(gradient: Floats, which: Whiches, geometry: PictureGeometry, ou
 
 
 class PoolingLayer(Layer):
-    """Pooling of so many records.
+    """The pooling of a fixed number of records.
 
-    Args:
-        stage: the layer.
-        given: what it is bound to.
+    `stage`: the layer. `given`: what it is bound to.
     """
 
     def __init__(self, stage: Pooling, given: Given) -> None:
@@ -147,7 +143,6 @@ class PoolingLayer(Layer):
             self.forward.append(partial(kernels.activate, out, channels, flat(torch.zeros(channels)), True))
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """As in the base."""
         calls = list[Call]()
         if inputs_back is None:
             return calls

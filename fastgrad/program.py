@@ -17,7 +17,7 @@ from fastgrad.modules import Loss, cross_entropy
 
 
 class Program:
-    """The pass of a lowered model for a fixed number of records.
+    """A pass forward and back through a lowered model, for a fixed number of records.
 
     Args:
         lowered: the model.
@@ -75,13 +75,13 @@ class Program:
 
     @property
     def calls(self) -> list[Call]:
-        """Those of a pass, but for that of the loss."""
+        """The calls of a pass, without that of the loss."""
         return self._forward + self._backward
 
     def run(
         self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0, before: int = 0
     ) -> None:
-        """One pass over records of shape (n, ...), whose losses are weighted; weights of shape (n,).
+        """Run a pass over records of shape (n, ...) with weighted losses; weights of shape (n,).
 
         Layers that draw do so by the key, for records before which their batch has so many others.
         """
@@ -104,7 +104,7 @@ class Program:
 
 
 def layer_of(stage: LoweredLayer, given: Given) -> Layer:
-    """The layer of a stage, which is imported here."""
+    """Import and make the layer of a stage."""
     module, name = stage.compiled.split(":")
     made: Layer = getattr(import_module(module), name)(stage, given)
     return made

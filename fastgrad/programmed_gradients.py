@@ -1,26 +1,87 @@
-"""Gradients of single records by programs, for the models that there are programs for."""
+"""Gradients of single records by programs, clipped and summed.
+
+Where a layer has one patch, as a linear layer has, a record's gradient by its weight is an outer product
+g^T a, whose norm is ||g|| ||a||. Elsewhere it is written out, one small product of matrices a record, which
+stays in cache until its factor is known. No norm is a difference of larger numbers, so none hides a large
+gradient; all are in float64.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import nn
 
-from fastgrad.clipped import ClippedProgram
+from fastgrad.layer import clip_factors
 from fastgrad.lowered import LoweredModel, pieces_of
 from fastgrad.modules import Loss
+from fastgrad.program import Program
 from fastgrad.record_gradients import EXACT_SLACK, SLACK, RecordGradients
+
+
+class ClippedProgram:
+    """A pass over a fixed number of records that adds their clipped gradients to a sum.
+
+    Args:
+        lowered, loss, num_records, parameters: as in `Program`.
+        total: what clipped gradients are added to, in the program's order, shape (d,).
+        truncated: what they are added to in integers, shape (d,), int64.
+    """
+
+    def __init__(
+        self,
+        lowered: LoweredModel,
+        loss: Loss,
+        num_records: int,
+        parameters: torch.Tensor,
+        total: torch.Tensor,
+        truncated: torch.Tensor,
+    ) -> None:
+        self._truncated = truncated
+        self._program = Program(lowered, loss, num_records, parameters)
+        self._weights = torch.ones(num_records)
+        self._squares = np.zeros(num_records)
+        self._factors = np.zeros(num_records)
+        self._parts = [part for layer in self._program.layers for part in layer.parts]
+        self._measure = [part.measure(self._squares) for part in self._parts]
+        self._add = [call for part in self._parts for call in part.add(self._factors, total)]
+
+    def add(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
+        """Add min(1, most / ||g_i||) g_i of every record; one that is not finite adds nothing."""
+        self._clip(x, y, most)
+        for call in self._add:
+            call()
+
+    def add_truncated(self, x: torch.Tensor, y: torch.Tensor, most: float, unit: float) -> None:
+        """Add trunc(min(1, most / ||g_i||) g_i / unit) of every record to ``truncated``, by coordinate."""
+        self._clip(x, y, most)
+        for part in self._parts:
+            part.add_truncated(self._factors, unit, self._truncated)
+
+    def _clip(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
+        """Compute the gradient of every record, and its factor."""
+        self._program.run(x, y, self._weights)
+        self._squares[:] = 0.0
+        for call in self._measure:
+            call()
+        clip_factors(self._squares, most, self._factors)
+
+    def write(self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
+        """Write every record's gradient, in the program's order, to ``out``, shape (records, d)."""
+        self._program.run(x, y, self._weights)
+        for part in self._parts:
+            part.write(out)
+
 
 # Passes one after the other by one thread, so that several threads have some each.
 PASSES_IN_A_ROW = 4
 
 
 class ProgrammedGradients(RecordGradients):
-    """Compiled loops and products on buffers that stay in cache, some records at a time.
+    """Gradients by compiled loops on buffers that stay in cache, some records at a time.
 
-    Args:
-        model, loss, device: as in the base.
-        lowered: the model's layers.
+    `model`, `loss`, `device`: as in the base. `lowered`: the model's layers.
     """
 
     form = "many records at once by compiled loops"
@@ -43,7 +104,6 @@ class ProgrammedGradients(RecordGradients):
         present: torch.Tensor,
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
-        """As in the base."""
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
             program.add(x, y, SLACK * float(clipping_norms[k]))
@@ -75,7 +135,7 @@ class ProgrammedGradients(RecordGradients):
         add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor], None],
         total: torch.Tensor,
     ) -> torch.Tensor:
-        """What ``add`` brings into ``total`` from every client's records, shape (clients, d)."""
+        """Return what ``add`` adds to ``total`` for every client's records, shape (clients, d)."""
         own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
         for k, our_x, our_y in _present(x, y, present):
             own.load(thetas[k])
@@ -85,7 +145,6 @@ class ProgrammedGradients(RecordGradients):
         return sums
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """As in the base."""
         own, apart = self._own_programs, torch.empty(*y.shape[:2], thetas.shape[1])
         for k, theta in enumerate(thetas):
             own.load(theta)
@@ -100,7 +159,7 @@ class ProgrammedGradients(RecordGradients):
 
     @property
     def _own_programs(self) -> "_Programs":
-        """Those of this thread."""
+        """The programs of this thread."""
         if not hasattr(self._programs, "own"):
             self._programs.own = _Programs(self._lowered, self.loss)
         own: _Programs = self._programs.own
@@ -110,7 +169,7 @@ class ProgrammedGradients(RecordGradients):
 def _present(
     x: torch.Tensor, y: torch.Tensor, present: torch.Tensor
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Every client's number, and the records that it has."""
+    """Yield every client's number, and its records."""
     for k, places in enumerate(present):
         yield (k, x[k], y[k]) if places.all() else (k, x[k][places], y[k][places])
 
@@ -127,13 +186,13 @@ class _Programs:
         self._by_size: dict[int, ClippedProgram] = {}
 
     def load(self, theta: torch.Tensor) -> None:
-        """Take a client's parameters, shape (d,), and begin sums of its own."""
+        """Load a client's parameters, shape (d,), and begin its sums."""
         torch.index_select(theta, 0, self._order, out=self._parameters)
         self.total.zero_()
         self.truncated.zero_()
 
     def of(self, num_records: int) -> ClippedProgram:
-        """The program for so many records."""
+        """Return the program for so many records."""
         if num_records not in self._by_size:
             self._by_size[num_records] = ClippedProgram(
                 self._lowered, self._loss, num_records, self._parameters, self.total, self.truncated

@@ -1,4 +1,4 @@
-"""Gradients of single records, clipped each and summed: the work of a DP-SGD step.
+"""Gradients of single records, clipped and summed: the work of a DP-SGD step.
 
 The gradient of a record is one vector over all trainable parameters. It is clipped to L2 norm C as a whole
 (Abadi et al., arXiv:1607.00133, Algorithm 1), and only the sum over a batch is noised.
@@ -56,7 +56,7 @@ class Rows:
         return sums if self.arranged is None else self.arranged(sums)
 
     def without(self, records: torch.Tensor) -> "Rows":
-        """The same with zeros for these records."""
+        """Return the same with zeros for these records."""
         return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
 
     def written_out(self) -> torch.Tensor:
@@ -85,7 +85,6 @@ class Outer:
         return together.flatten(1)
 
     def without(self, records: torch.Tensor) -> "Outer":
-        """As in `Rows`."""
         zeroed = (each.masked_fill(records[:, None], 0.0) for each in (self.outputs, self.inputs))
         return Outer(*zeroed)
 
@@ -108,19 +107,15 @@ Part = Rows | Outer
 
 
 class RecordGradients:
-    """Gradients of a model's loss, record by record, for the models of one client or of several.
+    """Gradients of a model's loss, record by record, for the models of one or several clients.
 
     Arguments of its functions: ``thetas`` of shape (clients, d), float32, or float64 as ``x``
     then is; ``x`` and ``y`` of shape (clients, width, ...); ``present`` of shape (clients, width), false
     where a client has no record in that place; norms of shape (clients,).
 
     This class computes them by autograd of one record's loss, and is what every other way is compared with.
-
-    Args:
-        model: the architecture, which is copied.
-        loss: one figure a record.
-        device: where to compute.
-        vmapped: whether torch goes through the records at once, or Python through one after the other.
+    `model`: the architecture, which is copied. `loss`: one figure a record. `device`: where to compute.
+    `vmapped`: whether torch goes through the records at once, or Python through one after the other.
 
     Attributes:
         form: how it computes them, in words.
@@ -148,7 +143,7 @@ class RecordGradients:
 
     @property
     def model(self) -> nn.Module:
-        """The architecture, one a thread: while a call runs, its parameters are those of the call."""
+        """The architecture, a copy for each thread; while a call runs, it has the call's parameters."""
         if not hasattr(self._own, "model"):
             self._own.model = deepcopy(self._given)
         own: nn.Module = self._own.model
@@ -204,7 +199,7 @@ class RecordGradients:
         return rows.mul_(factors[..., None]).div_(unit).trunc_().long().sum(dim=1)
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Every record's gradient as it is.
+        """Return every record's gradient without clipping.
 
         It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...]
         -> float[clients, width, d].
@@ -213,14 +208,14 @@ class RecordGradients:
         return torch.cat([part.written_out() for part in parts], dim=1).view(*y.shape[:2], -1)
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """How many records the memory is meant to hold at once, of all clients together.
+        """Return how many records the memory holds at once, of all clients together.
 
         ``least_bytes`` is what a record takes at least.
         """
         return max(1, self.memory_budget() // max(self.record_bytes, least_bytes))
 
     def memory_budget(self) -> int:
-        """Bytes for what is held at once: half of those free on a GPU, and on a CPU what its caches like."""
+        """Return how many bytes to use at once: half of a GPU's free ones, or what suits a CPU's caches."""
         if self.device.type == "cpu":
             return int(CPU_BYTES)
         free: int = torch.cuda.mem_get_info(self.device)[0]
@@ -233,7 +228,7 @@ class RecordGradients:
         return [Rows(torch.cat([part.written_out() for part in same])) for same in zip(*each, strict=True)]
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """The gradients by every parameter in turn; records of all clients in one dimension."""
+        """Return the gradients by every parameter in turn; records of all clients are one dimension."""
         if self._vmapped:
             # A layer that draws, such as dropout, draws anew for every record.
             each_record = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0), randomness="different")
@@ -264,7 +259,7 @@ class RecordGradients:
 
 
 class TapedGradients(RecordGradients):
-    """One pass forward and one back for all records, noted on a `RecordTape`."""
+    """Gradients by one pass forward and one back for all records, with a `RecordTape`."""
 
     form = "many records at once by one pass"
     stacks = True
@@ -272,8 +267,7 @@ class TapedGradients(RecordGradients):
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
         """As in the base.
 
-        Raises:
-            NotOnTapeError: the model uses a parameter in a way that the tape does not know.
+        Raises NotOnTapeError: the model uses a parameter in a way that the tape does not know.
         """
         parameters = self.parameters(thetas)
         with RecordTape(parameters, len(x)) as tape:
@@ -307,7 +301,7 @@ class TapedGradients(RecordGradients):
 
 
 def _part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
-    """The gradients by a matrix, from all places in which a record meets it."""
+    """Return the gradients by a matrix, over all places in which a record meets it."""
     first, gradient = uses[0]
     inputs = first.inputs
     if len(uses) > 1:
@@ -334,7 +328,6 @@ class SoftmaxGradients(RecordGradients):
         self._inputs = nn.Sequential(*list(model.children())[:-1])
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """As in the base."""
         weight, *bias = self.parameters(thetas).values()
         inputs: torch.Tensor = self._inputs(x)
         rows = inputs.view(len(thetas), -1, inputs.shape[1])

@@ -1,4 +1,4 @@
-"""A forward pass that notes what every parameter meets, from which the gradient of each record follows.
+"""A forward pass that notes the input of every parameter, from which each record's gradient follows.
 
 In a layer ``out = a W^T + b`` the gradient of record i is ``g_i^T a_i`` for W and ``g_i`` for b, with g_i the
 gradient of its loss by the layer's output. One pass back gives the g of all records at once (Goodfellow,
@@ -21,7 +21,7 @@ from fastgrad.im2col import Pair, is_plain, patches_of
 
 
 class NotOnTapeError(Exception):
-    """A parameter enters the model in a way that the tape does not know."""
+    """A model uses a parameter in a way that the tape does not know."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ Note = Product | Addition | Lookup
 
 
 class RecordTape(TorchFunctionMode):
-    """While active, layers with these parameters compute for all clients at once, and are noted.
+    """While it is active, layers with these parameters compute for all clients at once, and are noted.
 
     It knows linear layers, plain convolutions of pictures, embeddings and group normalisation.
 
@@ -110,10 +110,9 @@ class RecordTape(TorchFunctionMode):
         return form(self, *args, **given)
 
     def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
-        """Every note with the gradient of each record's own loss by its output, in one pass back.
+        """Return every note with the gradient of each record's loss by its output, in one pass back.
 
-        Raises:
-            NotOnTapeError: the losses depend on none of the notes.
+        Raises NotOnTapeError: the losses depend on none of the notes.
         """
         if not losses.requires_grad:
             raise NotOnTapeError("the loss depends on no parameter that the tape has met")

@@ -54,8 +54,7 @@ def read_regular(path: Path) -> bytes:
 def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
     """Write a file that does not exist yet, to the disk; it has its mode from the first byte on.
 
-    Raises:
-        OSError: it exists, or the file system refuses.
+    Raises OSError: it exists, or the file system refuses.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -67,10 +66,8 @@ def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
 def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     """Write a file so that a crash at any time leaves the old one or the new one, never a part.
 
-    When this returns the new one is on the disk, its name included.
-
-    Raises:
-        OSError: the file system refused, as when it is full; the old file is untouched.
+    When this returns the new one is on the disk, its name included. Raises OSError: the file system refused,
+    as when it is full; the old file is untouched.
     """
     draft = path.with_name(f".{path.name}.tmp")
     draft.unlink(missing_ok=True)
@@ -86,8 +83,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     """Write a file of a run so that it is whole at any time.
 
-    Raises:
-        RunError: the file system refused, as when it is full; the old file is untouched.
+    Raises RunError: the file system refused, as when it is full; the old file is untouched.
     """
     try:
         write_whole(path, data, mode=mode)

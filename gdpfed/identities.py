@@ -24,8 +24,7 @@ class IdentityError(InputError):
 def new_identity(path: Path) -> Identity:
     """Draw a signing key from the operating system, and write it into a new file that its owner alone reads.
 
-    Raises:
-        IdentityError: the file exists, or cannot be written.
+    Raises IdentityError: the file exists, or cannot be written.
     """
     identity = Identity(os.urandom(32))
     write_new(path, identity.to_pem(), PRIVATE_MODE)
@@ -35,8 +34,7 @@ def new_identity(path: Path) -> Identity:
 def read_identity(path: Path, owner: int | None = None) -> Identity:
     """Read a signing key that belongs to this process's user, to root or to ``owner``.
 
-    Raises:
-        IdentityError: no such file, one that others can read or replace, or one that holds no Ed25519 key.
+    Raises IdentityError: no such file, one that others can read or replace, or one that holds no Ed25519 key.
     """
     try:
         with path.open("rb") as file:
@@ -63,8 +61,7 @@ def read_identity(path: Path, owner: int | None = None) -> Identity:
 def public_key_of(word: str) -> bytes:
     """Return a public key that is given in hexadecimal, or as the path of a file with it.
 
-    Raises:
-        IdentityError: neither.
+    Raises IdentityError: neither.
     """
     text = word.strip()
     if not _PUBLIC_KEY.fullmatch(text):
@@ -86,14 +83,9 @@ def public_key_of(word: str) -> bytes:
 def signed_roster(keys: Mapping[int, bytes], consortium: Identity, number: int | None = None) -> bytes:
     """Return the file of a roster that the consortium has signed, with today's date.
 
-    Args:
-        keys: of the clients.
-        consortium: that signs.
-        number: by which nodes tell it from an older one, higher than any before; the seconds since 1970 if
-            none is given.
-
-    Raises:
-        IdentityError: keys that make no roster.
+    `keys`: of the clients. `consortium`: that signs. `number`: by which nodes tell it from an older one,
+    higher than any before; the seconds since 1970 if none is given. Raises IdentityError: keys that make no
+    roster.
     """
     try:
         now = time.time()
@@ -106,8 +98,7 @@ def signed_roster(keys: Mapping[int, bytes], consortium: Identity, number: int |
 def read_roster(path: Path, consortium_key: bytes) -> Roster:
     """Read a roster that the consortium has signed.
 
-    Raises:
-        IdentityError: no such file, one that is damaged, or one that this consortium has not signed.
+    Raises IdentityError: no such file, one that is damaged, or one that this consortium has not signed.
     """
     try:
         return Roster.from_signed(path.read_bytes(), consortium_key)
@@ -124,8 +115,7 @@ def read_roster(path: Path, consortium_key: bytes) -> Roster:
 def write_new(path: Path, data: bytes, mode: int) -> None:
     """Write a new file as `create_file` does.
 
-    Raises:
-        IdentityError: it exists, or cannot be written.
+    Raises IdentityError: it exists, or cannot be written.
     """
     try:
         create_file(path, data, mode)

@@ -3,6 +3,7 @@
 A client that noises its whole update by itself is told the same of that, as of one step.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
@@ -26,28 +27,39 @@ gets right on records that are held out."""
 RecordIs = Literal["record", "person"]
 """What is one record: a row, or a person with all its rows, whose gradient is their sum."""
 
-HELD_OUT_WORKS = ("held_out_counts", "held_out_rates")
-"""What they compute from records that they hold out, and never train on: counts, of which one record moves
-two by one each, or the counts over the number of records, of norm 1 at most for a whole client."""
-
-STEP_WORKS = ("dp_sgd", "gradient_sum")
-"""What clients compute from steps of DP-SGD: a noised update, or the clipped gradients of one batch."""
-
 LEAST_NORM = 1e-25
 """Of a record's clipping norm: float32 holds a ten-thousandth part of its square."""
 
-WINDOW_WORKS = ("convex_steps", "window_steps")
-"""What they compute from a window of steps without noise, of which only the end is released: sums of the
-gradients of a convex loss, or the end of steps that are clipped each."""
 
-RECORD_WORKS = (*STEP_WORKS, *WINDOW_WORKS)
-"""What clients compute from steps on records."""
+@dataclass(frozen=True)
+class WorkKind:
+    """What a work is, so that nobody asks for its name.
 
-NOISED_UPDATE = "noised_update"
-"""The change of a model by local training, clipped as a whole and noised by its client."""
+    `on_records`: it is made of steps on records. `own_noise`: it is private before it leaves its client,
+    whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
+    of steps that are clipped each. `held_out`: it is made of records that are never trained on, as counts, of
+    which one record moves two by one each, or over their number, of norm 1 at most for a whole client.
+    """
 
-OWN_NOISE_WORKS = ("dp_sgd", NOISED_UPDATE)
-"""What is private before it leaves a client, whoever sees it."""
+    on_records: bool
+    own_noise: bool = False
+    window: Literal["convex", "window"] | None = None
+    held_out: bool = False
+
+
+KINDS: Mapping[str, WorkKind] = {
+    "update": WorkKind(on_records=False),
+    "noised_update": WorkKind(on_records=False, own_noise=True),
+    "dp_sgd": WorkKind(on_records=True, own_noise=True),
+    "gradient_sum": WorkKind(on_records=True),
+    "convex_steps": WorkKind(on_records=True, window="convex"),
+    "window_steps": WorkKind(on_records=True, window="window"),
+    "held_out_counts": WorkKind(on_records=False, held_out=True),
+    "held_out_rates": WorkKind(on_records=False, held_out=True),
+}
+
+RECORD_WORKS = tuple(work for work, kind in KINDS.items() if kind.on_records)
+STEP_WORKS = tuple(work for work in RECORD_WORKS if KINDS[work].window is None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +80,7 @@ class RecordSteps:
         noise_multiplier: sigma; the client adds noise of standard deviation C sigma to every step's sum. 0
             where the client's sum goes into one of many clients, which carries the noise.
 
-    Raises:
-        PrivacyError: a number that is out of range.
+    Raises PrivacyError: a number that is out of range.
     """
 
     num_steps: int
@@ -102,4 +113,4 @@ def record_move(work: str, steps: RecordSteps) -> float:
 
     C, once a step in which it is met; of a window of m clipped steps 2 C m, from the first step on.
     """
-    return (2 * steps.num_steps if work == "window_steps" else 1) * steps.clipping_norm
+    return (2 * steps.num_steps if KINDS[work].window == "window" else 1) * steps.clipping_norm

@@ -18,12 +18,10 @@ class Registry(Generic[T]):
         [project.entry-points."gdpfed.datasets"]
         mine = "my_package.my_module:load"
 
-    Args:
-        kind: what an item is called in an error, as in "data set".
-        entry_point_group: the group whose entry points belong here, as in "gdpfed.datasets".
-        built_in: the project's own items that are loaded as entry points are, as in
-            ``{"mine": "my_package.my_module:load"}``.
-        error: the exception that a name that cannot be used is answered with.
+    `kind`: what an item is called in an error, as in "data set". `entry_point_group`: the group whose entry
+    points belong here, as in "gdpfed.datasets". `built_in`: the project's own items that are loaded as entry
+    points are, as in ``{"mine": "my_package.my_module:load"}``. `error`: the exception that a name that
+    cannot be used is answered with.
     """
 
     def __init__(
@@ -45,8 +43,7 @@ class Registry(Generic[T]):
     def register(self, name: str, item: T) -> T:
         """Add an item under a name that is free; returns the item.
 
-        Raises:
-            error: the name is taken by another item.
+        Raises error: the name is taken by another item.
         """
         if self._items.get(name, item) is not item:
             raise self._error(f"there is a {self.kind} '{name}' already: register yours under another name")
@@ -56,16 +53,14 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """The item of that name; one that is built in or an entry point is loaded when it is asked for.
 
-        Raises:
-            error: no item of that name, two of them, or an entry point that cannot be imported.
+        Raises error: no item of that name, two of them, or an entry point that cannot be imported.
         """
         return self._item(name, self._declared())
 
     def items(self) -> dict[str, T]:
         """Every item by its name, in alphabetical order; loads them all.
 
-        Raises:
-            error: one of them cannot be had, as in :meth:`get`.
+        Raises error: one of them cannot be had, as in :meth:`get`.
         """
         declared = self._declared()
         return {name: self._item(name, declared) for name in self._names(declared)}

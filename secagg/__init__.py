@@ -1,8 +1,7 @@
 """Pairwise-mask secure aggregation: the server learns a sum and nothing else about any client.
 
-Double masking with Shamir recovery (Bonawitz et al., CCS 2017) as two sessions that exchange
-bytes. The package does no input or output: a `ServerSession` says what to send to whom, a
-`ClientSession` answers.
+Double masking with Shamir recovery (Bonawitz et al., CCS 2017) as two sessions that exchange bytes. The
+package does no input or output: a `ServerSession` says what to send to whom, a `ClientSession` answers.
 
     server.requests() -> client.advertise -> server.receive, server.close_stage
     server.requests() -> client.share -> ...
@@ -12,8 +11,7 @@ bytes. The package does no input or output: a `ServerSession` says what to send 
 """
 
 from secagg.arithmetic.encoding import Encoding
-from secagg.arithmetic.modulus import NO_CORRECTIONS, Corrections, modulus_bits_for
-from secagg.arithmetic.noise_levels import NoiseLevels
+from secagg.arithmetic.noise_levels import NO_CORRECTIONS, Corrections, NoiseLevels, modulus_bits_for
 from secagg.arithmetic.sum_bounds import check_sum, largest_undetected_push
 from secagg.crypto.prg import add_masks, keystream
 from secagg.crypto.roster import Roster

@@ -54,12 +54,9 @@ class LocalProtocolError(SecAggError):
 class RemoteProtocolError(SecAggError):
     """The other side sent what the protocol does not allow.
 
-    Attributes:
-        stage: "advertise", "share", "mask", "check" or "unmask".
-        sender: the member at fault, by its number in this sum on a client and by its client id on the
-            server; None for the server.
-        reason: one line with the value that was wrong.
-        cause: the same for a program.
+    `stage`: "advertise", "share", "mask", "check" or "unmask". `sender`: the member at fault, by its number
+    in this sum on a client and by its client id on the server; None for the server. `reason`: one line with
+    the value that was wrong. `cause`: the same for a program.
     """
 
     def __init__(self, stage: str, sender: int | None, reason: str, cause: Cause = Cause.MALFORMED) -> None:
@@ -77,10 +74,7 @@ class RemoteProtocolError(SecAggError):
 class ThresholdNotMet(SecAggError):  # noqa: N818 - the protocol's own name for this outcome
     """Too few clients are left to finish the sum; nothing was unmasked.
 
-    Attributes:
-        stage: the stage that ended with too few.
-        have: how many are left.
-        need: how many it takes.
+    `stage`: the stage that ended with too few. `have`: how many are left. `need`: how many it takes.
     """
 
     cause = Cause.TOO_FEW
@@ -107,10 +101,8 @@ class DecodeError(SecAggError):
 class ImplausibleSum(SecAggError):  # noqa: N818 - what it says of the sum
     """A sum that the clipped updates of its members and their noise cannot be.
 
-    Attributes:
-        bound: "norm" or "coordinate".
-        value: of the sum, in the update's unit.
-        limit: what an honest sum stays below.
+    `bound`: "norm" or "coordinate". `value`: of the sum, in the update's unit. `limit`: what an honest sum
+    stays below.
     """
 
     cause = Cause.NUMBERS

@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 from conf.load import split
 from gdpfed.child_process import begin_process
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
-from gdpfed.federation.server.submitted import check_paths
+from gdpfed.runs.paths import check_paths
 from gdpfed.runs.resume import load_run
 from server_app.train import train
 

@@ -3,6 +3,7 @@
 from functools import partial
 from logging import INFO
 from pathlib import Path
+from typing import cast
 
 from flwr.common.logger import log
 from flwr.serverapp import Grid
@@ -23,13 +24,13 @@ from gdpfed.federation.server.budgets import (
     with_said_budgets,
     with_said_records,
 )
-from gdpfed.federation.server.carry import carry_model
 from gdpfed.federation.server.client_history import ClientHistory
 from gdpfed.federation.server.join import Joined, join_clients
+from gdpfed.federation.server.joined_nodes import carry_model, sides_wait_for_nodes, with_answers
 from gdpfed.federation.server.questions import Bounds, Questions, consortium_roster, keys_of_clients
 from gdpfed.federation.server.server_sides import told_at_join
-from gdpfed.federation.server.side_questions import sides_wait_for_nodes, with_answers
 from gdpfed.federation.server.transport import Transport
+from gdpfed.privacy.events import Unit
 from gdpfed.report.run_observers import default_observers
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer
@@ -43,9 +44,8 @@ from server_app.grid_fleet import GridFleet
 def train(grid: Grid, config: Config, run_label: str) -> None:
     """Check everything, then make or open the run directory, then train.
 
-    Raises:
-        ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
-            cannot be used; later only for a file system that refuses, and at the end of a run without a sum.
+    Raises ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
+    cannot be used; later only for a file system that refuses, and at the end of a run without a sum.
     """
     _refuse_simulated_precision(config)
     if config.run.resume is None:
@@ -98,7 +98,7 @@ def _questions(config: Config, run_label: str) -> Questions:
         run_label,
         consortium_roster(config),
         task_of(config),
-        "record" if config.privacy.unit == "record" else "client",
+        cast("Unit", config.privacy.unit),
         told_at_join(config),
         bounds=Bounds(config.privacy.budget_floor, config.privacy.most_records),
     )

@@ -10,9 +10,8 @@ import torch
 
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.canaries.transcript import WatchedFleet
-from gdpfed.learning.training.gaussian_noise import gaussian_noise
-from gdpfed.learning.training.record_batches import PoissonBatches
 from gdpfed.learning.training.record_training import exact_sums
+from gdpfed.learning.training.secret_draws import PoissonBatches, gaussian_noise
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.noise_streams import NewNoise, NoiseStreams, SumNoise
@@ -40,7 +39,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "no noise": (_NOISE, lambda *asked: 0 * sum_noise_steps(*asked)),
     "half the noise": (_NOISE, lambda *asked: sum_noise_steps(*asked) // 2),
     "noise of one seed": ("gdpfed.rounds.plain.keystream", lambda key: keystream(bytes(32))),
-    "no clipping": ("gdpfed.simulation.batched_encoding.clipped_steps", _rounded_only),
+    "no clipping": ("gdpfed.simulation.batched.clipped_steps", _rounded_only),
     "one cohort for all rounds": (
         "gdpfed.rounds.loop.draw_cohorts",
         lambda plan, index, key: draw_cohorts(plan, 0, key),
@@ -106,7 +105,7 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "dp_sgd, no clipping": ("fastgrad.record_gradients.RecordGradients.clipped_sums", _unclipped_sums),
     "dp_sgd, one batch for all steps": (
-        "gdpfed.learning.training.record_batches.PoissonBatches.draw",
+        "gdpfed.learning.training.secret_draws.PoissonBatches.draw",
         lambda self, bits: _draw(self, keystream(bytes(32))),
     ),
     "dp_sgd, noise of one seed": (
@@ -118,7 +117,7 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "dp_sum, noise of one seed": FAULTS["noise of one seed"],
     "dp_sum, no clipping": ("gdpfed.clients.record_work.exact_sums", _unclipped_integers),
     "dp_sum, one batch for all steps": (
-        "gdpfed.learning.training.record_batches.PoissonBatches.draw",
+        "gdpfed.learning.training.secret_draws.PoissonBatches.draw",
         lambda self, bits: _draw(self, keystream(bytes(32))),
     ),
     "dp_sum, charged once, summed twice": FAULTS["charged once, summed twice"],

@@ -27,7 +27,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.record_steps import RecordSteps
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import Cohort
 from secagg import Encoding

@@ -13,8 +13,8 @@ from fastgrad.modules import cross_entropy
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.training.local_update import LocalTraining, local_update
-from gdpfed.learning.training.record_batches import PoissonBatches
 from gdpfed.learning.training.record_training import RecordHolder, noised_updates
+from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.record_steps import RecordSteps
 from secagg import keystream
 

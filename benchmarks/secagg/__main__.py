@@ -21,10 +21,10 @@ from benchmarks.harness import CONSOLE, PROJECT, fastest, publish, read_options,
 from benchmarks.secagg import flower
 from benchmarks.secagg.noise import excess_table, push_table
 from benchmarks.secagg.ours import parameters_for, peak_vectors, run_round, sparse_parameters
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from secagg import COMPLETE_BELOW, Stage
 from secagg.arithmetic.discrete_gaussian import sample
-from secagg.arithmetic.modulus import INTEGER_NOISE_STDDEVS as NOISE_NAMES
+from secagg.arithmetic.noise_levels import INTEGER_NOISE_STDDEVS as NOISE_NAMES
 from secagg.arithmetic.packing import add_packed, pack
 from secagg.crypto.prg import add_masks, cipher_stream, mask_stream
 from secagg.crypto.shamir import recover, split

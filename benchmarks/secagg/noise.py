@@ -3,10 +3,9 @@
 from math import ceil, sqrt
 
 from benchmarks.secagg.ours import parameters_for
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from secagg import largest_undetected_push
-from secagg.arithmetic.modulus import fitting_levels
-from secagg.arithmetic.noise_levels import MAX_LEVELS, NoiseLevels
+from secagg.arithmetic.noise_levels import MAX_LEVELS, NoiseLevels, fitting_levels
 from secagg.arithmetic.packing import FULL_BITS
 
 LEVELS = (4, 5, 6, 7, 8)

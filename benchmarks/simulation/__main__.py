@@ -32,7 +32,7 @@ from benchmarks.simulation.drawn_pictures import draw_colour_pictures, draw_pict
 from benchmarks.simulation.drawn_texts import draw_plays
 from benchmarks.simulation.work import Work, run_alone
 from gdpfed.errors import InputError
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 
 PARTS = ("race", "limit", "growth")
 ROLES, ROLES_A_ROUND, CHARACTERS_A_ROLE = 200, 20, 450

@@ -20,10 +20,9 @@ from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.learning.models import flatten
-from gdpfed.simulation.chunk_size import clients_at_once
-from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.simulation.batched_training import Batches, DeviceExamples
 from gdpfed.simulation.programmed_training import ProgrammedTraining
-from gdpfed.simulation.training_choice import choose_training
+from gdpfed.simulation.training_choice import choose_training, clients_at_once
 
 REPEATS, MANY = 15, 20
 PRODUCT_SIZE = 512

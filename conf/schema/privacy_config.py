@@ -152,7 +152,7 @@ class PrivacyConfig:
             f"privacy.budgets_of={self.budgets_of} is none of {', '.join(BUDGETS_OF)}",
         )
         require(0 < self.batch_rate <= 1, f"privacy.batch_rate={self.batch_rate} must be in (0, 1]")
-        if self.unit == "client":
+        if not self.about_records:
             for key, usual in (("budgets_of", "clients"), ("client_records", None)):
                 value = getattr(self, key)
                 require(
@@ -189,6 +189,11 @@ class PrivacyConfig:
             f"privacy.client_records={_short(self.client_records)} has a client without records: leave it "
             "out",
         )
+
+    @property
+    def about_records(self) -> bool:
+        """Whether single records are protected, and not clients with all they hold."""
+        return self.unit == "record"
 
     @property
     def record_shares(self) -> tuple[float, ...]:

@@ -35,7 +35,7 @@ _RELATIONS = {
 
 @dataclass(frozen=True)
 class SampledSums:
-    """One release, in the numbers that a charge states.
+    """A release of noised sums over sampled clients, in the numbers that a charge states.
 
     `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm; k sums over
     one cohort count as one of 1 / sqrt(k) of it. Of a window of steps whose end alone is released,
@@ -62,7 +62,7 @@ class SampledSums:
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def charged_delta(self, delta: float) -> float:
-        """The part of delta that remains for the continuous distribution."""
+        """The part of delta that is left for the continuous distribution."""
         return delta - DISCRETE_DELTA if self.noise == "discrete_gaussian" else delta
 
 
@@ -71,13 +71,11 @@ Charges = Sequence[tuple[SampledSums, int]]
 
 
 def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, int]]:
-    """The charges of a file.
+    """Read the charges of a file.
 
-    Steps of DP-SGD are sums over a batch that everybody's secret draw makes; a sum that everybody is known
-    to be part of is sampled at a rate of one.
-
-    Raises:
-        ValueError: a kind of event that this audit has no figure for.
+    Steps of DP-SGD are sums over a batch that everybody's secret draw makes; a sum that everybody is known to
+    be part of is sampled at a rate of one. Raises ValueError: a kind of event that this audit has no figure
+    for.
     """
     return [(_sums(charge["event"]), charge["count"] * _releases(charge["event"])) for charge in saved]
 
@@ -101,12 +99,12 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """How many results one event is: a step of DP-SGD is one, and so is a whole window."""
+    """Count the results of an event: a step of DP-SGD is one, and so is a whole window."""
     return int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
-    """The cost of the first rounds of the charges in a file."""
+    """Return the charges of the first rounds of a file."""
     kept, left = [], rounds
     for charge in saved:
         if left > 0:
@@ -116,7 +114,7 @@ def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[
 
 
 def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[str, Any]:
-    """The event that is charged for a round, from 0; that of the last one for a round beyond the charges."""
+    """Return the event of a round, from 0; rounds beyond the charges have the last one."""
     event: Mapping[str, Any] = {}
     end = 0
     for charge in saved:
@@ -127,7 +125,7 @@ def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[st
 
 
 def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> float:
-    """An upper bound on epsilon at delta of a schedule that was fixed beforehand.
+    """Return an upper bound on epsilon at delta of a schedule that was fixed beforehand.
 
     It is refined where it is just above `at_most`.
     """
@@ -165,7 +163,7 @@ def epsilon_against_server(runs: Charges, delta: float) -> float:
 
 
 def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -> float:
-    """Epsilon at delta of several runs together, each a schedule that was fixed before it began.
+    """Return epsilon at delta of several runs together, each fixed before it began.
 
     One alone is accounted as by `epsilon_after`. Several are Renyi sums, one for each neighbouring
     relation that dp-accounting accounts them under, at equal parts of delta, and these figures add up;
@@ -202,7 +200,7 @@ def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
 
 @lru_cache(maxsize=8)
 def _losses(releases: tuple[tuple[SampledSums, int], ...], grid: float) -> Any:
-    """The privacy losses of releases together, kept since many figures are asked of the same ones."""
+    """Compose the privacy losses of releases; results are cached, as many figures need the same ones."""
     parts = (_one_release(sums, grid).self_compose(count) for sums, count in releases)
     return reduce(lambda left, right: left.compose(right), parts)
 
@@ -215,7 +213,7 @@ def _one_release(sums: SampledSums, grid: float) -> Any:
 
 @lru_cache(maxsize=16)
 def _one_window(bound: str, steps: int, rate: float, sigma: float, grid: float) -> Any:
-    """The end of a window, as the mixture over what a record may do in it.
+    """Return the end of a window as a mixture over how often it meets a record.
 
     convex: it is met j times with the chance of a binomial, and moves the end by j. window: it is first met
     in step j with the chance of a geometric, and moves the end by (m - j + 1) / m.
@@ -244,7 +242,7 @@ def _one_round(sigma: float, rate: float, adjacency: str, grid: float) -> Any:
 
 
 def _renyi_epsilon(runs: Charges, delta: float) -> float:
-    """Renyi divergences at every order, added over the rounds of all runs of one kind of sampling."""
+    """Add Renyi divergences at every order, over the rounds of all runs of one kind of sampling."""
     whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
     orders = FIXED_SIZE_ORDERS if runs[0][0].sampling == "fixed_size" else POISSON_ORDERS
     total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
@@ -257,7 +255,7 @@ def _renyi_epsilon(runs: Charges, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """One round's divergences, which dp-accounting would compute anew for every round."""
+    """Return one round's divergences; dp-accounting would compute them again for every round."""
     fixed = sums.sampling == "fixed_size"
     relation = dp.NeighboringRelation.REPLACE_ONE if fixed else dp.NeighboringRelation.REPLACE_SPECIAL
     accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)

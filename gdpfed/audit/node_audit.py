@@ -1,22 +1,175 @@
 """Audit of a client's own ledger: did every run that it accepted fit its budget?
 
-Runs about the client and runs about its records are accounted apart, each against a budget of its own unit.
+The mechanism that the terms of a run name says what is done with it. Runs about the client and runs about its
+records are accounted apart, each against a budget of its own unit.
 """
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
-from gdpfed.audit.node_entries import NodeEntry, NodeRunAudit, node_entry
+from gdpfed.audit.accounting import Charges, charges_of, event_in
+from gdpfed.audit.mechanisms import NODE_ENTRIES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
 
 
 @dataclass(frozen=True)
+class NodeRunAudit:
+    """The figures of one run in a client's ledger, with the earlier runs of its unit.
+
+    Attributes:
+        name: of the run.
+        unit: whose presence it protects.
+        budget, delta: the client's own when the run began.
+        epsilon: of this run and all before it, at delta.
+        num_updates: that the client may send at most.
+        sent: updates that left the client in this run.
+        against_server: epsilon at delta of the updates of this run and all before it; inf where one of them
+            was shown to an edge, by the client's own word.
+        record_group: which of the client's records the figures are about; None where they are about it.
+        steps: that these records have paid for, and `num_steps` that they may; 0 of a client.
+    """
+
+    name: str
+    unit: str
+    budget: float
+    delta: float
+    epsilon: float
+    num_updates: int
+    sent: int
+    against_server: float
+    record_group: int | None = None
+    steps: int = 0
+    num_steps: int = 0
+
+    @property
+    def within_budget(self) -> bool:
+        """Whether the figures are within the budget that the client had when this run began."""
+        return self.epsilon <= self.budget
+
+
+@dataclass(frozen=True)
+class NodeEntry(ABC):
+    """One run in a client's ledger; a method raises ValueError where the file is no such ledger.
+
+    `protects`: whose presence its terms are about. `has_records`: whether they say more about records.
+    `saved`: the entry, as it is in the file.
+    """
+
+    protects: ClassVar[str]
+    has_records: ClassVar[bool] = False
+
+    saved: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        units = {charge["unit"] for charge in self.charges}
+        if len(units) > 1:
+            raise ValueError(f"a run charged per {' and per '.join(sorted(units))} cannot be added up")
+        has = "records" in self.terms
+        if units != {self.protects} or has != self.has_records:
+            raise ValueError(f"a run charged per {str(*units)} that {'has' if has else 'lacks'} records")
+
+    @property
+    def terms(self) -> Mapping[str, Any]:
+        """What the server has promised, as it is in the file."""
+        found: Mapping[str, Any] = self.saved["terms"]
+        return found
+
+    @property
+    def charges(self) -> list[dict[str, Any]]:
+        """The charges of all rounds."""
+        charges: list[dict[str, Any]] = json.loads(self.terms["charges"])
+        return charges
+
+    @property
+    def held_out(self) -> Charges:
+        """What a record pays for that is held out: one noised sum of counts, or nothing."""
+        return charges_of(json.loads(self.terms.get("held_out", "[]")))
+
+    @property
+    @abstractmethod
+    def num_rounds(self) -> int:
+        """The number of rounds of the whole run."""
+
+    @property
+    def rounds(self) -> range:
+        """The rounds, from 0, that the client may be sampled in."""
+        return range(self.terms["first_round"], self.num_rounds)
+
+    def event(self, round_index: int) -> Mapping[str, Any]:
+        """Return the event of a round; beyond the terms it is the last one."""
+        return event_in(self.charges, round_index)
+
+    @abstractmethod
+    def updates_in(self, round_index: int) -> int:
+        """Return in how many sums of a round the client may be."""
+
+    @property
+    def most_updates(self) -> int:
+        """Updates in all rounds that the client may be sampled in."""
+        return sum(self.updates_in(index) for index in self.rounds)
+
+    @property
+    def private_by_itself(self) -> bool:
+        """Whether updates are private before they leave the client."""
+        return False
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the client trusts the edge that it talks to."""
+        return self.saved["edge_trusted"] is True
+
+    @property
+    def shown(self) -> bool:
+        """Whether an edge that the client trusts saw single updates."""
+        return self.trusted and bool(self.saved["rounds"])
+
+    @abstractmethod
+    def planned(self, last: "NodeEntry", group: int) -> Charges:
+        """Return what the run may cost the client, or the records of a group of the run `last`."""
+
+    @abstractmethod
+    def taken(self, last: "NodeEntry", group: int) -> Charges:
+        """Return what it has cost against the server, which knows in which rounds the client was."""
+
+    @abstractmethod
+    def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
+        """Audit this run together with the earlier ones that protect the same."""
+
+    def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
+        """Return a figure against the server; inf where an edge saw single updates."""
+        return math.inf if any(each.shown for each in alike) else figure
+
+    def check(self) -> Iterator[str]:
+        """Yield one line for every contradiction."""
+        name, charged, rounds = self.terms["run"], self.rounds, self.saved["rounds"]
+        if any(rounds.count(index) > self.updates_in(index) for index in rounds):
+            yield f"run {name} sent more updates in one round than it was charged for"
+        if any(index not in charged for index in rounds):
+            yield f"run {name} sent an update in a round that it was not charged for"
+        if not (self.terms["sums_hidden"] or self.trusted or self.private_by_itself):
+            yield f"run {name} showed single updates to the server"
+
+
+def node_entry(saved: Mapping[str, Any]) -> NodeEntry:
+    """Read an entry of a ledger's file.
+
+    Raises:
+        AuditError: terms of a mechanism that there is not.
+        KeyError, TypeError, ValueError: it is no such entry.
+    """
+    return NODE_ENTRIES.get(saved["terms"]["mechanism"])(saved)
+
+
+@dataclass(frozen=True)
 class NodeAudit:
-    """Values by run, and one line for every contradiction."""
+    """The figures of all runs, and one line for every contradiction."""
 
     runs: tuple[NodeRunAudit, ...]
     findings: tuple[str, ...]
@@ -35,13 +188,9 @@ class NodeAudit:
 def audit_node_ledger(path: Path, client: int | None = None, directories: Sequence[Path] = ()) -> NodeAudit:
     """Audit the ledger file of one node.
 
-    Args:
-        path: of the ledger.
-        client: the number of the node's client in the runs it is compared with; None without any.
-        directories: of these runs, all those that the client may have taken part in.
-
-    Raises:
-        AuditError: it is missing, cannot be read, or is no such ledger.
+    `path`: of the ledger. `client`: the number of the node's client in the runs it is compared with; None
+    without any. `directories`: of these runs, all those that the client may have taken part in. Raises
+    AuditError: it is missing, cannot be read, or is no such ledger.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -62,7 +211,7 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
-    """Name a run that has drawn the client and that its ledger lacks, as one that was put back does."""
+    """Name a run that has drawn the client and is not in its ledger, as after an old copy was restored."""
     files = RunFiles.read(directory)
     rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
     if rounds and files.name not in known:
@@ -73,6 +222,6 @@ def _lacking(known: Collection[str], client: int | None, directory: Path) -> Ite
 
 
 def _runs(entries: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-    """The last of these entries, accounted with those of its unit before it, for each group of records."""
+    """Account the last of these entries with the earlier ones of its unit, for each group of records."""
     last = entries[-1]
     return last.audits([each for each in entries if each.protects == last.protects])

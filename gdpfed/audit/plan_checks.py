@@ -12,7 +12,7 @@ COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "samp
 
 
 def check_plan(files: RunFiles) -> Iterator[str]:
-    """Plan against configuration, assignment and ledger: a line for every contradiction."""
+    """Compare the plan with configuration, assignment and ledger; yield a line for every contradiction."""
     if files.fingerprint() != files.ledger["plan"]:
         yield (
             f"the ledger was opened for plan {str(files.ledger['plan'])[:12]}, but plan.json and "
@@ -48,7 +48,7 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """The plan's charges are those of its figures and rounds, and the ledger's are the plan's first ones."""
+    """Check that the plan's charges follow from its figures, and that the ledger has the first of them."""
     plan = files.plan
     for index, group in enumerate(plan["groups"]):
         said = [*group["charges"], *files.ledger["charges"][index]]
@@ -76,7 +76,7 @@ def _check_assignment(files: RunFiles) -> Iterator[str]:
 
 
 def _check_budgets(files: RunFiles) -> Iterator[str]:
-    """No client's own budget lies below its group's."""
+    """Check that no client's own budget is below its group's."""
     said = files.config["privacy"]["client_budgets"]
     if said is None or len(files.clients) != len(files.plan["groups"]):
         return

@@ -1,17 +1,19 @@
-"""Check that the log of rounds agrees with the ledger, and that its cohorts are plausible."""
+"""Check that rounds agree with the ledger, shown values with charges, and norms with what was paid for."""
 
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from gdpfed.audit.norm_checks import check_norms
-from gdpfed.audit.rules import ROUNDING, AuditRule, Cohorts, rule_of
+from gdpfed.audit.mechanisms.charged_groups import SAME_FIGURE
+from gdpfed.audit.rules import ROUNDING, AuditRule, Cohorts, GroupAudit, or_infinite, rule_of
 from gdpfed.audit.run_files import RunFiles
 
 
 def check_rounds(files: RunFiles) -> Iterator[str]:
-    """Record, ledger and plan: a line for every contradiction."""
+    """Compare log, ledger and plan; yield a line for every contradiction."""
     charged, num_rounds = files.ledger["charged_rounds"], files.plan["num_rounds"]
     if not 0 <= charged <= num_rounds:
         yield f"the ledger has {charged} charged rounds, the plan {num_rounds}"
@@ -79,7 +81,7 @@ def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """One round's sums: no more clients than were asked, no less noise than was planned."""
+    """Check that a round's sums ask no other clients, and have no less noise, than was planned."""
     plan = files.plan
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
@@ -102,3 +104,117 @@ def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Ite
         there, most = record["survivors"][number], sum(record["cohort_sizes"][index] for index in groups)
         if there > most:
             yield f"round {record['round']} has {there} clients in sum {number}, of {most} that were asked"
+
+
+WORKS = {
+    "client": ("update", "noised_update", "held_out_rates"),
+    "record": ("dp_sgd", "noised_update", "gradient_sum", "convex_steps", "window_steps"),
+}
+ORDERS = ("fine", "whole")
+
+
+def check_figures(files: RunFiles) -> Iterator[str]:
+    """Yield one line for every value that differs from its second computation."""
+    plan, rule = files.plan, rule_of(files)
+    if rule.noised != plan["private"]:
+        said = "private" if plan["private"] else "without a promise"
+        noise = "with" if rule.noised else "without"
+        yield f"plan.json calls the run {said}, and its charges are {noise} noise"
+    for work in plan["works"]:
+        if plan["private"] and work not in WORKS[plan["unit"]]:
+            yield f"plan.json has the local work {work}, which no plan that protects a {plan['unit']} has"
+    orders = files.config["privacy"]["renyi_orders"]
+    if (orders != "auto" and plan["renyi_orders"] != orders) or plan["renyi_orders"] not in ORDERS:
+        yield f"plan.json has Renyi orders {plan['renyi_orders']}, the configuration {orders}"
+    indices = range(len(plan["groups"]))
+    for index in indices if plan["private"] else ():
+        yield from rule.check_figures(index)
+    for index in indices:
+        yield from _check_falls(files, index)
+        if plan["private"]:
+            yield from rule.check_log(index)
+
+
+def _check_falls(files: RunFiles, index: int) -> Iterator[str]:
+    """Check that epsilon never falls from round to round."""
+    for key in ("spent_epsilon", "epsilon_against_server"):
+        figures = [or_infinite(each[key][index]) for each in files.rounds]
+        for number, (before, after) in enumerate(pairwise(figures), start=1):
+            if after < before * (1 - SAME_FIGURE):
+                fall = f"from {before:.4g} to {after:.4g} in round {number + 1}"
+                yield f"{key} of group {index} falls {fall}"
+
+
+def check_budgets(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
+    """Check that every group keeps its budget, and that the run has recorded what is computed here."""
+    for group in groups:
+        if not group.within_budget:
+            whose = "" if group.records is None else f", records {group.records.number},"
+            yield (
+                f"group {group.group}{whose} was planned for a budget of {group.budget:g}, but its "
+                f"{files.plan['num_rounds']} rounds cost {group.planned:.4g}"
+            )
+    for group in groups if files.plan["private"] else ():
+        if group.recorded is not None:
+            yield from rule_of(files).check_recorded(group)
+
+
+AGREES_WITHIN = 1e-6
+
+
+def check_norms(files: RunFiles) -> Iterator[str]:
+    """Check the plan's shares, and that every round's norm follows from what was released before.
+
+    C(1) is the configured norm, and C(t + 1) = C(t) exp(- eta (b(t) - gamma)) with the fraction b(t) that the
+    sum of round t released; without one C stays.
+    """
+    privacy, adaptive = files.config["privacy"], files.plan.get("adaptive_clipping")
+    # Older runs, whose norms were all fixed, have no such setting.
+    asked = privacy.get("clipping", "fixed")
+    if (asked == "adaptive") != (adaptive is not None):
+        yield f"the configuration has clipping {asked}, plan.json {'adaptive' if adaptive else 'fixed'}"
+    elif adaptive is not None:
+        yield from _check_plan(privacy, files.plan, adaptive)
+        yield from _check_rounds(files, privacy)
+
+
+def _check_plan(privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[str, Any]) -> Iterator[str]:
+    """Check that the indicator is as large as the configured noise of the fraction needs."""
+    for key in ("quantile", "learning_rate"):
+        if adaptive[key] != privacy[f"clipping_{key}"]:
+            yield f"plan.json has a clipping {key} {adaptive[key]}, the configuration another"
+    # Contributions B_m and the updates in them, C_m, added up over a round's cohort.
+    norms = [each["charges"][0]["event"]["clipping_norm"] for each in plan["groups"]]
+    contributed = math.fsum(
+        each["expected_cohort_size"] * norm for each, norm in zip(plan["groups"], norms, strict=True)
+    )
+    updates = contributed * math.sqrt(1 - adaptive["indicator_share"] ** 2)
+    mean = math.fsum(each["expected_cohort_size"] for each in plan["groups"])
+    stddev = max(each["charges"][0]["event"]["noise_stddev"] for each in plan["groups"])
+    noise = stddev / (2 * adaptive["indicator_share"] * contributed)
+    if not math.isclose(noise, privacy["clipping_noise"], rel_tol=AGREES_WITHIN):
+        yield (
+            f"plan.json gives the fraction within the norms noise of standard deviation {noise:.4g}, "
+            f"the configuration {privacy['clipping_noise']:g}"
+        )
+    if len(norms) == 1 and not math.isclose(updates / mean, plan["clipping_norm"], rel_tol=AGREES_WITHIN):
+        yield (
+            f"plan.json has updates of norm {updates / mean:.6g}, the configuration {plan['clipping_norm']:g}"
+        )
+
+
+def _check_rounds(files: RunFiles, privacy: dict[str, Any]) -> Iterator[str]:
+    expected = privacy["clipping_norm"]
+    for record in files.rounds:
+        recorded, fraction = record.get("clipping_norm"), record.get("fraction_within")
+        if recorded is None and "round" in record["failures"]:
+            continue
+        if recorded is None or not math.isclose(recorded, expected, rel_tol=AGREES_WITHIN):
+            yield (
+                f"round {record['round']} has clipping norm {recorded}, where {expected:.6g} follows from "
+                "what was released before"
+            )
+            return
+        if fraction is not None:
+            rate, quantile = privacy["clipping_learning_rate"], privacy["clipping_quantile"]
+            expected *= math.exp(-rate * (fraction - quantile))

@@ -1,4 +1,4 @@
-"""What an audit does by the mechanism of a run, which its plan names.
+"""The base of a rule: what an audit checks of a run, by the mechanism that its plan names.
 
 The rules of this project's mechanisms are in `gdpfed.audit.mechanisms`. That of a system lies in its package
 and imports nothing else of it, so that it shares no code with what it audits.
@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class RecordAudit:
-    """Records of one budget within the clients of a group.
+    """The figures of records of one budget, held by the clients of a group.
 
     Attributes:
         number: of this group of records.
@@ -42,12 +42,10 @@ class RecordAudit:
 
 @dataclass(frozen=True)
 class MostSpent:
-    """The client of a group whose turns have cost most, whoever knows of them.
+    """The client of a group whose turns have cost most.
 
-    Attributes:
-        client: its number; None where nobody had a turn.
-        rounds: its turns, the first round being 1.
-        epsilon: what they cost.
+    `client`: its number; None where nobody had a turn. `rounds`: its turns, the first round being 1.
+    `epsilon`: what they cost.
     """
 
     client: int | None
@@ -57,7 +55,7 @@ class MostSpent:
 
 @dataclass(frozen=True)
 class GroupAudit:
-    """One group, or records of one budget in it; infinite figures mean that nothing is promised.
+    """The figures of one group, or of its records of one budget; inf means that nothing is promised.
 
     Attributes:
         group: its index.
@@ -85,7 +83,7 @@ class GroupAudit:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the plan's figures keep the budget, and so every run of it, and every client's turns."""
+        """Whether all figures keep the budget: those of the plan, of the run so far and of every client."""
         most = 0.0 if self.most_spent is None else self.most_spent.epsilon
         return math.isinf(self.budget) or max(self.planned, self.spent, most) <= self.budget
 
@@ -94,10 +92,8 @@ class GroupAudit:
 class Cohorts:
     """The cohorts of all rounds in the log, int64, one row a round and one column a group.
 
-    Attributes:
-        sizes: how many clients were asked.
-        reachable: of how many they were drawn.
-        drawn: by round, whether it ended: of how many an interrupted one was drawn is forgotten.
+    `sizes`: how many clients were asked. `reachable`: of how many they were drawn. `drawn`: by round, whether
+    it ended: of how many an interrupted one was drawn is forgotten.
     """
 
     sizes: npt.NDArray[np.int64]
@@ -109,9 +105,7 @@ class Cohorts:
 class AuditRule(ABC):
     """The audit of a run by its mechanism: checks yield one line for every contradiction, here none.
 
-    Attributes:
-        entries: what the groups of a plan of this mechanism have besides.
-        files: of the run.
+    `entries`: what the groups of a plan of this mechanism have besides. `files`: of the run.
     """
 
     entries: ClassVar[frozenset[str]] = frozenset()
@@ -207,8 +201,7 @@ class AuditRule(ABC):
 def rule_of(files: RunFiles) -> AuditRule:
     """The rule by which a run is audited.
 
-    Raises:
-        AuditError: a mechanism that there is not, or groups that are not of the one that the plan names.
+    Raises AuditError: a mechanism that there is not, or groups that are not of the one that the plan names.
     """
     name = files.plan["mechanism"]
     rule, known = AUDIT_RULES.get(name)(files), {"records", "trust", "spending", "turns"}

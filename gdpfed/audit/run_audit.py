@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdpfed.audit.figure_checks import check_budgets, check_figures
 from gdpfed.audit.held_out_checks import check_held_out
 from gdpfed.audit.plan_checks import check_plan
-from gdpfed.audit.round_checks import check_rounds
+from gdpfed.audit.round_checks import check_budgets, check_figures, check_rounds
 from gdpfed.audit.rules import GroupAudit, rule_of
 from gdpfed.audit.run_files import RunFiles, check_seal, digest_of_seal
 from gdpfed.errors import AuditError
@@ -39,8 +38,7 @@ class RunAudit:
 def audit_run(directory: Path) -> RunAudit:
     """Audit a run directory, whether the run has ended or not.
 
-    Raises:
-        AuditError: files that are missing, cannot be read, or lack what every run writes.
+    Raises AuditError: files that are missing, cannot be read, or lack what every run writes.
     """
     files = RunFiles.read(directory)
     try:

@@ -56,8 +56,7 @@ class RunFiles:
     def read(cls, directory: Path) -> "RunFiles":
         """Read a run directory.
 
-        Raises:
-            AuditError: a file is missing, cannot be read, or is of another format.
+        Raises AuditError: a file is missing, cannot be read, or is of another format.
         """
         if not directory.is_dir():
             raise AuditError(f"{directory} is no directory of a run")

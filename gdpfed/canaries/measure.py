@@ -14,13 +14,13 @@ import numpy.typing as npt
 from conf.schema import Config, SecAggConfig
 from gdpfed.canaries.canary import (
     Canaries,
+    CanaryEngine,
     Kind,
     choose_clients,
     dirac_directions,
     parts_of,
     random_directions,
 )
-from gdpfed.canaries.canary_engine import CanaryEngine
 from gdpfed.canaries.lower_bounds import EpsilonLowerBound, epsilon_lower_bounds
 from gdpfed.canaries.record_canaries import RecordCanaries, RecordCanaryEngine, choose_records
 from gdpfed.canaries.transcript import ReleasedModels, TellResult, Transcript, WatchedFleet
@@ -74,11 +74,8 @@ class Settings:
 class Measurement:
     """All figures, and how they were made.
 
-    Attributes:
-        budgets: of the groups of clients or, where records are protected, of records.
-        delta: of every figure.
-        unit: whose presence the figures are about.
-        sums_revealed: in all runs.
+    `budgets`: of the groups of clients or, where records are protected, of records. `delta`: of every figure.
+    `unit`: whose presence the figures are about. `sums_revealed`: in all runs.
     """
 
     method: str
@@ -121,14 +118,10 @@ def measure(
 ) -> Measurement:
     """Simulate runs of a configuration with canaries, and bound epsilon from below.
 
-    Args:
-        config: of the run, as for training it; nothing is written into its directory.
-        settings: how to measure.
-        make_fleet: what sums; another one than the simulation's is for tests.
-        announce: is told how many runs are done.
-
-    Raises:
-        ConfigError, PrivacyError, LearningError, RunError: input that cannot be used or measured.
+    `config`: of the run, as for training it; nothing is written into its directory. `settings`: how to
+    measure. `make_fleet`: what sums; another one than the simulation's is for tests. `announce`: is told how
+    many runs are done. Raises ConfigError, PrivacyError, LearningError, RunError: input that cannot be used
+    or measured.
     """
     prepared = _prepared(config, settings)
     plan = prepared.method.plan

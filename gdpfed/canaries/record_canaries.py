@@ -19,8 +19,7 @@ from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.simulation.batched_encoding import contributions_steps
-from gdpfed.simulation.batched_records import BatchedRecords
+from gdpfed.simulation.batched import BatchedRecords, contributions_steps
 from gdpfed.simulation.engine import Cohort, Engine, Steps
 
 TellUpdates = Callable[[int, npt.NDArray[np.bool_], Vectors, npt.NDArray[np.float64]], None]
@@ -33,13 +32,9 @@ class RecordCanaries(Canaries):
 
     Of a canary that is present the gradient is minus a vector three times as long as the bound, in every
     step, whatever the model is; of all other records it is zero. So what a client sends goes in the canary's
-    direction.
-
-    Attributes:
-        clients: whose record each is, shape (m,).
-        places: where each lies among the examples, shape (m,).
-        norms: the bound on the gradient of each, shape (m,).
-        group_sizes: how many records of each group every client has, shape (clients, groups of records).
+    direction. `clients`: whose record each is, shape (m,). `places`: where each lies among the examples,
+    shape (m,). `norms`: the bound on the gradient of each, shape (m,). `group_sizes`: how many records of
+    each group every client has, shape (clients, groups of records).
     """
 
     places: npt.NDArray[np.int64]
@@ -122,11 +117,9 @@ class CanaryGradients(RecordGradients):
 class RecordCanaryEngine(Engine):
     """Clients whose records are canaries or send nothing, batches and noise by the code of every run.
 
-    Args:
-        canaries: of the run.
-        task: model and data.
-        many_at_once: whether the code of the batched engine is used in place of a node's.
-        tell: is told what every update that is private by itself holds of its client's canaries.
+    `canaries`: of the run. `task`: model and data. `many_at_once`: whether the code of the batched engine is
+    used in place of a node's. `tell`: is told what every update that is private by itself holds of its
+    client's canaries.
     """
 
     def __init__(
@@ -143,12 +136,12 @@ class RecordCanaryEngine(Engine):
         for some in [clients] if self._many_at_once else [[each] for each in clients]:
             updates = self._records.updates(order, theta, some, cohort, _places)
             steps = self._steps(order, updates, cohort, some)
-            if order.work == "dp_sgd":
+            if order.kind.own_noise:
                 for client_id, own in zip(some, steps, strict=True):
                     ours = self._canaries.clients == client_id
                     shown[ours], noise[ours] = self._shown(order, cohort, client_id, own)[:, ours]
             yield some, steps
-        if order.work == "dp_sgd":
+        if order.kind.own_noise:
             self._tell(order.round_index, np.isin(self._canaries.clients, clients), shown, noise)
 
     def _steps(

@@ -60,7 +60,8 @@ class Transcript:
 
     def add_sum(self, prepared: PreparedSum, result: ClientSum) -> None:
         """Note one result; a sum that was refused reveals nothing, nor does one of updates that were seen."""
-        if result.total is None or prepared.order.work == "dp_sgd":
+        kind = prepared.order.kind
+        if result.total is None or (kind.on_records and kind.own_noise):
             return
         parameters = prepared.parameters
         stddev = parameters.noise_multiplier * parameters.clipping_norm

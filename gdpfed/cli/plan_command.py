@@ -129,7 +129,7 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.methods import make_method, resolve
     from gdpfed.methods.choose import choose
-    from gdpfed.report.choice_table import choice_report
+    from gdpfed.report.plan_table import choice_report
 
     with planning():
         choice = choose(config, options.overrides, options.most_rounds)

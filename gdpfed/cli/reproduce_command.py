@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gdpfed.cli.command import Command, add_overrides, make_console, user_path
 
 if TYPE_CHECKING:
-    from gdpfed.report.table import Table
+    from gdpfed.report.console import Table
 
 OUTPUT = Path("runs/reproduce")
 EXAMPLES = """\
@@ -76,7 +76,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 def _list() -> "Table":
     from gdpfed.experiments.definitions import experiments, load_experiment
-    from gdpfed.report.table import Table
+    from gdpfed.report.console import Table
 
     chosen = [load_experiment(name) for name in experiments()]
     rows = [

@@ -20,7 +20,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.launch.simulation_backend import Launch
     from gdpfed.methods import make_method
-    from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
+    from gdpfed.privacy.sampling.cohorts import refuse_skipped
     from gdpfed.report.progress import RunProgress
     from gdpfed.runs.file_formats import WEAK_DATA
     from gdpfed.runs.paths import require_unused, run_path

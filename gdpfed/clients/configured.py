@@ -52,10 +52,8 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
     """D_i, how many records every client has, shape (num_clients,).
 
     Where records are protected these numbers are public: a neighbouring data set has one record's gradient
-    zeroed, and as many records.
-
-    Raises:
-        ConfigError: counts that are not one a client, or a client without records.
+    zeroed, and as many records. Raises ConfigError: counts that are not one a client, or a client without
+    records.
     """
     given, num_clients = config.privacy.client_records, config.dataset.num_clients
     if given is None:
@@ -80,8 +78,7 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
 def require_classes(num_classes: int, dataset: str) -> None:
     """Refuse data whose labels are no classes.
 
-    Raises:
-        ConfigError: there are fewer than two.
+    Raises ConfigError: there are fewer than two.
     """
     if num_classes < 2:
         raise ConfigError(

@@ -14,7 +14,7 @@ from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.local_update import LocalTraining
-from gdpfed.record_steps import HELD_OUT_WORKS, OWN_NOISE_WORKS, RecordSteps
+from gdpfed.record_steps import KINDS, RecordSteps, WorkKind
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]
@@ -48,10 +48,8 @@ class OrderError(InputError):
 class ClientPart:
     """One client's part of a sum: the bound on its contribution, its weight, its steps on records.
 
-    Attributes:
-        clipping_norm: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
-        weight: w_i.
-        records: what it is told of DP-SGD on its records; None where a client is the unit.
+    `clipping_norm`: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
+    `weight`: w_i. `records`: what it is told of DP-SGD on its records; None where a client is the unit.
     """
 
     clipping_norm: float = inf
@@ -102,6 +100,13 @@ class TrainingOrder:
     taps: tuple[float, ...] = ()
 
     @property
+    def kind(self) -> WorkKind:
+        """What the work is; OrderError where there is none of that name."""
+        if self.work not in KINDS:
+            raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(KINDS)}")
+        return KINDS[self.work]
+
+    @property
     def more_coordinates(self) -> int:
         """How many coordinates a contribution has beside those of the model."""
         return int(self.indicator_share > 0)
@@ -113,7 +118,7 @@ class TrainingOrder:
             OrderError: held-out records are counted, and the coordinates are not those of its counts.
             LearningError: a model or labels that cannot be counted with.
         """
-        if self.work not in HELD_OUT_WORKS:
+        if not self.kind.held_out:
             return dimension - self.more_coordinates
         classes = 0 if self.task.form is None else self.task.form.num_classes
         counts = counts_dimension(classes, rates=self.work == "held_out_rates")
@@ -142,8 +147,8 @@ class TrainingOrder:
     @property
     def private_by_itself(self) -> bool:
         """Whether what the client sends is noised before it is weighed: nothing else has to hide it."""
-        noised = self.records is not None and self.records.noise_multiplier > 0
-        return self.work in OWN_NOISE_WORKS and noised
+        kind, steps = KINDS.get(self.work), self.records
+        return kind is not None and kind.own_noise and steps is not None and steps.noise_multiplier > 0
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
         """A hash of this order and the model: the same for clients that are to train the same.
@@ -158,8 +163,7 @@ class TrainingOrder:
     def check_work(self, dimension: int) -> None:
         """Refuse local training that would keep a node busy for hours, whatever its data.
 
-        Raises:
-            OrderError: tau times the batch size times d is more than `MOST_WORK`.
+        Raises OrderError: tau times the batch size times d is more than `MOST_WORK`.
         """
         steps, batch = self.training.local_steps, self.training.batch_size
         if self.records is None and steps * batch * dimension > MOST_WORK:
@@ -171,11 +175,9 @@ class TrainingOrder:
     def check_part(self, parameters: SumParameters) -> None:
         """Refuse a sum in which this client's contribution could stand out from the others'.
 
-        Where a contribution is private by itself, weights may be as far apart as they like.
-
-        Raises:
-            OrderError: own bound or weight outside the ranges of the sum, or ranges wider than
-                `LARGEST_RATIO`, or, without noise, ranges of more than one value.
+        Where a contribution is private by itself, weights may be as far apart as they like. Raises
+        OrderError: own bound or weight outside the ranges of the sum, or ranges wider than `LARGEST_RATIO`,
+        or, without noise, ranges of more than one value.
         """
         largest = parameters.clipping_norm
         own, smallest = min(self.clipping_norm, largest), min(self.smallest_norm, largest)
@@ -201,8 +203,7 @@ class TrainingOrder:
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:
         """Inverse of :meth:`to_scalars`.
 
-        Raises:
-            KeyError, ValueError, TypeError: a value is missing or of another form.
+        Raises KeyError, ValueError, TypeError: a value is missing or of another form.
         """
         records = None
         if RECORD_FIELDS.keys() & scalars.keys():

@@ -20,8 +20,7 @@ from gdpfed.learning.data.persons import PersonModel, person_loss
 from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.models.softmax import ConvexBounds, convex_bounds
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.record_batches import PoissonBatches, RandomBytes
-from gdpfed.learning.training.record_coupling import refuse_coupled_records
+from gdpfed.learning.training.record_losses import refuse_coupled_records
 from gdpfed.learning.training.record_training import (
     Positions,
     RecordHolder,
@@ -30,7 +29,8 @@ from gdpfed.learning.training.record_training import (
     exact_sums,
     noised_updates,
 )
-from gdpfed.record_steps import WINDOW_WORKS, RecordSteps, record_move
+from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes
+from gdpfed.record_steps import RecordSteps, record_move
 from secagg import keystream
 
 BitsOf = Callable[[int], RandomBytes]
@@ -57,8 +57,7 @@ def secret_bits(client_id: int) -> RandomBytes:
 def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     """Per-record gradients of a task's model and loss, tried on drawn records, which are nobody's.
 
-    Raises:
-        LearningError: the model or the loss couples the records of a batch.
+    Raises LearningError: the model or the loss couples the records of a batch.
     """
     model, loss = task.build_model(), task.make_loss()
     form = task.form or ExampleForm.of(task.load())
@@ -92,8 +91,7 @@ def holder_of(
         load: loads them; called where they are of several groups.
         bits: the source of its secret bits.
 
-    Raises:
-        LearningError: a record of a group without a rate, or no shares to form groups by.
+    Raises LearningError: a record of a group without a rate, or no shares to form groups by.
     """
     steps, task = checked_steps(order), order.task
     if (num_groups := len(steps.batch_rates)) == 1:
@@ -106,25 +104,25 @@ def holder_of(
 def checked_steps(order: TrainingOrder) -> RecordSteps:
     """What an order says of its steps on records.
 
-    Raises:
-        OrderError: nothing, or numbers that are not for its work.
+    Raises OrderError: nothing, or numbers that are not for its work.
     """
     steps = order.records
     if steps is None:
         raise OrderError(f"the order's work is {order.work} and it does not say which steps on records")
-    if order.work == "dp_sgd" and steps.noise_multiplier == 0:
-        raise OrderError(
-            "the order's work is dp_sgd with a record noise_multiplier of 0: use a positive one, or without "
-            "privacy the work update"
-        )
-    if order.work in WINDOW_WORKS:
+    if order.kind.own_noise:
+        if steps.noise_multiplier == 0:
+            raise OrderError(
+                f"the order's work is {order.work} with a record noise_multiplier of 0: use a positive one, "
+                "or without privacy the work update"
+            )
+    elif order.kind.window:
         if order.task.by_person:
             raise OrderError(
                 f"the order's work is {order.work} on persons, whose gradient of several rows its bound does "
                 "not cover"
             )
         _check_window(order, steps)
-    if order.work == "gradient_sum" and (steps.noise_multiplier != 0 or steps.num_steps != 1):
+    elif steps.noise_multiplier != 0 or steps.num_steps != 1:
         raise OrderError(
             f"the order's work is gradient_sum with {steps.num_steps} steps on records and noise_multiplier "
             f"{steps.noise_multiplier}: it takes one step without noise, which the sum of all clients carries"
@@ -151,11 +149,8 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
 
     A batch of b records of a loss with smoothness beta, divided by B, is beta b / B smooth, and a step eta <=
     2 B / (beta b) of it expands no distance. Batches are larger than that b with a chance of `RARE_BATCH` at
-    most; the plan has it in its delta.
-
-    Raises:
-        OrderError: a model whose loss is not known to be convex, a bound that is not its own, or a step that
-            is too long.
+    most; the plan has it in its delta. Raises OrderError: a model whose loss is not known to be convex, a
+    bound that is not its own, or a step that is too long.
     """
     steps = checked_steps(order)
     if bounds is None or order.task.loss != "cross_entropy" or order.task.class_weights:
@@ -194,12 +189,9 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
     With m steps both runs together are off by E = 2 (m + 1) (2 u R B / eta + 2 D d u r^2 (R + 1)). A record
     that is met is accounted with C at least, so FLOAT_SLACK (C + E) <= C is enough; without it both runs are
     the same to the bit. Steps that are clipped each are bounded whatever their gradients are: for them the
-    second term falls away.
-
-    Raises:
-        OrderError: E is larger; with a larger step, or a smaller model, it is not.
+    second term falls away. Raises OrderError: E is larger; with a larger step, or a smaller model, it is not.
     """
-    steps, eta, convex = checked_steps(order), order.training.learning_rate, order.work == "convex_steps"
+    steps, eta, convex = checked_steps(order), order.training.learning_rate, order.kind.window == "convex"
     if not 0.0 < eta < inf:
         raise OrderError(f"the order's learning rate is {eta}: it must be positive and finite")
     most = steps.num_steps + 1
@@ -243,15 +235,14 @@ def record_updates(
         take: gives the records at some positions.
         grid: the value of one integer step of the sum's encoding.
 
-    Raises:
-        OrderError: the grid is too coarse for C.
+    Raises OrderError: the grid is too coarse for C.
     """
     first = orders[0]
-    if first.work == "dp_sgd":
+    if first.kind.own_noise:
         return noised_updates(gradients, theta, first.training, holders, take)
     dimension = theta.shape[-1]
     bounds = [record_bound(order, dimension, grid) for order in orders]
-    if first.work in WINDOW_WORKS:
+    if first.kind.window:
         return _ends_of_windows(orders, theta, gradients, holders, take, bounds)
     unit = grid / UNITS_A_GRID_STEP
     sums = exact_sums(gradients, theta, holders, take, bounds=bounds, unit=unit)
@@ -267,7 +258,7 @@ def _ends_of_windows(
     bounds: Sequence[float],
 ) -> torch.Tensor:
     """The ends of windows, in the unit that `record_move` counts in, and a hair shorter for rounding."""
-    training, convex = orders[0].training, orders[0].work == "convex_steps"
+    training, convex = orders[0].training, orders[0].kind.window == "convex"
     for order, holder in zip(orders, holders, strict=True):
         check_rounding(order, theta, holder.batches.expected_size)
     if convex:
@@ -291,14 +282,12 @@ def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,
-    are projections onto convex sets, which bring no two points further apart. Rounding to the grid moves
-    each of the two by half a step in a coordinate, together by grid sqrt(d) in norm. So what is encoded
-    differs by w C at most. What has been clipped to `Encoding.clip_bound` cannot round to a norm
-    above that of the encoding, so no sum is replaced by zeros. float64 is off by less than the 2**-30 of C
-    that `exact_sums` leaves, as long as the ball is no more than 2**20 times as large as C.
-
-    Raises:
-        OrderError: rounding would take more than a tenth of C.
+    are projections onto convex sets, which bring no two points further apart. Rounding to the grid moves each
+    of the two by half a step in a coordinate, together by grid sqrt(d) in norm. So what is encoded differs by
+    w C at most. What has been clipped to `Encoding.clip_bound` cannot round to a norm above that of the
+    encoding, so no sum is replaced by zeros. float64 is off by less than the 2**-30 of C that `exact_sums`
+    leaves, as long as the ball is no more than 2**20 times as large as C. Raises OrderError: rounding would
+    take more than a tenth of C.
     """
     norm = record_move(order.work, checked_steps(order))
     rounding = grid * sqrt(dimension) / order.weight

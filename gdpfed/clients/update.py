@@ -25,9 +25,8 @@ from gdpfed.clients.record_work import (
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
 from gdpfed.learning.task import Task, choose_device
-from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.learning.training.local_update import clip, local_update, with_indicator
-from gdpfed.record_steps import HELD_OUT_WORKS, NOISED_UPDATE, RECORD_WORKS
+from gdpfed.learning.training.secret_draws import gaussian_noise
 from secagg import Encoding, EncodingError, SumParameters, keystream
 
 
@@ -37,7 +36,6 @@ def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator
     return np.random.default_rng([order.task.seed, client_id, order.round_index, *window])
 
 
-WORKS = ("update", NOISED_UPDATE, *RECORD_WORKS, *HELD_OUT_WORKS)
 """What clients compute for a sum, by the name that an order gives it."""
 
 # Where a process outlives a message, as in simulation, the architecture is built once.
@@ -75,22 +73,21 @@ def update_steps(
         OrderError: a work that there is not, numbers that do not go with it, or a weight that is none.
         LearningError: a model that couples records in a work on records.
     """
-    if order.work not in WORKS:
-        raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
+    kind = order.kind
     if not 0.0 < order.weight < inf:
         raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
     _check_adaptive(order)
     device = choose_device(order.device)
-    if order.work in HELD_OUT_WORKS:
+    if kind.held_out:
         held_out = _held_out(order.task, client_id, own_data)
         update = held_out_update(order, theta, encoding, held_out, _model(order.task), device)
         return contribution_steps(order, update, encoding)
     data = _examples(order.task, client_id, own_data)
-    if order.work in RECORD_WORKS:
+    if kind.on_records:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
     else:
         update = trained_update(order, theta, client_id, data, device)
-        if order.work == NOISED_UPDATE:
+        if kind.own_noise:
             update = with_own_noise(order, update, bits(client_id))
     return contribution_steps(order, update, encoding)
 

@@ -21,11 +21,9 @@ OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round")
 class Setting:
     """Changes to all cells alike.
 
-    Attributes:
-        datasets: in place of the experiment's own; empty: those.
-        overrides: as on the command line, after those of row and column.
-        num_rounds: in place of every data set's own; None: those.
-        client_factor: multiplies the number of clients.
+    `datasets`: in place of the experiment's own; empty: those. `overrides`: as on the command line, after
+    those of row and column. `num_rounds`: in place of every data set's own; None: those. `client_factor`:
+    multiplies the number of clients.
     """
 
     datasets: tuple[str, ...] = ()
@@ -36,8 +34,7 @@ class Setting:
     def check(self) -> None:
         """Refuse what would contradict the experiment.
 
-        Raises:
-            ExperimentError: one line that names the value and the remedy.
+        Raises ExperimentError: one line that names the value and the remedy.
         """
         if not 0 < self.client_factor <= 1:
             raise ExperimentError(f"--scale {self.client_factor:g} must be in (0, 1]")
@@ -104,8 +101,7 @@ class Cell:
 def cells_of(experiment: Experiment, setting: Setting) -> list[Cell]:
     """All cells, data set by data set.
 
-    Raises:
-        ConfigError, PrivacyError, ExperimentError: an override that fits no configuration; one line.
+    Raises ConfigError, PrivacyError, ExperimentError: an override that fits no configuration; one line.
     """
     setting.check()
     return list(_cells(experiment, setting))

@@ -54,12 +54,9 @@ QUANTITIES: Registry[Any] = Registry(
 class Choice:
     """One row or one column.
 
-    Attributes:
-        label: its heading.
-        overrides: what it sets, as on the command line.
-        scale: settings that it multiplies, by one factor or by one a group.
-        effective_step_of: a method whose effective step, sum_m omega_m r_m of its plan in the same
-            setting, becomes the server's learning rate.
+    `label`: its heading. `overrides`: what it sets, as on the command line. `scale`: settings that it
+    multiplies, by one factor or by one a group. `effective_step_of`: a method whose effective step, sum_m
+    omega_m r_m of its plan in the same setting, becomes the server's learning rate.
     """
 
     label: str = MISSING
@@ -79,10 +76,7 @@ class Catalogue:
 class Published:
     """What the paper printed, by row and data set.
 
-    Attributes:
-        accuracy: final test accuracy in percent.
-        variances: sigma_m^2, one a group.
-        magnitude: Lambda.
+    `accuracy`: final test accuracy in percent. `variances`: sigma_m^2, one a group. `magnitude`: Lambda.
     """
 
     accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -133,8 +127,7 @@ class Experiment:
     def with_rows(self, names: Sequence[str]) -> "Experiment":
         """The experiment with the rows of these names alone; a name may be the beginning of several.
 
-        Raises:
-            ConfigError: no row of that name.
+        Raises ConfigError: no row of that name.
         """
         kept: dict[str, Choice] = {}
         for name in names:
@@ -148,8 +141,7 @@ class Experiment:
     def validate(self) -> None:
         """Check what the types cannot say.
 
-        Raises:
-            ConfigError: one line that names experiment, value and remedy.
+        Raises ConfigError: one line that names experiment, value and remedy.
         """
         known = (*TRAINED, *QUANTITIES.names())
         require(
@@ -179,8 +171,7 @@ def experiments() -> list[str]:
 def load_experiment(name: str) -> Experiment:
     """The experiment of that name.
 
-    Raises:
-        ConfigError: no such experiment, or a file that does not fit the schema; one line.
+    Raises ConfigError: no such experiment, or a file that does not fit the schema; one line.
     """
     known = experiments()
     if name not in known:

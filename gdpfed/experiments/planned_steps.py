@@ -12,9 +12,9 @@ from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.planning.step_calibration import knee_steps, step_grid, step_noise
+from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.style import line_style, new_figure, new_panels, save, shared_legend, styled
-from gdpfed.report.table import Table
 
 FIGURE_HEADINGS = ("dataset", "row", "epsilon", "local_steps", "num_steps", "sigma", "sigma2_per_step")
 
@@ -23,10 +23,8 @@ FIGURE_HEADINGS = ("dataset", "row", "epsilon", "local_steps", "num_steps", "sig
 class StepNoise:
     """What a budget makes of its rounds, by how many steps are between them.
 
-    Attributes:
-        local_steps: tau, ascending; the last is the most that is looked at.
-        sigmas: the least noise for so many steps a round, within the budget.
-        knee: the tau of method.rule=knee.
+    `local_steps`: tau, ascending; the last is the most that is looked at. `sigmas`: the least noise for so
+    many steps a round, within the budget. `knee`: the tau of method.rule=knee.
     """
 
     epsilon: float

@@ -13,7 +13,7 @@ from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import Outcome
 from gdpfed.files import PUBLIC_MODE, save_whole
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from gdpfed.runs.file_formats import CONFIG_FILE
 
 TABLE_FILE = "table.md"
@@ -27,11 +27,8 @@ CELLS_FILE = "cells.yaml"
 class Presentation:
     """Tables to read, the same figures to compute with, and pictures.
 
-    Attributes:
-        tables: for the terminal and Markdown.
-        figures: one figure a row, for CSV.
-        draw: writes the picture as PNG.
-        more: writes more pictures, by the names of their files.
+    `tables`: for the terminal and Markdown. `figures`: one figure a row, for CSV. `draw`: writes the picture
+    as PNG. `more`: writes more pictures, by the names of their files.
     """
 
     tables: Sequence[Table]
@@ -76,8 +73,7 @@ def write_experiment(
         changes: what differs from the paper's setting; empty if nothing does.
         command: the command line that makes all this.
 
-    Raises:
-        ExperimentError, RunError: the file system refuses.
+    Raises ExperimentError, RunError: the file system refuses.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -15,10 +15,10 @@ from gdpfed.experiments.accuracy import (
     accuracy_picture,
     accuracy_tables,
     convergence_picture,
+    traffic_picture,
 )
 from gdpfed.experiments.cells import Cell, Setting, cells_of
 from gdpfed.experiments.definitions import QUANTITIES, Experiment
-from gdpfed.experiments.experiment_progress import ExperimentProgress
 from gdpfed.experiments.presentation import (
     TRAFFIC_FILE,
     Presentation,
@@ -28,8 +28,13 @@ from gdpfed.experiments.presentation import (
     write_experiment,
 )
 from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
-from gdpfed.experiments.traffic import traffic_picture
-from gdpfed.experiments.training import SIMULATION, Trainer, choose_num_jobs, train_missing
+from gdpfed.experiments.training import (
+    SIMULATION,
+    ExperimentProgress,
+    Trainer,
+    choose_num_jobs,
+    train_missing,
+)
 from gdpfed.registry import Registry
 
 PLANNED: Registry[Callable[[Experiment, Sequence[str], Sequence[Cell]], Presentation]] = QUANTITIES
@@ -62,8 +67,7 @@ class Reproduction:
     def check(self) -> None:
         """Refuse numbers that are out of range or not available here.
 
-        Raises:
-            ExperimentError: one line that names the value and the remedy.
+        Raises ExperimentError: one line that names the value and the remedy.
         """
         if not 1 <= self.num_seeds <= MOST_SEEDS:
             raise ExperimentError(f"--seeds {self.num_seeds} must be from 1 to {MOST_SEEDS}")
@@ -86,10 +90,7 @@ class Reproduction:
 def reproduce(request: Reproduction, console: Console, trainer: Trainer = SIMULATION) -> bool:
     """Do what is asked and print the table; returns whether every run is there.
 
-    Args:
-        request: what is asked.
-        console: for progress and the table.
-        trainer: loads data and trains.
+    `request`: what is asked. `console`: for progress and the table. `trainer`: loads data and trains.
 
     Raises:
         ConfigError, PrivacyError, ExperimentError, ReportError: one line; before anything is trained.

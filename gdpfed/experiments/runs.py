@@ -50,8 +50,7 @@ class CellRun:
     def to_train(self) -> Config:
         """The configuration that begins the run, or continues what is there of it.
 
-        Raises:
-            ExperimentError: the directory holds something else.
+        Raises ExperimentError: the directory holds something else.
         """
         self.check()
         if not (self.path / CONFIG_FILE).exists():
@@ -117,10 +116,8 @@ def distinct(runs: Iterable[CellRun]) -> list[CellRun]:
 class Outcome:
     """A cell with its finished runs.
 
-    Attributes:
-        runs: all runs that belong to it, finished or not.
-        finished: those that are.
-        reason: why none of them is; None if one is.
+    `runs`: all runs that belong to it, finished or not. `finished`: those that are. `reason`: why none of
+    them is; None if one is.
     """
 
     cell: Cell
@@ -139,8 +136,7 @@ def outcomes_of(
 ) -> list[Outcome]:
     """Every cell's finished runs.
 
-    Raises:
-        ReportError: a damaged run; names its directory.
+    Raises ReportError: a damaged run; names its directory.
     """
     return [_outcome(cell, tuple(run for run in runs if run.cell is cell), errors) for cell in cells]
 
@@ -156,8 +152,7 @@ def _outcome(cell: Cell, runs: tuple[CellRun, ...], errors: Mapping[Path, GDPFed
 def lock_output(output: Path) -> AbstractContextManager[object]:
     """Hold the directory, made if need be; it is free again once this process ends, however it ends.
 
-    Raises:
-        ExperimentError: another process holds it, or it cannot be made.
+    Raises ExperimentError: another process holds it, or it cannot be made.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)

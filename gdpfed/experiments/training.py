@@ -1,24 +1,140 @@
-"""Train the missing runs of an experiment: one after the other here, or several at a time in processes."""
+"""Train the missing runs of an experiment, one after the other or in processes, and show the progress."""
 
 import multiprocessing
 import os
 import traceback
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from statistics import fmean
+from time import monotonic
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from conf.schema import Config
 from gdpfed.child_process import can_fork, serve_only
 from gdpfed.errors import GDPFedError, InputError, LearningError, RunError
-from gdpfed.experiments.experiment_progress import ExperimentProgress
+from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.runs import CellRun
-from gdpfed.runs.round_log import RoundLogEntry
+from gdpfed.report.metric_display import shown_in
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+
+
+class ExperimentProgress:
+    """Shows, on a terminal, a bar for all runs and one for each in training; elsewhere prints a line a run.
+
+    `console`: where to. `experiment`: for the names of rows and columns. `runs`: all of them, each directory
+    once. `num_jobs`: how many are trained at a time.
+    """
+
+    def __init__(
+        self, console: Console, experiment: Experiment, runs: Sequence[CellRun], num_jobs: int
+    ) -> None:
+        self.console, self.experiment, self.num_jobs = console, experiment, num_jobs
+        self._count = len(runs)
+        self._to_do = {run for run in runs if not run.finished}
+        # What finished runs took tells how long others will take.
+        self._records: dict[CellRun, list[RoundLogEntry]] = {
+            run: read_rounds(run.path) if run.finished else [] for run in runs
+        }
+        self._bars_of: dict[CellRun, tuple[TaskID, float]] = {}
+        self._bars = Progress(
+            TextColumn("{task.fields[what]}"),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            # Drawn when something happens: a thread that draws would be in the way of forks.
+            auto_refresh=False,
+        )
+        self._runs_bar = self._bars.add_task("loading data", total=self._count, what="runs")
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+    def started(self, run: CellRun) -> None:
+        """Add a run's own bar."""
+        bar = self._bars.add_task(self._label(run), total=run.config.run.num_rounds, what="rounds")
+        self._bars_of[run] = bar, monotonic()
+        self._show_runs()
+
+    def update(self, run: CellRun) -> None:
+        """Show the rounds that a run has recorded so far."""
+        records = read_rounds(run.path)
+        if len(records) > len(self._records[run]):
+            self._records[run] = records
+            self._bars.update(self._bars_of[run][0], completed=len(records), description=self._label(run))
+            self._show_runs()
+
+    def stopped(self, run: CellRun) -> None:
+        """Remove a run's own bar."""
+        self._bars.remove_task(self._bars_of.pop(run)[0])
+
+    def done(self, run: CellRun, error: GDPFedError | None) -> None:
+        """Count a run; its failure is said at once, but why input was refused stands below the table."""
+        self._to_do.discard(run)
+        if run in self._bars_of:
+            self.update(run)
+            if not self.console.is_terminal:
+                done, left = self._count - len(self._to_do), self._time_left()
+                took = _clock(monotonic() - self._bars_of[run][1])
+                self.say(f"{done}/{self._count} {self._label(run)}, took {took}, left {left}")
+            self.stopped(run)
+        if error is not None and not isinstance(error, InputError):
+            self.say(str(error))
+        self._show_runs()
+
+    def say(self, text: str) -> None:
+        """Print a line above the bars."""
+        self.console.print(text, soft_wrap=True)
+
+    def _show_runs(self) -> None:
+        done, left = self._count - len(self._to_do), f"left {self._time_left()}"
+        self._bars.update(self._runs_bar, completed=done, description=left, refresh=True)
+
+    def _time_left(self) -> str:
+        """From the mean seconds a round by data set; one without rounds counts as the mean of the others."""
+        seconds = defaultdict(list)
+        for run, records in self._records.items():
+            for record in records:
+                if "total" in record.seconds:
+                    seconds[run.config.dataset.name].append(record.seconds["total"])
+        if not seconds:
+            return "?"
+        means = {name: fmean(each) for name, each in seconds.items()}
+        mean = fmean(means.values())
+        left = sum(
+            (run.config.run.num_rounds - len(self._records[run])) * means.get(run.config.dataset.name, mean)
+            for run in self._to_do
+        )
+        return _clock(left / self.num_jobs)
+
+    def _label(self, run: CellRun) -> str:
+        column = self.experiment.columns.get(run.cell.column)
+        names = [run.cell.dataset, self.experiment.rows[run.cell.row].label]
+        names += [*([column.label] if column else []), f"seed {run.seed}"]
+        records = self._records[run]
+        return ", ".join(names) + (f", {shown_in(records[-1])}" if records else "")
+
+
+def _clock(seconds: float) -> str:
+    """``h:mm:ss``."""
+    return str(timedelta(seconds=round(seconds)))
+
 
 PROGRESS_INTERVAL_SECONDS = 0.5
 

@@ -27,11 +27,9 @@ _ANY_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 class FlowerRun:
     """A submitted run whose log streams into its Flower home.
 
-    Args:
-        home: where the process lives and the log is written.
-        command: what submits the run and ends with it, as :func:`run_command` makes it.
-        folder: of the home, to live in.
-        log_directory: where the log is kept if the directory exists at the end.
+    `home`: where the process lives and the log is written. `command`: what submits the run and ends with it,
+    as :func:`run_command` makes it. `folder`: of the home, to live in. `log_directory`: where the log is kept
+    if the directory exists at the end.
     """
 
     def __init__(
@@ -58,8 +56,7 @@ class FlowerRun:
     def check(self) -> str:
         """After the end: Flower's log, kept in the log directory if there is one.
 
-        Raises:
-            LaunchError: the run failed; its own error line, or the end of the log and where it is kept.
+        Raises LaunchError: the run failed; its own error line, or the end of the log and where it is kept.
         """
         log = self.home.read(LOG_FILE)
         if self.log_directory is not None and self.log_directory.is_dir():
@@ -83,12 +80,9 @@ def run_command(
 ) -> list[str]:
     """The words that run an app on the connection of a Flower home and follow its log.
 
-    Args:
-        flower_home: where the run configuration is written, since a command line cannot hold every string,
-            and the files of the app.
-        app: directory of the Flower app.
-        run_config: its run configuration.
-        federation_config: how a simulation is made, nothing for real nodes.
+    `flower_home`: where the run configuration is written, since a command line cannot hold every string, and
+    the files of the app. `app`: directory of the Flower app. `run_config`: its run configuration.
+    `federation_config`: how a simulation is made, nothing for real nodes.
     """
     file = flower_home / "run-config.toml"
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in run_config.items()]
@@ -136,10 +130,8 @@ def write_connection(flower_home: Path, address: str, root_certificates: Path | 
 def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool) -> dict[str, str | int]:
     """The run configuration of a training with its files in ``directory``, a new one or one to continue.
 
-    The directory is the server's, which may be on another host, so only the server can check it.
-
-    Raises:
-        LaunchError: this is no checkout of the project.
+    The directory is the server's, which may be on another host, so only the server can check it. Raises
+    LaunchError: this is no checkout of the project.
     """
     if not (PROJECT / "pyproject.toml").is_file():
         raise LaunchError(

@@ -97,11 +97,8 @@ class FlowerHome:
     ) -> subprocess.Popen[bytes]:
         """Start a program of this Python environment, away from the terminal's signals.
 
-        Args:
-            command: the program's name and its arguments.
-            log: file under ``path`` to which its output is appended.
-            folder: folder of ``path`` that is its ``FLWR_HOME``.
-            environment: further variables.
+        `command`: the program's name and its arguments. `log`: file under ``path`` to which its output is
+        appended. `folder`: folder of ``path`` that is its ``FLWR_HOME``. `environment`: further variables.
         """
         program, *arguments = command
         home = self.path / folder

@@ -33,11 +33,8 @@ START_SECONDS = 60.0
 class Launch:
     """One ``flwr run`` for a ``with`` block: it runs inside, and all its processes end with the block.
 
-    Args:
-        app: directory of the Flower app.
-        run_config: its run configuration.
-        num_supernodes: how many nodes to simulate.
-        log_directory: where Flower's log is kept if the directory exists at the end.
+    `app`: directory of the Flower app. `run_config`: its run configuration. `num_supernodes`: how many nodes
+    to simulate. `log_directory`: where Flower's log is kept if the directory exists at the end.
     """
 
     def __init__(
@@ -65,10 +62,8 @@ class Launch:
     ) -> Self:
         """A training of this project with its files in ``directory``, a new one or one to continue.
 
-        ``dataset_path`` is relative to the caller's working directory, which is not that of the run.
-
-        Raises:
-            LaunchError: this is no checkout of the project.
+        ``dataset_path`` is relative to the caller's working directory, which is not that of the run. Raises
+        LaunchError: this is no checkout of the project.
         """
         words = list(overrides)
         if dataset_path is not None:

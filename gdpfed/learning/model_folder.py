@@ -67,8 +67,7 @@ class ModelDescription:
     def from_json(cls, text: str) -> Self:
         """Inverse of :meth:`to_json`.
 
-        Raises:
-            ValueError, TypeError, KeyError: the text is none, or of another version.
+        Raises ValueError, TypeError, KeyError: the text is none, or of another version.
         """
         values: dict[str, Any] = json.loads(text)
         if (version := values.pop("version")) != FORMAT_VERSION:
@@ -111,8 +110,7 @@ def save_declaration(run: Path, columns: Columns) -> None:
 def save_model(run: Path, task: Task, theta: npt.NDArray[np.float32]) -> None:
     """Write a run's model; its weights last, since they say that the run is finished.
 
-    Raises:
-        RunError: the file system refuses.
+    Raises RunError: the file system refuses.
     """
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)

@@ -67,8 +67,7 @@ def save_onnx(model: LoadedModel, path: Path) -> None:
     training took, shape (N, ...). Its output is ``probabilities``, float32[N,classes] in the order of
     ``model.json``, or ``value``, shape (N, 1), in the unit of the label.
 
-    Raises:
-        LearningError: the packages are not installed, or the file cannot be written.
+    Raises LearningError: the packages are not installed, or the file cannot be written.
     """
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
@@ -99,10 +98,7 @@ def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.
     """The input of the ONNX file for the texts of a table, float64[N,columns] in the declared order.
 
     A number is as declared, of a date its age or days; a category is its place among the values, from 0. NaN
-    is what is missing.
-
-    Raises:
-        LearningError: a value that is no number.
+    is what is missing. Raises LearningError: a value that is no number.
     """
     rows = len(next(iter(table.values())))
     where = Where(place, np.arange(rows) + 1)

@@ -48,10 +48,8 @@ class Predictions:
 class LoadedModel:
     """A model that is ready to predict.
 
-    Attributes:
-        description: what it takes and says.
-        columns: how a table is read; None where it takes none.
-        module: from inputs as training took them to scores.
+    `description`: what it takes and says. `columns`: how a table is read; None where it takes none. `module`:
+    from inputs as training took them to scores.
     """
 
     description: ModelDescription
@@ -66,8 +64,7 @@ class LoadedModel:
                 the declared order, in the units of the declaration. Of any other model an array of shape
                 (N, ...), scaled as for training.
 
-        Raises:
-            LearningError: columns or values that do not fit, named.
+        Raises LearningError: columns or values that do not fit, named.
         """
         if self.columns is None:
             return self.of_inputs(self._array(data))
@@ -77,8 +74,7 @@ class LoadedModel:
     def predict_file(self, path: Path, keep: Sequence[str] = ()) -> tuple[Table, Predictions]:
         """Predict for a CSV or Parquet file, and return the columns to be kept beside it.
 
-        Raises:
-            LearningError: as in `predict`, or a model that takes no tables, or a file that cannot be read.
+        Raises LearningError: as in `predict`, or a model that takes no tables, or a file that cannot be read.
         """
         if self.columns is None:
             shape = _listed(self.description.form.own_shape)
@@ -102,8 +98,7 @@ class LoadedModel:
         Args:
             place: what errors call it.
 
-        Raises:
-            LearningError: columns or values that do not fit, named.
+        Raises LearningError: columns or values that do not fit, named.
         """
         columns = self.columns
         if columns is None:
@@ -148,8 +143,7 @@ def load_model(path: str | Path) -> LoadedModel:
     Args:
         path: of its folder ``model``, or of the run.
 
-    Raises:
-        LearningError: there is none, or a damaged one.
+    Raises LearningError: there is none, or a damaged one.
     """
     return LoadedModel(*read_model(Path(path).expanduser()))
 
@@ -180,8 +174,7 @@ def _by_column(data: Any, columns: Columns) -> Mapping[str, Sequence[object]]:
 def _check_columns(table: Table, columns: Columns, place: str) -> None:
     """Refuse a table without a column that the model sees, or with one that is not declared.
 
-    Raises:
-        LearningError: one line that names all of them.
+    Raises LearningError: one line that names all of them.
     """
     missing = [name for name in columns.inputs if name not in table]
     extra = [name for name in table if name not in columns.names()]

@@ -68,8 +68,7 @@ class Task:
     def from_json(cls, text: str) -> Self:
         """Inverse of :meth:`to_json`.
 
-        Raises:
-            ValueError, TypeError: the text is no task.
+        Raises ValueError, TypeError: the text is no task.
         """
         settings = json.loads(text)
         source = DataSource(**settings.pop("source"))
@@ -101,8 +100,7 @@ class Task:
     def dimension(self) -> int:
         """d, the number of parameters; nothing of the model is built for it.
 
-        Raises:
-            LearningError: a model that cannot be built.
+        Raises LearningError: a model that cannot be built.
         """
         form = self.form or ExampleForm.of(self.load())
         return count_parameters(
@@ -126,16 +124,14 @@ class Task:
     def make_loss(self) -> Loss:
         """The loss of a record, weighted by its class where weights are declared.
 
-        Raises:
-            LearningError: no loss of that name.
+        Raises LearningError: no loss of that name.
         """
         return make_loss(self.loss, self.class_weights)
 
     def client_data(self, client_id: int) -> Split:
         """The examples that one client holds; possibly none.
 
-        Raises:
-            LearningError: no such client, or a partition that does not fit the data.
+        Raises LearningError: no such client, or a partition that does not fit the data.
         """
         return self.load().train.take(self.client_indices(client_id))
 
@@ -156,8 +152,7 @@ class Task:
     def check_record_groups(self) -> None:
         """Refuse data whose declared groups of records are not as many as there are budgets for records.
 
-        Raises:
-            LearningError: names both numbers.
+        Raises LearningError: names both numbers.
         """
         declared, wanted = self.load().record_groups, len(self.record_shares)
         if declared and wanted and declared != wanted:
@@ -196,8 +191,7 @@ class Task:
 def choose_device(name: str) -> torch.device:
     """The device to train on; ``auto`` takes CUDA where there is one.
 
-    Raises:
-        LearningError: CUDA was asked for and there is none.
+    Raises LearningError: CUDA was asked for and there is none.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

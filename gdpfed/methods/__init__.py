@@ -20,7 +20,7 @@ METHODS: Registry[type[Method]] = Registry(
         "dp_fedavg": "gdpfed.methods.fedavg:DPFedAvg",
         "dp_sgd": "gdpfed.methods.dp_sgd:DPSGD",
         "dp_sum": "gdpfed.methods.dp_sum:DPSum",
-        "edge_average": "gdpfed.systems.h2fdp.edge_average:EdgeAverage",
+        "edge_average": "gdpfed.systems.h2fdp.hier_baselines:EdgeAverage",
         "fedavg": "gdpfed.methods.fedavg:FedAvg",
         "fedpcs": "gdpfed.systems.fedpcs.fedpcs:FedPCS",
         "gdpfed": "gdpfed.methods.gdpfed:GDPFed",
@@ -47,8 +47,7 @@ hand_in(methods=METHODS, option_packages=Registry("option package", "gdpfed.conf
 def resolve(config: Config) -> Config:
     """Give the configuration with what its method chooses from public quantities: `Method.resolve`.
 
-    Raises:
-        ConfigError, PrivacyError: as :func:`make_method`.
+    Raises ConfigError, PrivacyError: as :func:`make_method`.
     """
     method = METHODS.get(config.method.name)
     return method.resolve(resolve_budgets(config, one_sum=method.unit == "record" or method.adapts_clipping))
@@ -84,7 +83,7 @@ def make_method(config: Config) -> Method:
     try:
         return _planned(method, config)
     except PrivacyError as error:
-        few = config.dataset.num_clients < FEW_CLIENTS and config.privacy.unit == "client"
+        few = config.dataset.num_clients < FEW_CLIENTS and not config.privacy.about_records
         if config.privacy.delta is not None or not few:
             raise
         usual, larger = configured_delta(config), f"{config.dataset.num_clients**DELTA_EXPONENT:.3g}"

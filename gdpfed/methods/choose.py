@@ -1,8 +1,7 @@
 """Settings proposed before anything is trained, from public quantities alone.
 
-It reads the number of clients, their budgets and delta, the sampling rate, and the local steps and
-learning rate as configured. It looks at no data, accuracy or model: a heuristic that costs no budget, and not
-optimal.
+It reads the number of clients, their budgets and delta, the sampling rate, and the local steps and learning
+rate as configured. It looks at no data, accuracy or model: a heuristic that costs no budget, and not optimal.
 """
 
 import math
@@ -30,11 +29,9 @@ INDICATOR_SHARE = 0.3
 class Candidate:
     """So many rounds, estimated in closed form.
 
-    Attributes:
-        noise_per_step: of a round, in a parameter and in units of C.
-        way: the signal-to-noise ratio of all rounds, as a fraction of that of infinitely many rounds.
-        step: the server's step at this noise, by `step_of_noise`.
-        participations: in how many rounds a client takes part, on average.
+    `noise_per_step`: of a round, in a parameter and in units of C. `way`: the signal-to-noise ratio of all
+    rounds, as a fraction of that of infinitely many rounds. `step`: the server's step at this noise, by
+    `step_of_noise`. `participations`: in how many rounds a client takes part, on average.
     """
 
     num_rounds: int
@@ -85,10 +82,8 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
     of the clients, or the smallest for dp_fedavg. Signal over noise of T rounds is in proportion to
     sqrt(T) / sigma, which rises to mu / q.
 
-    For records it is what `Method.proposals` says.
-
-    Raises:
-        ConfigError: a method that chooses nothing, or too few rounds allowed.
+    For records it is what `Method.proposals` says. Raises ConfigError: a method that chooses nothing, or too
+    few rounds allowed.
     """
     method = METHODS.get(config.method.name)
     proposed = method.proposals(config) if config.privacy.unit == method.unit == "record" else None

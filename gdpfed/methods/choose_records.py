@@ -96,11 +96,8 @@ def propose(
 ) -> tuple[Config, list[Proposal]]:
     """Return the configuration with what is chosen, and why each.
 
-    Args:
-        config: whose set values stay.
-        unset: keys of `CHOOSABLE` that may be chosen.
-        known: the public numbers.
-        steps_of: how many steps a configuration makes in all.
+    `config`: whose set values stay. `unset`: keys of `CHOOSABLE` that may be chosen. `known`: the public
+    numbers. `steps_of`: how many steps a configuration makes in all.
     """
     proposals: list[Proposal] = []
 

@@ -115,8 +115,7 @@ class GDPFedPlus(GDPFedOp):
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
         """Return the weights and the kept fractions; those of the configuration, one a group.
 
-        Raises:
-            ConfigError: another number of fractions than of groups.
+        Raises ConfigError: another number of fractions than of groups.
         """
         fractions = config.method.keep_fraction
         if fractions is None:

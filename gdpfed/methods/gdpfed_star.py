@@ -16,7 +16,7 @@ from gdpfed.methods.shared_noise_method import SharedNoise
 from gdpfed.privacy.events import Adjacency, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group
-from gdpfed.privacy.planning.one_sum_rates import one_sum_sampling_rates
+from gdpfed.privacy.planning.shared_noise_rates import one_sum_sampling_rates
 
 
 class GDPFedStar(SharedNoise):

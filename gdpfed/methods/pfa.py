@@ -4,7 +4,7 @@ Source: Liu, Lou, Xiong, Liu, Meng, "Projected Federated Averaging with Heteroge
 Privacy", PVLDB 15(4), 2021, with sums in place of single updates, which secure aggregation hides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -16,7 +16,6 @@ from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta, configured_groups
 from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
-from gdpfed.methods.subspace import project_on_principal_subspace
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import Vector
@@ -128,3 +127,38 @@ class PFA(Method):
         ):
             raise ValueError(f"pfa keeps up to {self.history} public sums, but got {sorted(state)}")
         self._public_sums = None if history is None else history.astype(np.float32)
+
+
+BLOCK = 2**20
+SMALLEST_RELATIVE_VARIANCE = 1e-10
+
+
+def project_on_principal_subspace(
+    vector: npt.NDArray[np.float64], history: npt.NDArray[np.float32], rank: int
+) -> npt.NDArray[np.float64]:
+    """V V^T vector, V of shape (d, rank) being the first right singular vectors of ``history``.
+
+    V is never formed: with the eigenvectors U and eigenvalues s^2 of the Gram matrix H H^T, of shape (h, h),
+    V^T is U^T H / s. Directions in which the history holds next to nothing are left out, so the result lies
+    in the span of the history whatever the rank. `vector`: shape (d,). `history`: H, shape (h, d). `rank`: at
+    most this many directions. Returns A new vector of shape (d,).
+    """
+    gram = np.zeros((len(history), len(history)))
+    products = np.zeros(len(history))
+    for block in _blocks(len(vector)):
+        rows = history[:, block].astype(np.float64)
+        gram += rows @ rows.T
+        products += rows @ vector[block]
+    variances, directions = np.linalg.eigh(gram)
+    kept = np.flatnonzero(variances > SMALLEST_RELATIVE_VARIANCE * variances[-1])[-rank:]
+    basis = directions[:, kept]
+    coefficients = basis @ ((basis.T @ products) / variances[kept])
+    projected = np.empty(len(vector))
+    for block in _blocks(len(vector)):
+        projected[block] = coefficients @ history[:, block]
+    return projected
+
+
+def _blocks(length: int) -> Iterator[slice]:
+    """Slices that cover ``length``, so that no copy in float64 is as long as the history."""
+    return (slice(start, start + BLOCK) for start in range(0, length, BLOCK))

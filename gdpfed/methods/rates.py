@@ -21,8 +21,7 @@ from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms
 def refuse_given_rates(config: Config) -> None:
     """Refuse rates by group where the method has its own.
 
-    Raises:
-        ConfigError: names the method and the setting.
+    Raises ConfigError: names the method and the setting.
     """
     if config.privacy.sampling_rates != "auto":
         raise ConfigError(
@@ -35,8 +34,7 @@ def refuse_given_rates(config: Config) -> None:
 def given_rates(config: Config) -> tuple[float, ...] | None:
     """Rates q_m that the configuration gives: its own, or the paper's for this data set; None for neither.
 
-    Raises:
-        ConfigError: rates that the configuration does not have.
+    Raises ConfigError: rates that the configuration does not have.
     """
     given = config.privacy.sampling_rates
     if isinstance(given, list):
@@ -79,7 +77,7 @@ def configured_delta(config: Config) -> float:
     """delta, by default `default_delta` of the number of clients, and 1e-5 where records are protected."""
     if config.privacy.delta is not None:
         return config.privacy.delta
-    if config.privacy.unit == "record":
+    if config.privacy.about_records:
         return DELTA_OF_RECORDS
     return default_delta(config.dataset.num_clients)
 
@@ -136,11 +134,8 @@ def scheduled_plan(
 ) -> PrivacyPlan:
     """Make the plan of privacy.against=everyone: one sum a round of clients that have turns.
 
-    Args:
-        config: of the run.
-        groups: with their budgets.
-        own_turns: whether larger budgets may have more turns; all have as many without.
-        own_norms: whether larger budgets may have larger norms.
+    `config`: of the run. `groups`: with their budgets. `own_turns`: whether larger budgets may have more
+    turns; all have as many without. `own_norms`: whether larger budgets may have larger norms.
     """
     asked = turn_budget(config, groups)
     turns = None if own_turns else asked.equal_turns
@@ -153,11 +148,8 @@ def scheduled_group_plan(
 ) -> PrivacyPlan:
     """Make the plan of privacy.against=everyone with one sum a group, each with a stream of noise of its own.
 
-    Args:
-        config: of the run.
-        groups: with their budgets.
-        reweighting: the rule of the sums' weights, under which noise is to be least.
-        own_turns: whether turns are chosen; all groups have as many without.
+    `config`: of the run. `groups`: with their budgets. `reweighting`: the rule of the sums' weights, under
+    which noise is to be least. `own_turns`: whether turns are chosen; all groups have as many without.
     """
     asked = turn_budget(config, groups)
     turns = None if own_turns else asked.equal_turns

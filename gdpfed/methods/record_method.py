@@ -209,8 +209,7 @@ class RecordMethod(ConfiguredMethod):
 def configured_records(config: Config) -> npt.NDArray[np.float64]:
     """D_i of every client, shape (num_clients,).
 
-    Raises:
-        ConfigError: counts that are not one a client, or a client without records.
+    Raises ConfigError: counts that are not one a client, or a client without records.
     """
     # Data sets and torch take seconds to load, and a plan can do without them.
     from gdpfed.clients.configured import record_counts

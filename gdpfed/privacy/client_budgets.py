@@ -178,12 +178,8 @@ def epsilon_of_secret_samples(budgets: Floats, chances: Floats, delta: float) ->
 
     delta(epsilon) is the mean of that of one Gaussian of rho, rho being the random total: joint convexity,
     and no more is true, as whether a client takes part may show. Totals are rounded up to 1 / 50 of a mean
-    round.
-
-    Args:
-        budgets: of one client by round, shape (num_rounds,).
-        chances: that it is in the round's sample, of the same shape.
-        delta: of the figure.
+    round. `budgets`: of one client by round, shape (num_rounds,). `chances`: that it is in the round's
+    sample, of the same shape. `delta`: of the figure.
     """
     require_delta(delta)
     step = float(budgets.mean()) / TOTALS_A_ROUND

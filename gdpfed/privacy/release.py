@@ -53,8 +53,7 @@ class Release:
             this one; none where noise is not correlated.
         alone: whether it is one client's update, to be read in clear.
 
-    Raises:
-        PrivacyError: norms, weights or steps that are not one a client, or norms and weights not positive.
+    Raises PrivacyError: norms, weights or steps that are not one a client, or norms and weights not positive.
     """
 
     name: str

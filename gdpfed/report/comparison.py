@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from gdpfed.errors import ReportError
+from gdpfed.report.console import Table
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
 from gdpfed.report.metric_display import ABSENT, MetricDisplay, Spread
-from gdpfed.report.table import Table
 
 KILO = 1000
 
@@ -32,8 +32,7 @@ def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spr
 def one_metric(lines: Sequence[Line]) -> str:
     """The name of the metric that all lines show.
 
-    Raises:
-        ReportError: they show different ones.
+    Raises ReportError: they show different ones.
     """
     by_name = {line.metric: line.label for line in reversed(lines)}
     if len(by_name) > 1:
@@ -60,8 +59,7 @@ def noise_magnitude(run: FinishedRun) -> float:
 def results_table(lines: Sequence[Line]) -> Table:
     """The metric that is shown and cost, one row a line.
 
-    Raises:
-        ReportError: lines that show different metrics.
+    Raises ReportError: lines that show different metrics.
     """
     metric = MetricDisplay.of(one_metric(lines))
     seeds = max(len(line.runs) for line in lines)

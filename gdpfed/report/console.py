@@ -1,11 +1,14 @@
-"""Standard output: how wide it is, and tables that lose nothing where it is narrow."""
+"""Standard output: how wide it is, and tables for the terminal, in Markdown and as comma-separated values."""
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 
+import rich.table
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Column, Table
+from rich.table import Column
 
 WIDTH = 100
 """Columns of output that is no terminal, where $COLUMNS says nothing else."""
@@ -33,7 +36,7 @@ class Fitted:
     that is not enough, the last columns follow in a further table, which begins with the first column again.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: rich.table.Table) -> None:
         self.table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -102,12 +105,60 @@ def _widths(band: Sequence[_Needed], room: int) -> list[int]:
     return widths
 
 
-def _like(table: Table, *, first: bool, last: bool) -> Table:
+def _like(table: rich.table.Table, *, first: bool, last: bool) -> rich.table.Table:
     """Return an empty table in the form of another: the first has its title, the last its caption."""
-    return Table(
+    return rich.table.Table(
         title=table.title if first else None,
         caption=table.caption if last else None,
         title_justify=table.title_justify,
         caption_justify=table.caption_justify,
         show_lines=table.show_lines,
     )
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text cells under headings; the first column names the row, the others are figures.
+
+    `title`: what it shows, one line. `headings`: one a column, units included. `rows`: as many cells each as
+    there are headings. `note`: what must be known to read it.
+    """
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def to_rich(self) -> Fitted:
+        """Return the table in its form for the terminal."""
+        table = rich.table.Table(
+            title=self.title,
+            caption=self.note or None,
+            title_justify="left",
+            caption_justify="left",
+            show_lines=any("\n" in cell for row in self.rows for cell in row),
+        )
+        table.add_column(self.headings[0])
+        for heading in self.headings[1:]:
+            table.add_column(heading, justify="right")
+        for row in self.rows:
+            table.add_row(*row)
+        return Fitted(table)
+
+    def to_markdown(self) -> str:
+        """Title, pipes and note, with an empty line between them."""
+        lines = [_piped(self.headings), _piped(["---", *["---:"] * (len(self.headings) - 1)])]
+        lines += [_piped(row) for row in self.rows]
+        parts = [f"**{self.title}**", "\n".join(lines), self.note]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def to_csv(self) -> str:
+        """Headings and rows; RFC 4180 but for the line ends."""
+        text = StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.headings, *self.rows])
+        return text.getvalue()
+
+
+def _piped(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells)
+    return f"| {' | '.join(escaped)} |"

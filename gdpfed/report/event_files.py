@@ -7,7 +7,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
-from gdpfed.report.status import metrics_of
+from gdpfed.report.progress import metrics_of
 from gdpfed.rounds.observers import Observer, RoundEnded, RunOpened
 
 EVENTS_FOLDER = "tensorboard"

@@ -25,11 +25,8 @@ Settings = Mapping[str, Mapping[str, Any]]
 class FinishedRun:
     """The configuration, plan and records of a finished run.
 
-    Attributes:
-        settings: its whole configuration by section and key.
-        plan: the privacy plan in its JSON form.
-        records: one a round, round 1 first.
-        dimension: d, the parameters of the model.
+    `settings`: its whole configuration by section and key. `plan`: the privacy plan in its JSON form.
+    `records`: one a round, round 1 first. `dimension`: d, the parameters of the model.
     """
 
     path: Path

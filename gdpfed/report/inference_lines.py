@@ -32,7 +32,7 @@ def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
     Where clients are protected it has those of members of a client's sums, too, for as many rounds as 99 % of
     clients take part in at most. Of records everybody knows as much.
     """
-    rows, proofs, of_members = [], set(), plan.unit == "client"
+    rows, proofs, of_members = [], set(), not plan.about_records
     for index, number, name in _protected(plan):
         bounds = [plan.inference_bound(index, charged_rounds, number)]
         if of_members:
@@ -59,7 +59,7 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
     members = {
         index: plan.inference_bound_of_members(index, group.participations_p99).to_dict()
         for index, group in enumerate(plan.groups)
-        if plan.unit == "client"
+        if not plan.about_records
     }
     return [
         {"group": name, **plan.inference_bound(index, None, number).to_dict()}

@@ -54,8 +54,7 @@ def computed_settings(settings: Settings) -> dict[str, Any]:
 def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:
     """One line a configuration, in the order in which they come.
 
-    Raises:
-        ReportError: the same directory twice.
+    Raises ReportError: the same directory twice.
     """
     _refuse_repeated(runs)
     groups: dict[str, list[FinishedRun]] = {}

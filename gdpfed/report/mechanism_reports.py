@@ -79,8 +79,8 @@ MECHANISM_REPORTS: Registry[type[MechanismReport]] = Registry(
         "scheduled_sums": "gdpfed.report.turns_report:TurnsReport",
         "record_sums": "gdpfed.report.record_report:RecordReport",
         "own_spending": "gdpfed.systems.fedpcs.budgets_card:BudgetsReport",
-        "subnet_sums": "gdpfed.systems.h2fdp.subnet_card:SubnetReport",
-        "subnet_steps": "gdpfed.systems.h2fdp.subnet_card:SubnetRecordReport",
+        "subnet_sums": "gdpfed.systems.h2fdp.subnet_tables:SubnetReport",
+        "subnet_steps": "gdpfed.systems.h2fdp.subnet_tables:SubnetRecordReport",
     },
     error=ConfigError,
 )

@@ -53,9 +53,7 @@ class Spread:
 class MetricDisplay:
     """How a metric is shown; a metric of a package that is not installed has its raw name.
 
-    Attributes:
-        words: what it is called.
-        percent: whether its figure is shown in percent.
+    `words`: what it is called. `percent`: whether its figure is shown in percent.
     """
 
     words: str

@@ -12,7 +12,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from gdpfed.errors import RunError
-from gdpfed.report.status import metrics_of
+from gdpfed.report.progress import metrics_of
 from gdpfed.rounds.observers import Observer, RoundEnded
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ class MlflowRun(Observer):
         announce: is told in one line when the tracker fails.
         cohorts: whether it is told what depends on who was drawn. Without it rounds are a second apart.
 
-    Raises:
-        TrackingError: MLflow is not installed, or the tracker cannot be reached.
+    Raises TrackingError: MLflow is not installed, or the tracker cannot be reached.
     """
 
     def __init__(

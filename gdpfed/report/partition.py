@@ -59,8 +59,7 @@ class Holdings:
 def holdings(task: Task) -> Holdings:
     """Share out the task's training split and count.
 
-    Raises:
-        LearningError: data that cannot be loaded, or a partition that does not fit it.
+    Raises LearningError: data that cannot be loaded, or a partition that does not fit it.
     """
     data = task.load()
     parts = [task.client_indices(client_id) for client_id in range(task.num_clients)]
@@ -108,10 +107,8 @@ def parties_table(held: Holdings) -> Table | None:
 def draw_partition(held: Holdings, path: Path) -> None:
     """Write a PNG: above, how much each client holds; below, the share of each class in it.
 
-    Of more than :data:`CLIENTS_DRAWN` clients the first are drawn.
-
-    Raises:
-        RunError: the file system refuses; no part of the picture is left.
+    Of more than :data:`CLIENTS_DRAWN` clients the first are drawn. Raises RunError: the file system refuses;
+    no part of the picture is left.
     """
     shown = held.counts[:CLIENTS_DRAWN]
     figure, (sizes, labels) = plt.subplots(

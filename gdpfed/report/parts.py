@@ -15,8 +15,8 @@ from gdpfed.files import save_whole
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import client_of_owner
 from gdpfed.learning.training.evaluate import central_evaluation
+from gdpfed.report.console import Table
 from gdpfed.report.metric_display import MetricDisplay
-from gdpfed.report.table import Table
 from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.file_formats import PARTS_FILE, VERSION_KEY, check_version, versioned
@@ -32,10 +32,8 @@ NOTE = (
 class Part:
     """The metrics on some test examples.
 
-    Attributes:
-        name: whose examples they are.
-        examples: how many.
-        metrics: by name; None where one is not defined on them.
+    `name`: whose examples they are. `examples`: how many. `metrics`: by name; None where one is not defined
+    on them.
     """
 
     name: str
@@ -142,9 +140,7 @@ def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
 def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
     """One row a part of every run.
 
-    Args:
-        found: label and parts of every run that has some.
-        metric: the one that is shown, by name.
+    `found`: label and parts of every run that has some. `metric`: the one that is shown, by name.
     """
     shown = MetricDisplay.of(metric)
     return Table(

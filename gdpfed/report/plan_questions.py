@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 class PlanAnswer:
     """What a question comes to.
 
-    Attributes:
-        shown: for the terminal.
-        values: the same as JSON.
-        draw: writes it as PNG.
+    `shown`: for the terminal. `values`: the same as JSON. `draw`: writes it as PNG.
     """
 
     shown: "RenderableType"
@@ -33,9 +30,7 @@ class PlanAnswer:
 class PlanQuestion:
     """A question; its module is loaded for ``gdpfed plan --help``, so it imports what answers in `answer`.
 
-    Attributes:
-        help: for the help page.
-        answer: answers it for a configuration.
+    `help`: for the help page. `answer`: answers it for a configuration.
     """
 
     help: str

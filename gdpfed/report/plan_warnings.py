@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from conf.schema import Config
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta
-from gdpfed.privacy.sampling.small_cohorts import skipped_fractions
+from gdpfed.privacy.sampling.cohorts import skipped_fractions
 from gdpfed.report.mechanism_reports import report_of
 
 TOLERATED_FRACTION = 0.05

@@ -1,15 +1,20 @@
-"""Pictures of one run: its metric over the rounds, and the spent budget of every group."""
+"""Pictures of runs: metrics over the rounds, spent budgets, and values with their spread as dots."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
-from gdpfed.report.curves import draw_curves, number_rounds
 from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.report.style import (
+    BAND_OPACITY,
+    COLOURS,
+    MARKERS,
     line_style,
     markers_every,
     method_styles,
@@ -20,6 +25,94 @@ from gdpfed.report.style import (
     styled,
 )
 from gdpfed.runs.round_log import RoundLogEntry
+
+DOT_HEIGHT_INCHES = 0.16
+ROW_GAP_INCHES = 0.14
+FRAME_HEIGHT_INCHES = 1.0
+SPREAD_OF_ROW = 0.7
+STRIPE_OPACITY = 0.05
+
+
+@dataclass(frozen=True)
+class Dots:
+    """One kind of figure, a value a row.
+
+    `label`: for the legend. `values`: one a row; None leaves the row empty. `hollow`: an outline only, for
+    figures that are not ours.
+    """
+
+    label: str
+    values: Sequence[Spread | None]
+    hollow: bool = field(default=False)
+
+
+def height_inches(rows: int, *, kinds: int = 1) -> float:
+    """Return the height of a picture with so many rows, and so many figures in each."""
+    return FRAME_HEIGHT_INCHES + (ROW_GAP_INCHES + DOT_HEIGHT_INCHES * kinds) * rows
+
+
+def error_bars(spreads: Sequence[Spread]) -> list[float] | None:
+    """One standard deviation each; None, and no bars, where every figure is a single value."""
+    if all(spread.stddev is None for spread in spreads):
+        return None
+    return [spread.stddev or 0.0 for spread in spreads]
+
+
+def draw_dots(axes: Axes, names: Sequence[str], kinds: Sequence[Dots], unit: str) -> None:
+    """One row a name from the top down, one marker a kind; bars of one standard deviation."""
+    for index, kind in enumerate(kinds):
+        offset = SPREAD_OF_ROW * ((index + 0.5) / len(kinds) - 0.5)
+        points = [(row + offset, each) for row, each in enumerate(kind.values) if each is not None]
+        axes.errorbar(
+            [spread.mean for _, spread in points],
+            [height for height, _ in points],
+            xerr=error_bars([spread for _, spread in points]),
+            fmt=MARKERS[index % len(MARKERS)],
+            color=COLOURS[index % len(COLOURS)],
+            markerfacecolor="none" if kind.hollow else COLOURS[index % len(COLOURS)],
+            capsize=2,
+            clip_on=False,
+            label=kind.label,
+        )
+    for row in range(1, len(names), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="black", alpha=STRIPE_OPACITY, linewidth=0)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel(unit)
+    axes.grid(axis="x", alpha=0.3)
+    axes.tick_params(axis="y", length=0)
+
+
+def draw_curves(
+    axes: Axes, curves: Sequence[tuple[Mapping[str, Any], str, Sequence[Spread]]], metric: str = DEFAULT
+) -> None:
+    """Mean of a metric after every round, as it is shown, and one standard deviation around it.
+
+    The axis goes from the lowest to the highest of all curves, and its label says so. `axes`: where to draw.
+    `curves`: style, label and one figure a round, of every curve. `metric`: by name.
+    """
+    drawn: list[float] = []
+    for style, label, spreads in curves:
+        rounds = range(1, len(spreads) + 1)
+        means = [spread.mean for spread in spreads]
+        axes.plot(rounds, means, label=label, markevery=markers_every(len(means)), **style)
+        below = [spread.mean - (spread.stddev or 0.0) for spread in spreads]
+        above = [spread.mean + (spread.stddev or 0.0) for spread in spreads]
+        axes.fill_between(rounds, below, above, color=style["color"], alpha=BAND_OPACITY, linewidth=0)
+        drawn += [*below, *above]
+    number_rounds(axes)
+    shown = MetricDisplay.of(metric)
+    low, high = shown.axis(drawn)
+    axes.set_ylim(low, high)
+    axes.set_ylabel(f"{shown.heading}, axis from {low:.4g} to {high:.4g}")
+
+
+def number_rounds(axes: Axes) -> None:
+    """A horizontal axis of rounds, whole numbers."""
+    axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+
 
 SIZE_INCHES = (6.0, 3.6)
 

@@ -1,15 +1,118 @@
-"""A report as files: Markdown with its tables as CSV and its pictures beside it."""
+"""A report as files: Markdown with its tables as CSV, and its pictures with lines of runs side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gdpfed.errors import ReportError
-from gdpfed.report.comparison import budgets_table, results_table
-from gdpfed.report.comparison_pictures import draw_all
+from gdpfed.report.comparison import (
+    budgets_table,
+    figure_of,
+    kilobytes_down,
+    kilobytes_up,
+    noise_magnitude,
+    one_metric,
+    results_table,
+)
+from gdpfed.report.console import Table
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.lines import Line
+from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.report.parts import Parts, parts_table
-from gdpfed.report.table import Table
+from gdpfed.report.plots import Dots, draw_curves, draw_dots, height_inches
+from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
+
+CURVES_PICTURE = "accuracy.png"
+FINAL_PICTURE = "final_accuracy.png"
+BUDGETS_PICTURE = "budgets.png"
+COST_PICTURE = "cost.png"
+
+
+def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
+    """Write every picture; returns their names."""
+    pictures = {
+        CURVES_PICTURE: accuracy_picture,
+        FINAL_PICTURE: final_picture,
+        BUDGETS_PICTURE: budgets_picture,
+        COST_PICTURE: cost_picture,
+    }
+    for name, draw in pictures.items():
+        draw(lines, directory / name)
+    return list(pictures)
+
+
+@styled
+def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
+    """The metric that is shown after every round, mean and band over the seeds."""
+    figure = new_figure(6.4, 3.8)
+    (axes,) = new_panels(figure, 1, columns=1)
+    styles = method_styles([line.runs[0].settings["method"]["name"] for line in lines])
+    curves = [(style, line.label, line.results()) for style, line in zip(styles, lines, strict=True)]
+    draw_curves(axes, curves, one_metric(lines))
+    shared_legend(figure, [axes])
+    save(figure, path)
+
+
+@styled
+def final_picture(lines: Sequence[Line], path: Path) -> None:
+    """The metric that is shown after the last round."""
+    figure = new_figure(6.4, height_inches(len(lines)))
+    (axes,) = new_panels(figure, 1, columns=1)
+    values = [line.final_result for line in lines]
+    bounds = [each.mean + sign * (each.stddev or 0.0) for each in values for sign in (-1, 1)]
+    shown = MetricDisplay.of(one_metric(lines))
+    low, high = shown.axis(bounds)
+    unit = f"{shown.heading} after the last round, axis from {low:.4g} to {high:.4g}"
+    draw_dots(axes, _labels(lines), [Dots(shown.words, values)], unit)
+    axes.set_xlim(low, high)
+    save(figure, path)
+
+
+@styled
+def budgets_picture(lines: Sequence[Line], path: Path) -> None:
+    """Draw the spent epsilon of every group beside its budget."""
+    names, spent, budgets = [], [], []
+    for line in lines:
+        for index, group in enumerate(line.runs[0].plan["groups"]):
+            names.append(f"{line.label}, group {index}")
+            spent.append(_over_seeds(line, index))
+            budgets.append(None if group["epsilon"] is None else Spread.of([group["epsilon"]]))
+    figure = new_figure(6.4, height_inches(len(names), kinds=2))
+    (axes,) = new_panels(figure, 1, columns=1)
+    draw_dots(axes, names, [Dots("spent", spent), Dots("budget", budgets, hollow=True)], "epsilon")
+    axes.set_xlim(left=0)
+    shared_legend(figure, [axes])
+    save(figure, path)
+
+
+def _over_seeds(line: Line, group: int) -> Spread | None:
+    spent = [run.records[-1].spent_epsilon[group] for run in line.runs]
+    bounded = [epsilon for epsilon in spent if epsilon is not None]
+    return Spread.of(bounded) if bounded else None
+
+
+@styled
+def cost_picture(lines: Sequence[Line], path: Path) -> None:
+    """Noise, traffic and time, a panel each."""
+    panels: list[tuple[str, dict[str, Callable[[FinishedRun], float | None]]]] = [
+        ("noise magnitude Λ", {"Λ": noise_magnitude}),
+        ("kB a client and round", {"up": kilobytes_up, "down": kilobytes_down}),
+        ("seconds a round", {"time": lambda run: run.seconds_a_round}),
+    ]
+    figure = new_figure(8.0, height_inches(len(lines), kinds=2))
+    axes = new_panels(figure, len(panels), columns=len(panels), sharey=True)
+    for panel, (unit, measures) in zip(axes, panels, strict=True):
+        dots = [
+            Dots(label, [figure_of(line, measure) for line in lines]) for label, measure in measures.items()
+        ]
+        draw_dots(panel, _labels(lines), dots, unit)
+        panel.set_xlim(left=0)
+    shared_legend(figure, [axes[1]])
+    save(figure, path)
+
+
+def _labels(lines: Sequence[Line]) -> list[str]:
+    return [line.label for line in lines]
+
 
 REPORT_FILE = "report.md"
 
@@ -17,8 +120,7 @@ REPORT_FILE = "report.md"
 def tables_of(lines: Sequence[Line]) -> dict[str, Table]:
     """The tables of a comparison, by the name of their file.
 
-    Raises:
-        ReportError: lines that show different metrics, or a damaged run.
+    Raises ReportError: lines that show different metrics, or a damaged run.
     """
     tables = {"results": results_table(lines), "budgets": budgets_table(lines)}
     found = [(_named(line, run), Parts.read(run.path)) for line in lines for run in line.runs]
@@ -33,8 +135,7 @@ def _named(line: Line, run: FinishedRun) -> str:
 def write_report(lines: Sequence[Line], directory: Path) -> Path:
     """Write everything into a directory, made if need be; returns the Markdown file.
 
-    Raises:
-        ReportError: the file system refuses.
+    Raises ReportError: the file system refuses.
     """
     tables = tables_of(lines)
     try:

@@ -13,7 +13,7 @@ from gdpfed.report.party_lines import party_lines
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
-from gdpfed.report.status import status_line
+from gdpfed.report.progress import status_line
 from gdpfed.rounds.held_out import HeldOutResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
@@ -29,8 +29,7 @@ SHOWN_COHORTS = (
 def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
     """Status lines, event files, MLflow if configured, the method's own, pictures, parties, model card.
 
-    Raises:
-        TrackingError: MLflow is not installed, or its tracker cannot be reached.
+    Raises TrackingError: MLflow is not installed, or its tracker cannot be reached.
     """
     trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
     return [

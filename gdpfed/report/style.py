@@ -117,8 +117,7 @@ def shared_legend(figure: Figure, panels: Sequence[Axes]) -> None:
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, for its owner alone to read.
 
-    Raises:
-        RunError: the file system refuses; the old picture is untouched.
+    Raises RunError: the file system refuses; the old picture is untouched.
     """
     drawn = BytesIO()
     figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")

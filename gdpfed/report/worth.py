@@ -18,9 +18,9 @@ from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import assign, names_of
 from gdpfed.methods import METHODS
 from gdpfed.report.class_figures import Figure, figures_of
+from gdpfed.report.console import Table
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.rivals import NOT_ACCOUNTED, Parties, Rival, rivals
-from gdpfed.report.table import Table
 from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
 
 EVERYWHERE = "all"

@@ -15,7 +15,7 @@ from gdpfed.clients.messages import PLAIN
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import noise_steps
 from gdpfed.learning.task import choose_device
-from gdpfed.learning.training.gaussian_noise import gaussian_noise
+from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.noise_streams import SumNoise
 from gdpfed.rounds.prepared import PreparedSum

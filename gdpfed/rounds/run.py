@@ -20,8 +20,8 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation, nothing_tested
 from gdpfed.methods import Method, make_method, resolve
 from gdpfed.methods.base import SumRequest, Theta
+from gdpfed.privacy.sampling.cohorts import refuse_skipped
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.sampling.small_cohorts import refuse_skipped
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.counts import refuse_without_counts, with_released_counts
 from gdpfed.rounds.fleet import Fleet

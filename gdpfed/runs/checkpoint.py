@@ -54,8 +54,7 @@ class Checkpoint:
     def load(cls, directory: Path) -> "Checkpoint":
         """Read from the run directory.
 
-        Raises:
-            RunError: the file is missing, damaged, or of another format.
+        Raises RunError: the file is missing, damaged, or of another format.
         """
         path = directory / CHECKPOINT_FILE
         try:

@@ -95,8 +95,7 @@ class RunDirectory:
     ) -> "RunDirectory":
         """Make a directory for a new run of that name, which its owner alone can read: it says who was drawn.
 
-        Raises:
-            RunError: it exists and is not empty, or cannot be made.
+        Raises RunError: it exists and is not empty, or cannot be made.
         """
         require_unused(path)
         try:
@@ -117,9 +116,8 @@ class RunDirectory:
     def resume(cls, path: Path, config: Config) -> "RunDirectory":
         """Open the directory of an unfinished run that had the same configuration.
 
-        Raises:
-            RunError: no run, a damaged one, one of another format, or one of another configuration; names
-                the first difference.
+        Raises RunError: no run, a damaged one, one of another format, or one of another configuration; names
+        the first difference.
         """
         refuse_another_run(path, config)
         return cls(path)
@@ -127,9 +125,8 @@ class RunDirectory:
     def load_name(self, plan: PrivacyPlan, enrolment: Enrolment) -> str:
         """The run's name, from the assignment of clients to groups.
 
-        Raises:
-            RunError: it is missing, damaged, of another format, or another assignment than the plan's; or a
-                client had another key, or tables were read by another declaration.
+        Raises RunError: it is missing, damaged, of another format, or another assignment than the plan's; or
+        a client had another key, or tables were read by another declaration.
         """
         path = self.path / ASSIGNMENT_FILE
         try:
@@ -190,8 +187,7 @@ class RunDirectory:
     def load_counts(self, num_clients: int) -> npt.NDArray[np.float64]:
         """The class counts that clients have released, shape (n, B).
 
-        Raises:
-            RunError: they are missing, damaged, of another format, or not those of so many clients.
+        Raises RunError: they are missing, damaged, of another format, or not those of so many clients.
         """
         path = self.path / COUNTS_FILE
         try:
@@ -213,8 +209,7 @@ class RunDirectory:
     def completed_records(self, completed_rounds: int) -> list[RoundLogEntry]:
         """The record up to the last checkpoint.
 
-        Raises:
-            RunError: rounds are missing in it, or it is damaged or of another format.
+        Raises RunError: rounds are missing in it, or it is damaged or of another format.
         """
         try:
             records = [r for r in read_rounds(self.path) if r.round <= completed_rounds]
@@ -235,8 +230,7 @@ class RunDirectory:
     def append_round(self, record: RoundLogEntry) -> None:
         """Add one line to the record.
 
-        Raises:
-            RunError: the file system refused, as when it is full.
+        Raises RunError: the file system refused, as when it is full.
         """
         path = self.path / ROUNDS_FILE
         try:
@@ -260,8 +254,7 @@ def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str,
 def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:
     """Refuse other keys than the run began with.
 
-    Raises:
-        RunError: names the first client whose key is another, or the setting that is missing.
+    Raises RunError: names the first client whose key is another, or the setting that is missing.
     """
     if saved == now:
         return

@@ -39,12 +39,8 @@ def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
 def check_version(path: Path, found: object) -> None:
     """Refuse a file of another format.
 
-    Args:
-        path: the file.
-        found: the version that it names; None where it names none.
-
-    Raises:
-        RunError: the version is another than :data:`FORMAT_VERSION`.
+    `path`: the file. `found`: the version that it names; None where it names none. Raises RunError: the
+    version is another than :data:`FORMAT_VERSION`.
     """
     if found != FORMAT_VERSION:
         named = "no format version" if found is None else f"format version {found}"
@@ -57,8 +53,7 @@ def check_version(path: Path, found: object) -> None:
 def check_json_file(path: Path) -> None:
     """Refuse a JSON file of another format; one that cannot be read passes, for its reader to judge.
 
-    Raises:
-        RunError: as :func:`check_version`.
+    Raises RunError: as :func:`check_version`.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

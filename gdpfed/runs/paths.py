@@ -1,11 +1,14 @@
-"""Where the directory of a run is, and whether a new run can have it."""
+"""Where a run's files are: its directory before it is made or resumed, and what submitters may name."""
 
 import os
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gdpfed.errors import RunError
+from conf.load import PATHS, given_value
+from conf.per_client import file_of, taken
+from gdpfed.errors import ConfigError, RunError
 
 RUNS = "runs"
 
@@ -26,12 +29,8 @@ def run_path(chosen: str | None, dataset: str, method: str) -> Path:
 def require_unused(path: Path, *, setting: str = "run.directory") -> None:
     """Refuse a directory that no new run can have; nothing is left in it.
 
-    Args:
-        path: of the directory.
-        setting: that names it.
-
-    Raises:
-        RunError: it holds something, it is no directory, or it cannot be made or written.
+    `path`: of the directory. `setting`: that names it. Raises RunError: it holds something, it is no
+    directory, or it cannot be made or written.
     """
     try:
         if path.is_dir() and any(path.iterdir()):
@@ -47,3 +46,30 @@ def require_unused(path: Path, *, setting: str = "run.directory") -> None:
         tempfile.TemporaryDirectory(dir=nearest).cleanup()
     except OSError:
         raise RunError(f"{setting}={path} cannot be made: {nearest} is not yours to write in") from None
+
+
+FOLDERS = "GDPFED_FOLDERS"
+"""The environment variable with the folders and files, separated as in PATH; without it all are allowed."""
+
+
+def check_paths(overrides: Sequence[str]) -> None:
+    """Refuse overrides that name a file elsewhere, links followed; an address of a server is no file.
+
+    Raises ConfigError: names the setting, its value and the folders.
+    """
+    listed = os.environ.get(FOLDERS)
+    if listed is None:
+        return
+    allowed = [Path(folder).resolve() for folder in listed.split(os.pathsep) if folder]
+    left, per_client = taken(overrides)
+    named = {key: given_value(left, key) for key in PATHS}
+    named |= {key: file_of(key, value) for key, value in per_client.items()}
+    for key, value in named.items():
+        if value is None or (key == "run.mlflow" and str(value).startswith(("http://", "https://"))):
+            continue
+        path = Path(str(value)).expanduser().resolve()
+        if not any(path.is_relative_to(folder) for folder in allowed):
+            raise ConfigError(
+                f"{key}={value} lies outside of {listed}, all that this server's operator ({FOLDERS}) lets a "
+                "run name: choose a place below one of them"
+            )

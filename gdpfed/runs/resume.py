@@ -50,8 +50,7 @@ def load_run(overrides: Sequence[str]) -> Config:
 def refuse_another_run(path: Path, config: Config) -> None:
     """Refuse a configuration under which the run in a directory would compute anything else.
 
-    Raises:
-        RunError: as :func:`load_run`.
+    Raises RunError: as :func:`load_run`.
     """
     _refuse_contradiction(path, _saved_settings(path), config)
 

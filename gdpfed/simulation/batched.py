@@ -1,5 +1,6 @@
 """Many clients at once on one device: trained, clipped, rounded and summed in chunks."""
 
+import math
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,22 +11,74 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.held_out import held_out_update
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.own_noise import with_own_noise
-from gdpfed.clients.record_work import BitsOf, gradients_of, secret_bits
-from gdpfed.clients.update import WORKS
+from gdpfed.clients.record_work import BitsOf, gradients_of, holder_of, record_updates, secret_bits
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import with_indicator
+from gdpfed.learning.training.record_training import Take
 from gdpfed.methods.base import Theta
-from gdpfed.record_steps import HELD_OUT_WORKS, NOISED_UPDATE, RECORD_WORKS
-from gdpfed.simulation.batched_encoding import contributions_steps
-from gdpfed.simulation.batched_records import BatchedRecords
-from gdpfed.simulation.batched_training import BatchedTraining
-from gdpfed.simulation.chunk_size import clients_at_once
+from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
-from gdpfed.simulation.examples import Batches, DeviceExamples
 from gdpfed.simulation.programmed_training import ProgrammedTraining
-from gdpfed.simulation.training_choice import choose_training
+from gdpfed.simulation.training_choice import choose_training, clients_at_once
+from secagg import Encoding
+
+MOST_CLIENTS = 1024
+# Model, update, velocity, noise and their copies, in 32 and in 64 bits.
+BYTES_A_PARAMETER = 4 * 4 + 6 * 8
+
+
+class BatchedRecords:
+    """Work on records, for many clients at once if the model allows it.
+
+    The models of a chunk of clients go together through one pass if the form of the gradients knows how. Else
+    one client comes after the other, and its records go together. `gradients`: of the model. `bits`: the
+    source of every client's secret bits.
+    """
+
+    def __init__(self, gradients: RecordGradients, bits: BitsOf = secret_bits) -> None:
+        self._gradients = gradients
+        self._bits = bits
+
+    @property
+    def form(self) -> str:
+        """How gradients are computed, in words."""
+        return self._gradients.form
+
+    def clients_at_once(self, dimension: int) -> int:
+        """How many clients go together: as many as the memory is meant to hold of their models."""
+        if not self._gradients.stacks:
+            return 1
+        need = BYTES_A_PARAMETER * dimension
+        return max(1, min(MOST_CLIENTS, self._gradients.memory_budget() // need))
+
+    def updates(
+        self,
+        order: TrainingOrder,
+        theta: Theta,
+        clients: Sequence[int],
+        cohort: Cohort,
+        take: Take,
+    ) -> torch.Tensor:
+        """The unweighted results of these clients: shape (clients, d), float64, on the device.
+
+        ``take`` gives the records at some places among the examples.
+        """
+        orders = [order.for_part(cohort.parts.get(client_id, ClientPart())) for client_id in clients]
+        holders = [
+            holder_of(
+                own,
+                client_id,
+                order.task.client_indices(client_id),
+                partial(order.task.client_data, client_id),
+                self._bits,
+            )
+            for own, client_id in zip(orders, clients, strict=True)
+        ]
+        return record_updates(orders, theta, self._gradients, holders, take, cohort.encoding.grid)
 
 
 class BatchedEngine(Engine):
@@ -137,17 +190,15 @@ class BatchedEngine(Engine):
     def _chunk(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> tuple[Sequence[int], torch.Tensor]:
-        if order.work in RECORD_WORKS:
+        if order.kind.on_records:
             updates = self._records.updates(order, theta, clients, cohort, self._examples.take)
-        elif order.work in HELD_OUT_WORKS:
+        elif order.kind.held_out:
             updates = self._held_out(order, theta, clients, cohort)
-        elif order.work in ("update", NOISED_UPDATE):
+        else:
             batches = Batches.draw(order, clients, with_keys=self._training.draws)
             updates = self._training.updates(theta, order.training, self._examples, batches)
-            if order.work == NOISED_UPDATE:
+            if order.kind.own_noise:
                 self._add_own_noise(order, clients, cohort, updates)
-        else:
-            raise OrderError(f"the order's work is {order.work!r}; clients compute {', '.join(WORKS)}")
         return clients, contributions_steps(updates, order, cohort, clients)
 
     def _held_out(
@@ -177,7 +228,7 @@ class BatchedEngine(Engine):
             updates[row] = with_own_noise(own, updates[row], self._bits(client))
 
     def _clients_at_once(self, order: TrainingOrder, theta: Theta) -> int:
-        if order.work in RECORD_WORKS:
+        if order.kind.on_records:
             return self._records.clients_at_once(len(theta))
         return clients_at_once(self._training, theta, order, self._examples)
 
@@ -186,9 +237,7 @@ class BatchedEngine(Engine):
 class _Starts:
     """The models that clients start from: one for all, or for each the one of its sum.
 
-    Attributes:
-        models: shape (sums, d).
-        owners: the number of its sum for every client, in their order.
+    `models`: shape (sums, d). `owners`: the number of its sum for every client, in their order.
     """
 
     models: Theta
@@ -218,3 +267,46 @@ def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
         else:
             kinds.append((job, [number]))
     return [numbers for _, numbers in kinds]
+
+
+def contributions_steps(
+    updates: torch.Tensor, order: TrainingOrder, cohort: Cohort, clients: Sequence[int]
+) -> torch.Tensor:
+    """Weigh, clip and round the updates of some of a cohort's clients, shape (clients, d); overwritten."""
+    if cohort.parts:
+        updates *= updates.new_tensor(cohort.weights(clients))[:, None]
+    if order.norm_factor != 1.0:
+        updates /= order.norm_factor
+    encodings = cohort.encodings(clients)
+    if order.indicator_share:
+        bounds = updates.new_tensor([[each.clip_bound] for each in encodings])
+        updates = with_indicator(updates, bounds, order.indicator_share)
+    return clipped_steps(updates, encodings)
+
+
+def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
+    """Clip every update to its ``clip_bound`` and round it to the grid, as a client does with its own.
+
+    The factor is min(1, clip_bound_i / ||Delta_i||); an update that is not finite becomes zero, as does one
+    whose rounded norm is above C_i. Without clipping, a coordinate beyond the range of the sum is put on its
+    edge. No client leaves a sum for what its data is.
+
+    Args:
+        updates: float64[clients, d]; overwritten.
+        encodings: one a client, all with the same grid.
+
+    Returns:
+        int64[clients, d], integer steps with |z_i| <= C_i / grid, checked in integers.
+    """
+    grid, limit = encodings[0].grid, encodings[0].coordinate_limit
+    norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
+    updates.masked_fill_(~norms.isfinite(), 0.0)
+    if math.isinf(encodings[0].clipping_norm):
+        return updates.div_(grid).round_().clamp_(-limit, limit).long()
+    bounds = norms.new_tensor([[each.clip_bound] for each in encodings])
+    updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
+    steps = updates.div_(grid).round_()
+    steps.masked_fill_((steps.abs().amax(dim=1) > limit)[:, None], 0.0)
+    integers = steps.long()
+    most = integers.new_tensor([each.norm_limit_squared for each in encodings])
+    return integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)

@@ -22,10 +22,8 @@ Steps = npt.NDArray[np.int64]
 class Cohort:
     """Clients whose updates go into one sum.
 
-    Attributes:
-        clients: their ids.
-        encoding: the integer grid of the sum.
-        parts: of those whose bound or weight is their own; may name other clients, too.
+    `clients`: their ids. `encoding`: the integer grid of the sum. `parts`: of those whose bound or weight is
+    their own; may name other clients, too.
     """
 
     clients: Sequence[int]

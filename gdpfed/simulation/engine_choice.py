@@ -32,13 +32,9 @@ def choose_engine(
     """Return the engine that the settings ask for, and its name in words.
 
     ``auto`` trains many clients at once on a GPU, and on a CPU up to 2 million parameters, as long as the
-    model can be batched; on a CPU one worker process a core shares the cohort.
-
-    Args:
-        settings: of the simulation.
-        task: model and data.
-        device_name: where to train.
-        records: whether clients compute gradients of single records.
+    model can be batched; on a CPU one worker process a core shares the cohort. `settings`: of the simulation.
+    `task`: model and data. `device_name`: where to train. `records`: whether clients compute gradients of
+    single records.
 
     Raises:
         ConfigError: settings that do not go with the device or the model.
@@ -89,8 +85,7 @@ def _is_batched(
 ) -> bool:
     """Whether to batch: as told, or by the rule; precisions other than float32 exist batched only.
 
-    Raises:
-        ConfigError: the model has operations that have no form for many clients, and must be batched.
+    Raises ConfigError: the model has operations that have no form for many clients, and must be batched.
     """
     told = settings.engine == "batched" or settings.precision != "float32"
     if settings.engine == "sequential":

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import SecAggConfig
+from gdpfed.clients.own_noise import noised_counts
 from gdpfed.clients.record_work import secret_bits
-from gdpfed.clients.released_counts import noised_counts
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.ledgers.charged import ChargedCounts

@@ -50,9 +50,7 @@ def roster_of(identities: Mapping[int, Identity]) -> Roster:
 class JoinedSessions:
     """The clients of one sum, from their first key to the last share.
 
-    Args:
-        prepared: of which they are the clients.
-        identities: what they sign with; empty where nobody signs.
+    `prepared`: of which they are the clients. `identities`: what they sign with; empty where nobody signs.
     """
 
     def __init__(self, prepared: PreparedSum, identities: Mapping[int, Identity]) -> None:

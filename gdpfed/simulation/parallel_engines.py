@@ -26,12 +26,9 @@ _engine: Engine
 class WorkerProcesses(Engine):
     """Trains parts of a cohort in a persistent pool.
 
-    Workers are forked, so they see the data that this process has loaded without a copy of it. They end
-    with ``close``, and with this process however it ends.
-
-    Args:
-        make_engine: makes a worker's own engine, in the worker.
-        num_workers: how many.
+    Workers are forked, so they see the data that this process has loaded without a copy of it. They end with
+    ``close``, and with this process however it ends. `make_engine`: makes a worker's own engine, in the
+    worker. `num_workers`: how many.
     """
 
     def __init__(self, make_engine: MakeEngine, num_workers: int) -> None:

@@ -11,7 +11,7 @@ from fastgrad.modules import Loss
 from gdpfed.late_import import late_import
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.methods.base import Theta
-from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.simulation.batched_training import Batches, DeviceExamples
 
 if TYPE_CHECKING:
     from fastgrad.program import Program
@@ -23,12 +23,8 @@ programs = late_import("fastgrad.program")
 class ProgrammedTraining:
     """tau steps of SGD of many clients, one after the other (Algorithm 1 of the paper).
 
-    What a client's steps compute depends on nothing but the client: its parameters lie in the same buffers
-    as those of every other one.
-
-    Args:
-        lowered: the model's layers.
-        loss: one figure a record.
+    What a client's steps compute depends on nothing but the client: its parameters lie in the same buffers as
+    those of every other one. `lowered`: the model's layers. `loss`: one figure a record.
 
     Attributes:
         draws: whether layers of the model draw by keys.

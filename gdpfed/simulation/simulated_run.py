@@ -25,17 +25,11 @@ def simulate(
 ) -> Path:
     """Train in this process what ``flwr run`` trains over messages, with the same files.
 
-    Args:
-        config: a checked configuration; ``run.resume`` continues a run of either kind.
-        observe: is given the record of every round.
-        make_observers: the observers of the run, made before anything is written.
-
-    Returns:
-        The run directory.
-
-    Raises:
-        ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
-            cannot be used; later only for a file system that refuses, and at the end of a run without a sum.
+    `config`: a checked configuration; ``run.resume`` continues a run of either kind. `observe`: is given the
+    record of every round. `make_observers`: the observers of the run, made before anything is written.
+    Returns the run directory. Raises ConfigError, PrivacyError, LearningError, RunError: before anything is
+    written, for input that cannot be used; later only for a file system that refuses, and at the end of a run
+    without a sum.
     """
     return simulate_prepared(PreparedRun.of(config), observe=observe, make_observers=make_observers)
 
@@ -55,7 +49,7 @@ def simulate_prepared(
         )
     config.secagg.refuse_roster()
     plan = prepared.method.plan
-    records = plan.private and plan.unit == "record"
+    records = plan.private and plan.about_records
     if records and prepared.config.privacy.client_records is not None:
         _check_record_counts(prepared, prepared.config.privacy.client_records)
     engine, which = choose_engine(config.simulation, prepared.task, config.run.device, records=records)
@@ -72,8 +66,7 @@ def simulate_prepared(
 def _check_record_counts(prepared: PreparedRun, given: Sequence[int]) -> None:
     """Refuse numbers of records that are not those of the clients that are simulated.
 
-    Raises:
-        ConfigError: names the first client of whom they are not.
+    Raises ConfigError: names the first client of whom they are not.
     """
     for client, count in enumerate(given):
         held = len(prepared.task.client_indices(client))

@@ -1,14 +1,16 @@
-"""The choice of a training: by programs if the model has one, else by vmap over many clients."""
+"""The choice of a training, by programs or by vmap over many clients, and of how many clients go together."""
 
+import psutil
 import torch
 
-from fastgrad.fitting import UncompiledError, fitted
-from fastgrad.lowering import NotLoweredError
+from fastgrad.lowering import NotLoweredError, UncompiledError, fitted
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten, trainable
 from gdpfed.learning.models.dropout_keys import DropoutKeys
 from gdpfed.learning.task import Task
-from gdpfed.simulation.batched_training import BatchedTraining
+from gdpfed.methods.base import Theta
+from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
 from gdpfed.simulation.programmed_training import ProgrammedTraining
 
 TRIED_RECORDS = 3
@@ -55,3 +57,55 @@ def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
     if not (ours - theirs).norm() <= MOST_OFF * theirs.norm():
         raise NotLoweredError("layers that compute something else")
     return training
+
+
+MOST = 1024
+MEMORY_SHARE = 0.5
+# A CPU gains nothing from more than this at once: the overhead of a call is spread, and caches overflow.
+CPU_BYTES = 64 * 2**20
+# Updates that are encoded while they lie in cache, in float64 and in integers.
+CACHE_BYTES, BYTES_AN_ENTRY = 4 * 2**20, 2 * 8
+# Parameters, gradient, velocity and their copies in float32, update and steps in 64 bits.
+BYTES_A_PARAMETER = 5 * 4 + 3 * 8
+
+
+def clients_at_once(
+    training: BatchedTraining | ProgrammedTraining,
+    theta: Theta,
+    order: TrainingOrder,
+    examples: DeviceExamples,
+) -> int:
+    """A number of clients for which one step needs at most half of the memory that is free.
+
+    What one client needs is measured: the tensors that a forward pass of its batch keeps for the way back,
+    counted twice, since their gradients exist beside them. A program has one client in its buffers, and only
+    updates are many.
+    """
+    if isinstance(training, ProgrammedTraining):
+        return max(1, min(MOST, CACHE_BYTES // (BYTES_AN_ENTRY * len(theta))))
+    need = 2 * kept_bytes(training, theta, order, examples) + BYTES_A_PARAMETER * len(theta)
+    if training.device.type == "cpu":
+        budget = min(CPU_BYTES, MEMORY_SHARE * psutil.virtual_memory().available)
+    else:
+        budget = MEMORY_SHARE * torch.cuda.mem_get_info(training.device)[0]
+    return max(1, min(MOST, int(budget) // need))
+
+
+def kept_bytes(
+    training: BatchedTraining, theta: Theta, order: TrainingOrder, examples: DeviceExamples
+) -> int:
+    """Bytes that autograd keeps of one client's forward pass, each storage counted once."""
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    batches = Batches.draw(order, [0])
+    weights = torch.from_numpy(batches.weights[0]).to(training.device)
+    start = torch.from_numpy(theta).to(training.device)[None]
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        keys = torch.from_numpy(batches.keys[0]).to(training.device)
+        training.gradients(start, *examples.take(batches.positions[0]), weights, keys)
+    return sum(kept.values())

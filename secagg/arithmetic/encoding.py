@@ -14,12 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.arithmetic.modulus import NO_CORRECTIONS, NOISE_TAIL, Corrections, fitting_levels
-from secagg.arithmetic.noise_levels import NoiseLevels
+from secagg.arithmetic.noise_levels import (
+    NO_CORRECTIONS,
+    NOISE_TAIL,
+    Corrections,
+    NoiseLevels,
+    fitting_levels,
+)
 from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS
-from secagg.arithmetic.rounding import CHUNK, kind, norm, rounded
 from secagg.sum_errors import EncodingError
 
+_CHUNK = 2**16
+# BLAS shares longer products out to threads, which wait for each other where the processor is busy.
+_DOT_TERMS = 2**13
 UNCLIPPED_GRID = 2.0**-20
 # The norm of a float32 update, summed in float32 on a GPU, is off by about 1e-6 of itself.
 _CLIP_SLACK = 1e-4
@@ -71,16 +78,15 @@ class Encoding:
         """The finest grid on which a sum over `num_contributors` clients cannot wrap.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
-        `modulus.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
+        `noise_levels.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
         `NOISE_TAIL`: each client brings at most C / grid of signal in a coordinate, 1/2 of rounded
         noise, and noise of standard deviation s; beside it is what members take back
             of earlier noise (`corrections`). With noise in levels, the part that always stays
         has the s of the list and grid = C sigma / (sqrt(n2 - c) s). Without noise: C / grid =
         2**(b - 1) / n2 - 1. Without clipping: grid = 2**-20.
 
-        Raises:
-            EncodingError: the numbers are impossible, no s fits, or rounding `dimension`
-                coordinates would use up the whole clipping norm.
+        Raises EncodingError: the numbers are impossible, no s fits, or rounding `dimension` coordinates would
+        use up the whole clipping norm.
         """
         noisy = num_contributors - dropout_tolerance - corrupt_tolerance
         if noisy < 1:
@@ -117,11 +123,8 @@ class Encoding:
     def clipped_to(self, clipping_norm: float) -> "Encoding":
         """The same grid for a member whose updates are held to a norm of its own, C_i <= C.
 
-        Its `clip_bound`, and the exact check of what it encodes, are those of C_i; range, noise and
-        decoding are those of the sum.
-
-        Raises:
-            EncodingError: C_i is not in (0, C], or rounding would use it up.
+        Its `clip_bound`, and the exact check of what it encodes, are those of C_i; range, noise and decoding
+        are those of the sum. Raises EncodingError: C_i is not in (0, C], or rounding would use it up.
         """
         if not 0 < clipping_norm <= self.clipping_norm:
             raise EncodingError(
@@ -169,45 +172,41 @@ class Encoding:
     def encode(self, update: Floats) -> Integers:
         """Round an update to the grid: float[d] -> int64[d] with grid * |z|_2 <= C.
 
-        The update's L2 norm must be at most `clip_bound`. An excess within 1e-4 of it, which a
-        norm summed in float32 leaves, is scaled away; the norm of the integers is then checked
-        exactly, so the sensitivity is at most C whatever the floats did.
-
-        Raises:
-            EncodingError: NaN or infinity, a norm or (without clipping) a coordinate out of range.
+        The update's L2 norm must be at most `clip_bound`. An excess within 1e-4 of it, which a norm summed in
+        float32 leaves, is scaled away; the norm of the integers is then checked exactly, so the sensitivity
+        is at most C whatever the floats did. Raises EncodingError: NaN or infinity, a norm or (without
+        clipping) a coordinate out of range.
         """
         self._check_array(update)
         scale = 1.0
         if not math.isinf(self.clipping_norm):
-            length = norm(update)
+            length = _norm(update)
             if length > self.clip_bound * (1 + _CLIP_SLACK):
                 raise EncodingError(
                     f"the update's norm {length:.9g} is above clip_bound {self.clip_bound:.9g}: "
                     "clip to clip_bound, not to the clipping norm"
                 )
             scale = min(1.0, self.clip_bound / length) if length > 0 else 1.0
-        steps = rounded(update, scale, self.grid, self.coordinate_limit)
+        steps = _rounded(update, scale, self.grid, self.coordinate_limit)
         self._check_integer_norm(steps)
         return steps
 
     def encode_noise(self, noise: Floats) -> Integers:
         """Round a client's noise (same unit as the update) to the grid: float[d] -> int64[d].
 
-        What it takes back of earlier noise is in it.
-
-        Raises:
-            EncodingError: NaN or infinity, or a value beyond `NOISE_TAIL` standard deviations
-                (any but 0 without noise): it was drawn in another unit than `client_noise_stddev`.
+        What it takes back of earlier noise is in it. Raises EncodingError: NaN or infinity, or a value beyond
+        `NOISE_TAIL` standard deviations (any but 0 without noise): it was drawn in another unit than
+        `client_noise_stddev`.
         """
         self._check_array(noise)
         stddev = math.hypot(self.integer_noise_stddev, self.integer_correction_stddev)
         limit = min(math.ceil(NOISE_TAIL * stddev), self._largest)
-        return rounded(noise, 1.0, self.grid, limit)
+        return _rounded(noise, 1.0, self.grid, limit)
 
     def to_residues(self, steps: Integers) -> NDArray[np.uint32]:
         """Integer steps modulo 2**32: int64[d] -> uint32[d]; the session sends the low b bits."""
         if steps.dtype != np.int64 or steps.shape != (self.dimension,):
-            raise EncodingError(f"steps are int64[{self.dimension}], got {kind(steps)}")
+            raise EncodingError(f"steps are int64[{self.dimension}], got {_kind(steps)}")
         return steps.astype(np.uint32)
 
     def is_encoded(self, residues: NDArray[np.uint32]) -> bool:
@@ -221,14 +220,14 @@ class Encoding:
         if math.isinf(self.clipping_norm):
             return True
         # The norm in floats keeps the exact one below from overflowing.
-        if norm(steps.astype(np.float64)) ** 2 > 2.0 * self.norm_limit_squared:
+        if _norm(steps.astype(np.float64)) ** 2 > 2.0 * self.norm_limit_squared:
             return False
         return _squared_norm(steps) <= self.norm_limit_squared
 
     def decode(self, residues: NDArray[np.uint32]) -> NDArray[np.float64]:
         """Centred values, in [-2**(b-1), 2**(b-1)), times the grid: uint32[d] -> float64[d]."""
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
-            raise EncodingError(f"residues are uint32[{self.dimension}], got {kind(residues)}")
+            raise EncodingError(f"residues are uint32[{self.dimension}], got {_kind(residues)}")
         spare = FULL_BITS - self.modulus_bits
         # The shifts up and down again carry the sign bit of b bits to the others.
         centred = np.left_shift(residues, spare, dtype=np.uint32).view(np.int32)
@@ -237,9 +236,9 @@ class Encoding:
 
     def _check_array(self, values: Floats) -> None:
         if not np.issubdtype(values.dtype, np.floating) or values.shape != (self.dimension,):
-            raise EncodingError(f"values are float[{self.dimension}], got {kind(values)}")
-        for start in range(0, len(values), CHUNK):
-            chunk = values[start : start + CHUNK]
+            raise EncodingError(f"values are float[{self.dimension}], got {_kind(values)}")
+        for start in range(0, len(values), _CHUNK):
+            chunk = values[start : start + _CHUNK]
             if not np.isfinite(chunk).all():
                 where = int(np.flatnonzero(~np.isfinite(chunk))[0])
                 raise EncodingError(
@@ -259,7 +258,7 @@ class Encoding:
 
 def _squared_norm(steps: Integers) -> int:
     """|z|**2, exact while each chunk's is below 2**63: the float norm, checked before, sees to that."""
-    chunks = (steps[start : start + CHUNK] for start in range(0, len(steps), CHUNK))
+    chunks = (steps[start : start + _CHUNK] for start in range(0, len(steps), _CHUNK))
     return sum(int(np.dot(chunk, chunk)) for chunk in chunks)
 
 
@@ -276,3 +275,33 @@ def _check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float
         )
     if not FEWEST_BITS <= bits <= FULL_BITS:
         raise EncodingError(f"modulus_bits {bits} must be from {FEWEST_BITS} to {FULL_BITS}")
+
+
+def _norm(values: Floats) -> float:
+    starts = range(0, len(values), _DOT_TERMS)
+    chunks = (values[i : i + _DOT_TERMS].astype(np.float64) for i in starts)
+    return math.sqrt(math.fsum(float(np.dot(chunk, chunk)) for chunk in chunks))
+
+
+def _rounded(values: Floats, scale: float, grid: float, limit: int) -> Integers:
+    """round(values * scale / grid) as int64; a magnitude above `limit` steps is refused."""
+    steps = np.empty(len(values), dtype=np.int64)
+    buffer = np.empty(min(_CHUNK, len(values)))
+    for start in range(0, len(values), _CHUNK):
+        chunk = values[start : start + _CHUNK]
+        exact = buffer[: len(chunk)]
+        np.multiply(chunk, scale, out=exact, dtype=np.float64)
+        np.divide(exact, grid, out=exact)
+        np.rint(exact, out=exact)
+        if max(exact.max(), -exact.min()) > limit:
+            worst = int(np.argmax(np.abs(exact)))
+            raise EncodingError(
+                f"coordinate {start + worst} is {chunk[worst]:.9g}, outside "
+                f"+-{limit * grid:.9g}: it would wrap the sum"
+            )
+        steps[start : start + len(chunk)] = exact
+    return steps
+
+
+def _kind(values: NDArray[Any]) -> str:
+    return f"{values.dtype}{list(values.shape)}"

@@ -55,8 +55,7 @@ def pack(residues: Residues, bits: int) -> memoryview:
 def check_packed(data: memoryview, dimension: int, bits: int) -> None:
     """Refuse what `pack` does not write for `dimension` residues.
 
-    Raises:
-        DecodeError: another length, or something in the padding.
+    Raises DecodeError: another length, or something in the padding.
     """
     if len(data) != packed_bytes(dimension, bits):
         raise DecodeError(f"{len(data)} bytes where {dimension} residues of {bits} bits belong")
@@ -69,8 +68,7 @@ def check_packed(data: memoryview, dimension: int, bits: int) -> None:
 def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
     """The residues that `pack` wrote: uint32[dimension], a view of `data` at 32 bits.
 
-    Raises:
-        DecodeError: another length, or something in the padding.
+    Raises DecodeError: another length, or something in the padding.
     """
     check_packed(data, dimension, bits)
     if bits == FULL_BITS:
@@ -88,10 +86,8 @@ def add_packed(
 ) -> None:
     """Add to uint32[d], in place, what `pack` wrote of vectors of d residues.
 
-    All vectors are added to one chunk of the sum while it is in cache.
-
-    Raises:
-        DecodeError: a vector of another length, or with something in the padding.
+    All vectors are added to one chunk of the sum while it is in cache. Raises DecodeError: a vector of
+    another length, or with something in the padding.
     """
     views = [memoryview(vector) for vector in vectors]
     for view in views:

@@ -21,11 +21,10 @@ parameter S, and for b bits, x = b ln 2:
   Communications in Probability 2012, theorem 1; for Gaussians Laurent and Massart, Annals of Statistics
   2000).
 
-So |sum| stays below A + S sqrt(d + 2 sqrt(d x) + 2 x), and each coordinate below
-A + S sqrt(2 (ln(2 d) + x)). With b = 42 for each, an honest sum is refused with probability at most
-2 * 2**-42 + 2**-80 + 2**-152 < 2**-40, where the small terms stand for the distance of the sampler from its
-law and for a wrap. The bounds are widened by 2**-22 of themselves for floating point. Without noise both
-are A, and hold always.
+So |sum| stays below A + S sqrt(d + 2 sqrt(d x) + 2 x), and each coordinate below A + S sqrt(2 (ln(2 d) + x)).
+With b = 42 for each, an honest sum is refused with probability at most 2 * 2**-42 + 2**-80 + 2**-152 <
+2**-40, where the small terms stand for the distance of the sampler from its law and for a wrap. The bounds
+are widened by 2**-22 of themselves for floating point. Without noise both are A, and hold always.
 
 The check sees the released sum and public numbers only: it is post-processing and costs no privacy.
 """
@@ -49,10 +48,8 @@ _SLACK = 1 + 2.0**-22
 class SumBounds:
     """What an honest sum stays below, in the update's own unit.
 
-    Attributes:
-        norm: bound on the L2 norm.
-        coordinate: bound on the magnitude of every coordinate.
-        noise_norm: sqrt(d) times the standard deviation of the noise, which is near the noise's norm.
+    `norm`: bound on the L2 norm. `coordinate`: bound on the magnitude of every coordinate. `noise_norm`:
+    sqrt(d) times the standard deviation of the noise, which is near the noise's norm.
     """
 
     norm: float
@@ -103,8 +100,7 @@ def check_sum(
     Args:
         total: float64[d], the decoded sum. The others are those of `sum_bounds`.
 
-    Raises:
-        ImplausibleSum: names the bound, the value and the limit.
+    Raises ImplausibleSum: names the bound, the value and the limit.
     """
     if math.isinf(encoding.clipping_norm):
         return

@@ -48,8 +48,7 @@ class PrivateKey:
     def agree(self, peer_public_key: bytes) -> bytes:
         """X25519(private, public): 32 bytes.
 
-        Raises:
-            ValueError: the peer's key has a small order, so that the result would be no secret.
+        Raises ValueError: the peer's key has a small order, so that the result would be no secret.
         """
         return self._key.exchange(X25519PublicKey.from_public_bytes(peer_public_key))
 

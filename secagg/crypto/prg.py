@@ -35,14 +35,11 @@ _BATCH_MASKS = 512
 def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherContext:
     """An encryptor whose output on zeros is the keystream.
 
-    Args:
-        suite: a name in `KEY_BYTES`.
-        key: `KEY_BYTES[suite]` bytes.
-        start: 16 bytes; the first counter block of AES-CTR (NIST SP 800-38A, 6.5), or the
-            little-endian counter and nonce of ChaCha20 (RFC 8439, 2.3).
+    `suite`: a name in `KEY_BYTES`. `key`: `KEY_BYTES[suite]` bytes. `start`: 16 bytes; the first counter
+    block of AES-CTR (NIST SP 800-38A, 6.5), or the little-endian counter and nonce of ChaCha20 (RFC 8439,
+    2.3).
 
-    Raises:
-        ValueError: an unknown suite or a key of the wrong length.
+    Raises ValueError: an unknown suite or a key of the wrong length.
     """
     _check_key(suite, key)
     if suite == "chacha20":
@@ -53,12 +50,10 @@ def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherCon
 def mask_stream(suite: str, key: bytes, segment: int) -> CipherContext:
     """An encryptor whose output on zeros is the keystream of one segment of a mask.
 
-    The segment's number is the nonce, so segments can be expanded in any order and on any thread. AES
-    counts on from block (nonce, 2), as GCM does (NIST SP 800-38D, 7.1): its fused kernels use vector AES,
-    which those of plain CTR do not, and are nearly twice as fast, the tag that nobody asks for included.
-
-    Raises:
-        ValueError: an unknown suite or a key of the wrong length.
+    The segment's number is the nonce, so segments can be expanded in any order and on any thread. AES counts
+    on from block (nonce, 2), as GCM does (NIST SP 800-38D, 7.1): its fused kernels use vector AES, which
+    those of plain CTR do not, and are nearly twice as fast, the tag that nobody asks for included. Raises
+    ValueError: an unknown suite or a key of the wrong length.
     """
     nonce = segment.to_bytes(_NONCE_BYTES, "big")
     if suite == "chacha20":
@@ -84,8 +79,7 @@ def add_masks(
         suite: the stream cipher.
         num_threads: how many segments of the vector to work on at once; by default `NUM_THREADS`.
 
-    Raises:
-        ValueError: a wrong array, sign, suite or key.
+    Raises ValueError: a wrong array, sign, suite or key.
     """
     if vector.dtype != np.uint32 or vector.ndim != 1 or not vector.flags.c_contiguous:
         raise ValueError(f"masks add to a contiguous uint32 vector, got {vector.dtype}")
@@ -154,8 +148,7 @@ def keystream(key: bytes) -> Callable[[int], bytes]:
     Args:
         key: 32 secret bytes, used for nothing else.
 
-    Raises:
-        ValueError: the key has another length.
+    Raises ValueError: the key has another length.
     """
     stream = cipher_stream("aes256ctr", key)
 

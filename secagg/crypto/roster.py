@@ -33,8 +33,7 @@ class Roster(Mapping[int, bytes]):
         number: of 64 bits; of two rosters of one consortium that with the higher number holds.
         date: on which it was signed, as YYYY-MM-DD; for people.
 
-    Raises:
-        RosterError: other ids, keys or numbers.
+    Raises RosterError: other ids, keys or numbers.
     """
 
     def __init__(self, keys: Mapping[int, bytes], *, number: int = 0, date: str = "") -> None:
@@ -103,8 +102,7 @@ class Roster(Mapping[int, bytes]):
     def from_signed(cls, data: bytes, consortium_key: bytes) -> "Roster":
         """Read what `signed_by` wrote.
 
-        Raises:
-            RosterError: damaged, of another form, or not signed by this consortium.
+        Raises RosterError: damaged, of another form, or not signed by this consortium.
         """
         try:
             content = json.loads(data, object_pairs_hook=_without_repeats)

@@ -2,22 +2,66 @@
 
 A secret is cut into limbs of 30 bits, so each limb is a field element, and every limb gets its
 own random polynomial of degree t - 1. Holder number x (from 1) has the values at x; any t holders
-recover the values at 0, and t - 1 of them learn nothing.
+recover the values at 0, and t - 1 of them learn nothing. The field's arithmetic is exact, in numpy.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from secagg.crypto.prime_field import (
-    PRIME,
-    Elements,
-    inverse_difference_products,
-    matmul,
-    power_matrix,
-    row_products,
-)
+PRIME = 2**31 - 1
+# A product of an 11-bit piece with a field element is below 2**42; 2**11 of them add up exactly
+# in a float64 (below 2**53), and floats go through the fast matrix product.
+_PIECE_BITS = 11
+_EXACT_TERMS = 2**11
+
+Elements = NDArray[np.int64]
+
+
+def matmul(left: Elements, right: Elements) -> Elements:
+    """left @ right modulo p, exact: (a, b) x (b, c) -> (a, c), entries in [0, p)."""
+    columns = right.shape[1]
+    total = np.zeros((left.shape[0], columns), dtype=np.int64)
+    piece_mask = 2**_PIECE_BITS - 1
+    for start in range(0, left.shape[1], _EXACT_TERMS):
+        block = right[start : start + _EXACT_TERMS]
+        pieces = [block >> (_PIECE_BITS * i) & piece_mask for i in range(3)]
+        product = left[:, start : start + _EXACT_TERMS].astype(np.float64) @ np.hstack(pieces).astype(
+            np.float64
+        )
+        residues = product.astype(np.int64) % PRIME
+        for i in range(3):
+            total += residues[:, i * columns : (i + 1) * columns] << (_PIECE_BITS * i)
+        total %= PRIME
+    return total
+
+
+def power_matrix(points: Elements, count: int) -> Elements:
+    """x**e modulo p for each point x and e in 0..count - 1: int64[points, count]."""
+    powers = np.ones((len(points), count), dtype=np.int64)
+    for exponent in range(1, count):
+        powers[:, exponent] = powers[:, exponent - 1] * points % PRIME
+    return powers
+
+
+def inverse_difference_products(points: Elements) -> Elements:
+    """1 / prod_{j != i} (x_i - x_j) modulo p, for each of the different points x_i."""
+    differences = (points[:, None] - points[None, :]) % PRIME
+    np.fill_diagonal(differences, 1)
+    below = row_products(differences).tolist()
+    return np.array([pow(value, -1, PRIME) for value in below], dtype=np.int64)
+
+
+def row_products(matrix: Elements) -> Elements:
+    """The product modulo p along each row, by halving: products of two stay below 2**62."""
+    while matrix.shape[1] > 1:
+        half = matrix.shape[1] // 2
+        product = matrix[:, :half] * matrix[:, half : 2 * half] % PRIME
+        matrix = np.hstack([product, matrix[:, 2 * half :]])
+    return matrix[:, 0]
+
 
 _LIMB_BITS = 30
 
@@ -37,17 +81,10 @@ def split(
 ) -> list[bytes]:
     """Split a secret so that any `threshold` of the holders can recover it.
 
-    Args:
-        secret: the bytes to share.
-        num_holders: how many shares to make; holder x in 1..num_holders gets entry x - 1.
-        threshold: t, from 1 to num_holders.
-        random_bytes: a cryptographic source, n -> n bytes.
-
-    Returns:
-        One share of `share_bytes(len(secret))` bytes for each holder.
-
-    Raises:
-        ValueError: the threshold or the number of holders is impossible.
+    `secret`: the bytes to share. `num_holders`: how many shares to make; holder x in 1..num_holders gets
+    entry x - 1. `threshold`: t, from 1 to num_holders. `random_bytes`: a cryptographic source, n -> n bytes.
+    Returns one share of `share_bytes(len(secret))` bytes for each holder. Raises ValueError: the threshold or
+    the number of holders is impossible.
     """
     if not 1 <= threshold <= num_holders < PRIME:
         raise ValueError(f"threshold {threshold} of {num_holders} holders: use 1 <= t <= holders")
@@ -62,14 +99,9 @@ def split(
 def recover(shares: dict[int, bytes], num_bytes: int) -> bytes | None:
     """The secret of `num_bytes` bytes from {holder number: share}; every given share is used.
 
-    Give exactly t shares. The result is only as good as the shares: compare it with a commitment.
-
-    Returns:
-        The secret; None when the shares interpolate to no byte string of that length, which is
-        proof that one of them is wrong.
-
-    Raises:
-        ValueError: no shares, or a share of another length.
+    Give exactly t shares. The result is only as good as the shares: compare it with a commitment. Returns the
+    secret; None when the shares interpolate to no byte string of that length, which is proof that one of them
+    is wrong. Raises ValueError: no shares, or a share of another length.
     """
     return _from_limbs(interpolate(shares, 0, num_bytes), num_bytes)
 

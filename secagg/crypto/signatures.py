@@ -44,8 +44,7 @@ class Identity:
     def from_pem(cls, pem: bytes) -> "Identity":
         """Read what `to_pem` wrote.
 
-        Raises:
-            ValueError: no Ed25519 private key in PEM without a password.
+        Raises ValueError: no Ed25519 private key in PEM without a password.
         """
         try:
             key = load_pem_private_key(pem, password=None)

@@ -29,13 +29,13 @@ from secagg.protocol.client_checks import (
 )
 from secagg.protocol.client_keys import (
     deal_shares,
+    noisy_steps,
     open_shares,
     own_public_keys,
     pair_keys,
     revealed_shares,
     signed_masks,
 )
-from secagg.protocol.client_noise import noisy_steps
 from secagg.protocol.client_state import ClientState
 from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters
 from secagg.protocol.policy import ClientPolicy
@@ -71,8 +71,7 @@ class ClientSession:
         identity: this client's signing key, for active mode.
         roster: whose key is whose, for active mode. Neither rests with the session.
 
-    Raises:
-        ValueError: the id does not fit 64 bits, or the roster has another key for this client.
+    Raises ValueError: the id does not fit 64 bits, or the roster has another key for this client.
     """
 
     def __init__(
@@ -170,11 +169,9 @@ class ClientSession:
     def accept_shares(self, data: bytes) -> int:
         """Stage 3, first half: open the others' shares.
 
-        Who sealed what does not open, or does not fit the commitments that came with it, is complained
-        about in the answer (`complaints`): this client holds no share of it, and goes on.
-
-        Returns:
-            n2, how many members contribute an update; it fixes the client's noise and grid.
+        Who sealed what does not open, or does not fit the commitments that came with it, is complained about
+        in the answer (`complaints`): this client holds no share of it, and goes on. Returns n2, how many
+        members contribute an update; it fixes the client's noise and grid.
 
         Raises:
             RemoteProtocolError: malformed, out of order, another sid, or too few or unknown members.
@@ -294,8 +291,7 @@ class ClientSession:
     ) -> "ClientSession":
         """Go on with a session that rested as `to_bytes`.
 
-        Raises:
-            LocalProtocolError: the bytes are no saved session.
+        Raises LocalProtocolError: the bytes are no saved session.
         """
         try:
             state = ClientState.from_bytes(data)

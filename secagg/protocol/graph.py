@@ -75,17 +75,11 @@ def graph_of(sid: bytes, members: frozenset[int], num_neighbours: int) -> Graph:
 def sparse_degree(num_clients: int, corrupt_fraction: float, dropout_fraction: float) -> tuple[int, int]:
     """The smallest (k, t) of a sparse graph that is private and correct (Bell et al., section 3).
 
-    Private but for 2**-40: no client has t corrupt neighbours, and what is left of the ring without
-    the corrupt and the dropped hangs together. Correct but for 2**-20: each client keeps t
-    neighbours after the dropouts. k is even and t above k/2 always.
-
-    Args:
-        num_clients: n.
-        corrupt_fraction: at most ceil(this * n) members collude with the server.
-        dropout_fraction: at most ceil(this * n) members vanish at any time of the sum.
-
-    Raises:
-        ValueError: no k below n - 1 does; use the complete graph or tolerate less.
+    Private but for 2**-40: no client has t corrupt neighbours, and what is left of the ring without the
+    corrupt and the dropped hangs together. Correct but for 2**-20: each client keeps t neighbours after the
+    dropouts. k is even and t above k/2 always. `num_clients`: n. `corrupt_fraction`: at most ceil(this * n)
+    members collude with the server. `dropout_fraction`: at most ceil(this * n) members vanish at any time of
+    the sum. Raises ValueError: no k below n - 1 does; use the complete graph or tolerate less.
     """
     if num_clients < 4 or not (0 <= corrupt_fraction < 1 and 0 <= dropout_fraction < 1):
         raise ValueError(

@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 
 from secagg.arithmetic.encoding import Encoding
-from secagg.arithmetic.modulus import Corrections
-from secagg.arithmetic.noise_levels import MAX_LEVELS, NoiseLevels
+from secagg.arithmetic.noise_levels import MAX_LEVELS, Corrections, NoiseLevels
 from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS, packed_bytes
 from secagg.crypto.keys import SECRET_BYTES
 from secagg.crypto.prg import KEY_BYTES
@@ -61,8 +60,7 @@ class SumParameters:
         mode: "curious", or "active" against a server that may lie: signed keys, signed survivors.
             A sum in clear has parameters too, for its encoding, and mode "off".
 
-    Raises:
-        ValueError: a value is impossible; the message names it.
+    Raises ValueError: a value is impossible; the message names it.
     """
 
     label: str
@@ -257,11 +255,8 @@ class SumParameters:
     def client_noise_multiplier(self, num_contributors: int) -> float:
         """sigma / sqrt(n2 - D - c): the noise that each client adds, in clipping norms C.
 
-        Whatever survivors are accepted (at least n2 - D, c of them corrupt), their sum carries
-        noise of standard deviation at least C sigma.
-
-        Raises:
-            ValueError: no honest contributor would be left.
+        Whatever survivors are accepted (at least n2 - D, c of them corrupt), their sum carries noise of
+        standard deviation at least C sigma. Raises ValueError: no honest contributor would be left.
         """
         noisy = num_contributors - self.dropout_tolerance - self.corrupt_tolerance
         if noisy < 1:
@@ -324,8 +319,7 @@ class SumParameters:
     def from_bytes(cls, data: bytes) -> "SumParameters":
         """Read `to_bytes`.
 
-        Raises:
-            DecodeError: the bytes are not the canonical form of valid parameters.
+        Raises DecodeError: the bytes are not the canonical form of valid parameters.
         """
         reader = Reader(data, _MESSAGE_TYPE)
         try:

@@ -34,8 +34,7 @@ class ClientPolicy:
         maximum_clients, maximum_neighbours, maximum_dimension: largest n, k and d.
         maximum_clipping_norm: largest C.
 
-    Raises:
-        ValueError: a limit that no sum, or every sum, would meet by mistake.
+    Raises ValueError: a limit that no sum, or every sum, would meet by mistake.
     """
 
     minimum_cohort: int

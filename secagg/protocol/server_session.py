@@ -11,8 +11,7 @@ from secagg.crypto.keys import CONTEXT_BYTES
 from secagg.crypto.recovery import ShareRecovery
 from secagg.crypto.roster import MAX_CLIENT_ID, NOBODY, Roster
 from secagg.protocol.parameters import ACTIVE, SumParameters
-from secagg.protocol.server_intake import take_reply
-from secagg.protocol.server_state import ServerState
+from secagg.protocol.server_state import ServerState, take_reply
 from secagg.protocol.sum_messages import (
     AdvertiseRequest,
     CheckRequest,
@@ -77,9 +76,8 @@ class ServerSession:
         random_bytes: a cryptographic source, n -> n bytes; the members' numbers are drawn from it.
         correctors: those of the clients of whom no update is asked, `parameters.num_correctors` of them.
 
-    Raises:
-        ValueError: another number of ids or correctors, ids that repeat or exceed 64 bits, mode "off", or
-            some not in the roster in active mode.
+    Raises ValueError: another number of ids or correctors, ids that repeat or exceed 64 bits, mode "off", or
+    some not in the roster in active mode.
     """
 
     def __init__(
@@ -165,8 +163,7 @@ class ServerSession:
     def requests(self) -> dict[int, bytes]:
         """Client id -> the message to send it in this stage, for each client still awaited.
 
-        Raises:
-            LocalProtocolError: the sum is done or has failed.
+        Raises LocalProtocolError: the sum is done or has failed.
         """
         self._following("requests")
         if self._stage in (Stage.ADVERTISE, Stage.MASK):

@@ -132,10 +132,8 @@ class ShareRequest:
 class ShareReply:
     """Stage 2, client to server: the shares that it deals, one bundle for each neighbour.
 
-    Attributes:
-        sealed: holder -> sealed shares.
-        commitments: holder -> what the dealer commits to each of them by, see `share_commitment`.
-        noise_commitment: of the noise seeds; empty without noise levels.
+    `sealed`: holder -> sealed shares. `commitments`: holder -> what the dealer commits to each of them by,
+    see `share_commitment`. `noise_commitment`: of the noise seeds; empty without noise levels.
     """
 
     sender: int
@@ -165,10 +163,8 @@ class ShareReply:
 class MaskRequest:
     """Stage 3, server to client: who shared (U2), and what its neighbours among them dealt to it.
 
-    Attributes:
-        contributors: U2, ascending.
-        sealed: dealer -> sealed shares.
-        commitments: dealer -> its commitments to them.
+    `contributors`: U2, ascending. `sealed`: dealer -> sealed shares. `commitments`: dealer -> its commitments
+    to them.
     """
 
     sid: bytes
@@ -306,12 +302,9 @@ class UnmaskRequest:
 class UnmaskReply:
     """Stage 4, client to server: shares of each neighbour in U2 that it holds.
 
-    Attributes:
-        seed_shares: survivor -> share of its self-mask seed.
-        key_shares: dropped -> share of its masking private key.
-        noise_shares: survivor -> share of the first noise seed beyond the level that is needed;
-            empty if there is none.
-        pair_keys: orphan -> the key of the mask with it, `pair_mask_key`.
+    `seed_shares`: survivor -> share of its self-mask seed. `key_shares`: dropped -> share of its masking
+    private key. `noise_shares`: survivor -> share of the first noise seed beyond the level that is needed;
+    empty if there is none. `pair_keys`: orphan -> the key of the mask with it, `pair_mask_key`.
     """
 
     sender: int

@@ -54,11 +54,8 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
 def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
     """Subtract from `state.total` the parts of the survivors' noise that so few dropped do not need.
 
-    A survivor whose noise seed does not come back keeps all its noise in the sum, which is then more than
-    the plan's; recovery notes whose fault it is.
-
-    Returns:
-        The level up to which the noise stays.
+    A survivor whose noise seed does not come back keeps all its noise in the sum, which is then more than the
+    plan's; recovery notes whose fault it is. Returns the level up to which the noise stays.
     """
     levels, level = state.parameters.noise_level(len(state.contributors), len(state.lost))
     if levels is None:
@@ -142,8 +139,7 @@ def _remaining_masks(
 def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
     """Keys of the survivors' masks with orphans, with the sign that takes each out.
 
-    Raises:
-        ThresholdNotMet: a survivor that shares one has not answered.
+    Raises ThresholdNotMet: a survivor that shares one has not answered.
     """
     replies = state.unmask_replies
     for orphan in state.orphans:

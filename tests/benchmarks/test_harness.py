@@ -5,7 +5,7 @@ import pytest
 from benchmarks import harness
 from benchmarks.harness import Measured, comparison, fastest, with_tables
 from gdpfed.errors import InputError
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 
 COMMAND = "python -m benchmarks.load --nodes 8"
 PLACE = f"before\n<!-- measured by: {COMMAND} -->\n{{}}<!-- end -->\nafter\n"

@@ -51,7 +51,7 @@ def test_clients_that_add_no_noise_under_masks_are_found(monkeypatch):
         return np.zeros(parameters.dimension, dtype=np.int64)
 
     monkeypatch.setattr(sessions, "own_noise", silent)
-    monkeypatch.setattr("secagg.protocol.client_noise._check_noise", lambda state, noise: None)
+    monkeypatch.setattr("secagg.protocol.client_keys._check_noise", lambda state, noise: None)
     measurement = measured([*FEW, "method=dp_fedavg"], runs=3, confidence=USUALLY)
     assert measurement.sums_revealed > 0
     assert not measurement.passed

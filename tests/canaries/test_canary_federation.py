@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import gdpfed.clients.update as node
-from gdpfed.canaries.canary import Canaries, choose_clients, dirac_directions
-from gdpfed.canaries.canary_engine import CanaryEngine
+from gdpfed.canaries.canary import Canaries, CanaryEngine, choose_clients, dirac_directions
 from gdpfed.canaries.lower_bounds import epsilon_lower_bounds
 from gdpfed.canaries.transcript import Transcript
 from gdpfed.clients.configured import task_of
@@ -73,5 +72,5 @@ def test_a_federation_shows_no_more_than_is_stated(trained):
 
 def test_nodes_that_add_no_noise_are_found(trained, monkeypatch):
     monkeypatch.setattr(node, "own_noise", silent)
-    monkeypatch.setattr("secagg.protocol.client_noise._check_noise", lambda state, noise: None)
+    monkeypatch.setattr("secagg.protocol.client_keys._check_noise", lambda state, noise: None)
     assert not all(figure.held for figure in figures(trained(4)))

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
-from client_app.carried import settings_of
-from client_app.simulated_node import in_flowers_simulation
+from client_app.carried import in_flowers_simulation, settings_of
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, REFUSAL, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.launch.home import PROJECT
@@ -147,7 +146,7 @@ def test_what_an_operator_says_counts_in_a_simulation_too(monkeypatch, mode):
 
 IN_RAY = """
 import ray
-from client_app.simulated_node import in_flowers_simulation
+from client_app.carried import in_flowers_simulation
 
 class Probe:
     def simulated(self):

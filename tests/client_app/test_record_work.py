@@ -25,10 +25,10 @@ from gdpfed.learning.models import MODELS, flatten
 from gdpfed.learning.models.softmax import convex_bounds
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
-from gdpfed.learning.training.record_batches import PoissonBatches
 from gdpfed.learning.training.record_training import RecordHolder
-from gdpfed.record_steps import WINDOW_WORKS, RecordSteps, record_move
-from gdpfed.simulation.batched_encoding import clipped_steps
+from gdpfed.learning.training.secret_draws import PoissonBatches
+from gdpfed.record_steps import KINDS, RecordSteps, record_move
+from gdpfed.simulation.batched import clipped_steps
 from secagg import Encoding
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0).described()
@@ -300,7 +300,7 @@ def test_models_that_couple_records_are_refused_before_they_train(monkeypatch):
         update_steps(order, THETA, encoding_of(), 0)
 
 
-@pytest.mark.parametrize("work", WINDOW_WORKS)
+@pytest.mark.parametrize("work", [work for work, kind in KINDS.items() if kind.window])
 def test_a_node_takes_no_momentum_in_windows(work):
     """It carries a record on into later steps, which the bound on what one record moves does not cover."""
     steps = RecordSteps(num_steps=2, batch_rates=(0.5,), clipping_norm=0.5, noise_multiplier=0.0)

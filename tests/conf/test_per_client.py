@@ -10,7 +10,7 @@ import yaml
 from conf.load import load, to_yaml
 from conf.per_client import spelled_out
 from gdpfed.errors import ConfigError
-from gdpfed.federation.server.submitted import FOLDERS, check_paths
+from gdpfed.runs.paths import FOLDERS, check_paths
 
 OWN = ["dataset.num_clients=6", "privacy.budgets=clients"]
 

@@ -96,11 +96,11 @@ DEFENCES = (
         "deploy/test_faults.py::test_a_client_that_breaks_the_rules_is_left_out_of_the_sum",
         (
             (
-                "secagg/protocol/server_intake.py",
+                "secagg/protocol/server_state.py",
                 "        _check_bound(state, stage, member, reply)\n        if reply.context",
                 "        if reply.context",
             ),
-            ("secagg/protocol/server_intake.py", "if reply.context != state.context:", "if False:"),
+            ("secagg/protocol/server_state.py", "if reply.context != state.context:", "if False:"),
         ),
     ),
     Defence(

@@ -17,8 +17,7 @@ import deploy
 from deploy import init, operate
 from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
-from deploy.compose import MOST_NODES, compose_file, to_text
-from deploy.edge_files import host_file
+from deploy.compose import MOST_NODES, compose_file, host_file, to_text
 from deploy.edges import Layers
 from deploy.federation import Federation, TopologyError
 from deploy.options import federation_of

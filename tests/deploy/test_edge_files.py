@@ -9,7 +9,7 @@ import yaml
 from conf.load import load
 from deploy import init, operate
 from deploy.__main__ import main as write_compose
-from deploy.edge_files import host_file
+from deploy.compose import host_file
 from deploy.edges import Layers
 from deploy.topology import SERVER
 from gdpfed.methods import make_method

@@ -86,7 +86,7 @@ def test_core_functions_state_their_shapes_and_are_held_to_them():
     from fastgrad.record_gradients import RecordGradients
     from gdpfed.learning.training.local_update import clip, local_update
     from gdpfed.methods.base import ClientSum, Method
-    from gdpfed.simulation.batched_encoding import clipped_steps
+    from gdpfed.simulation.batched import clipped_steps
     from secagg import ClientSession, Encoding
 
     held: list[Any] = [Encoding.encode, Encoding.decode, ClientSession.mask, RecordGradients.clipped_sums]

@@ -9,13 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fastgrad import clip_kernels, fitting, kernels, lstm_kernels
-from fastgrad.clipped import ClippedProgram
-from fastgrad.fitting import UncompiledError, fitted
+from fastgrad import embedding_lstm, kernels, layer, lowering
 from fastgrad.layer import Given, Rows
-from fastgrad.lowering import NotLoweredError, lower
+from fastgrad.lowering import NotLoweredError, UncompiledError, fitted, lower
 from fastgrad.modules import LastPosition, LSTMLayer, cross_entropy
 from fastgrad.program import Program, layer_of
+from fastgrad.programmed_gradients import ClippedProgram
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.training.record_losses import huber, make_loss, squared_error
 
@@ -205,12 +204,12 @@ def test_cross_entropy_is_that_of_torch_and_needs_a_class():
 def test_norms_of_long_gradients_are_exact_and_factors_never_too_large():
     rows = torch.rand(2, 3_000_000, generator=torch.Generator().manual_seed(0))
     squares = np.zeros(2)
-    clip_kernels.add_squares(flat(rows), squares)
+    layer.add_squares(flat(rows), squares)
     np.testing.assert_allclose(squares, rows.double().square().sum(dim=1), rtol=1e-12)
-    clip_kernels.add_outer_squares(flat(rows), flat(rows), squares := np.zeros(2))
+    layer.add_outer_squares(flat(rows), flat(rows), squares := np.zeros(2))
     np.testing.assert_allclose(squares, rows.double().square().sum(dim=1) ** 2, rtol=1e-12)
     factors = np.empty(5)
-    clip_kernels.clip_factors(np.array([0.25, 4.0, np.inf, np.nan, 1e39]), 1.0, factors)
+    layer.clip_factors(np.array([0.25, 4.0, np.inf, np.nan, 1e39]), 1.0, factors)
     assert factors.tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
 
 
@@ -354,9 +353,9 @@ def test_an_lstm_layer_is_that_of_autograd_both_ways(count, scale):
     (back,) = torch.autograd.grad(expected, leaf, given.double())
     cells, squashed, ours = torch.full((3, length, count, units), torch.nan)
     kept = flat(cells), flat(squashed)
-    lstm_kernels.recur(flat(from_inputs), flat(bias), flat(weights), count, *kept, flat(ours))
+    embedding_lstm.recur(flat(from_inputs), flat(bias), flat(weights), count, *kept, flat(ours))
     torch.testing.assert_close(ours.double(), expected.detach(), rtol=0, atol=2e-6)
-    lstm_kernels.recur_back(flat(given), flat(from_inputs), flat(weights), *kept, count)
+    embedding_lstm.recur_back(flat(given), flat(from_inputs), flat(weights), *kept, count)
     torch.testing.assert_close(from_inputs.double(), back, rtol=0, atol=1e-5)
 
 
@@ -454,7 +453,7 @@ def test_programs_are_for_models_that_gain_by_them(monkeypatch):
         fitted(large, (1, 28, 28), torch.device("meta"))
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     with pytest.raises(UncompiledError, match="NUMBA_DISABLE_JIT"):
-        fitting.fitted(large, (1, 28, 28), CPU)
+        lowering.fitted(large, (1, 28, 28), CPU)
 
 
 def test_without_a_place_for_compiled_code_programs_are_not_used(monkeypatch):

@@ -14,7 +14,7 @@ from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.errors import LearningError
 from gdpfed.learning.models import build_model
-from gdpfed.learning.training.record_coupling import refuse_coupled_records
+from gdpfed.learning.training.record_losses import refuse_coupled_records
 
 CPU = torch.device("cpu")
 BUILT_IN: dict[str, tuple[tuple[int, ...], str]] = {

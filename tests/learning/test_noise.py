@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from gdpfed.learning.training.gaussian_noise import gaussian_noise
+from gdpfed.learning.training.secret_draws import gaussian_noise
 from secagg import keystream
 
 CPU = torch.device("cpu")

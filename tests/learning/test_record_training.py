@@ -13,10 +13,9 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.learning.training.local_update import LocalTraining
-from gdpfed.learning.training.record_batches import PoissonBatches
 from gdpfed.learning.training.record_training import RecordHolder, exact_sums, noised_updates
+from gdpfed.learning.training.secret_draws import PoissonBatches, gaussian_noise
 from gdpfed.record_steps import RecordSteps
 
 CPU = torch.device("cpu")
@@ -205,7 +204,7 @@ def test_records_are_drawn_independently_and_each_with_the_rate_of_its_group():
 def test_a_batch_of_many_records_is_drawn_in_pieces(monkeypatch):
     batches = PoissonBatches((0.3,), np.zeros(1000, dtype=np.int64))
     whole = batches.draw(bits_of(1))
-    monkeypatch.setattr("gdpfed.learning.training.record_batches._RECORDS_AT_ONCE", 64)
+    monkeypatch.setattr("gdpfed.learning.training.secret_draws._RECORDS_AT_ONCE", 64)
     np.testing.assert_array_equal(batches.draw(bits_of(1)), whole)
     assert 220 < len(whole) < 380
 

@@ -21,7 +21,7 @@ from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
-from gdpfed.simulation.batched_encoding import contributions_steps
+from gdpfed.simulation.batched import contributions_steps
 from gdpfed.simulation.engine import Cohort
 from secagg import Encoding
 from testing.local_grid import refusals

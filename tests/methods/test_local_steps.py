@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gdpfed.methods.local_steps import Convergence, loss_bound, steps_as_printed, steps_of_bound
+from gdpfed.methods.ali_dpfl import Convergence, loss_bound, steps_as_printed, steps_of_bound
 
 
 def known(mu, smoothness, sigma, dimension, batch, **changes):

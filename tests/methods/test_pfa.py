@@ -6,8 +6,8 @@ import pytest
 from conf.load import load
 from gdpfed.errors import ConfigError
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.methods import subspace as subspace_module
-from gdpfed.methods.subspace import project_on_principal_subspace
+from gdpfed.methods import pfa as subspace_module
+from gdpfed.methods.pfa import project_on_principal_subspace
 
 DIMENSION = 40
 

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.accountants.gaussian import epsilon_against_server, participations_quantile
 from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.rdp import (
     POISSON_ORDERS,
@@ -16,7 +17,6 @@ from gdpfed.privacy.accountants.rdp import (
     rdp_epsilon,
     renyi_curve,
 )
-from gdpfed.privacy.accountants.server_view import epsilon_against_server, participations_quantile
 from gdpfed.privacy.events import SampledGaussian
 from tests.privacy.loss_distribution import least_epsilon
 

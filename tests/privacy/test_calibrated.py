@@ -6,7 +6,7 @@ import pytest
 
 from gdpfed.privacy.accountants import calibrated, calibration
 from gdpfed.privacy.accountants.accountant import make_accountant
-from gdpfed.privacy.accountants.bisection import solve_falling
+from gdpfed.privacy.accountants.calibration import solve_falling
 from gdpfed.privacy.events import SampledGaussian
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum
-from gdpfed.privacy.ledgers.plain_copy import PlainCopies
+from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum, PlainCopies
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan, plain_plan

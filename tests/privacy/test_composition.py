@@ -10,8 +10,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.accountants.composition import compose, compose_against_server, compose_runs
 from gdpfed.privacy.accountants.discrete import GAUSSIAN_SHARE
-from gdpfed.privacy.accountants.server_view import epsilon_against_server
-from gdpfed.privacy.accountants.zcdp import zcdp_epsilon
+from gdpfed.privacy.accountants.gaussian import epsilon_against_server, zcdp_epsilon
 from gdpfed.privacy.charges import Charge, charge_from_dict
 from gdpfed.privacy.events import DPSGDSteps, Gaussian, GaussianMixture, SampledGaussian
 

@@ -15,19 +15,38 @@ from gdpfed.privacy.accountants.discrete import (
     GAUSSIAN_SHARE,
     SMALLEST_VARIANCE,
     TABLE_DISTANCE,
-    convolution_divergence_bound,
     effective_delta,
     refuse_unaccountable,
     sum_divergence_bound,
 )
+from gdpfed.privacy.accountants.gaussian import discrete_epsilon_against_server, epsilon_against_server
 from gdpfed.privacy.accountants.rdp import POISSON_ORDERS, _poisson_renyi
-from gdpfed.privacy.accountants.server_view import discrete_epsilon_against_server, epsilon_against_server
 from gdpfed.privacy.events import SampledGaussian
-from secagg.arithmetic.discrete_gaussian import total_variation_bound
+from gdpfed.privacy.validation import require_count, require_positive
 from secagg.arithmetic.noise_levels import NAMED_VARIANCES
+from testing.noise_law import total_variation_bound
 
 DELTA = 6000**-1.1
 SETTING = {"sampling": "poisson", "sampling_rate": 0.02, "group_size": 2000}
+
+
+def convolution_divergence_bound(fine_stddev: float, factor: int, coarse_stddev: float) -> float:
+    """Bound |log P(X + m Y) - log D(S)| for X from D(a), Y from D(b), S**2 = a**2 + m**2 b**2.
+
+    log((1 + t) / (1 - t)), t = 2.1 exp(-2 pi**2 eta**2), eta**-2 = b**-2 + m**2 a**-2, by Poisson
+    summation over Y; eta >= 1. It joins the parts of noise that comes in levels, of which a is the
+    sum of the parts that stay, m the multiplier and b what a removable part is m times of.
+    """
+    for name, stddev in (("fine_stddev", fine_stddev), ("coarse_stddev", coarse_stddev)):
+        require_positive(name, stddev)
+    eta = (coarse_stddev**-2 + (require_count("factor", factor) / fine_stddev) ** 2) ** -0.5
+    if eta < 1:
+        raise PrivacyError(
+            f"{factor} times a discrete Gaussian of {coarse_stddev} does not blend into one of "
+            f"{fine_stddev}: eta is {eta:.3g}; choose a finer part, so that it is at least 1"
+        )
+    bound = 2 * math.atanh(2.1 * math.exp(-2 * math.pi**2 * eta**2))
+    return max(bound, math.ulp(0.0))
 
 
 def mechanism(sigma, **changes):

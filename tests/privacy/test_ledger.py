@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gdpfed.errors import BudgetExhausted, PrivacyError
-from gdpfed.privacy.accountants.server_view import epsilon_against_server
+from gdpfed.privacy.accountants.gaussian import epsilon_against_server
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan, plain_plan

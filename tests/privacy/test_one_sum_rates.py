@@ -13,8 +13,8 @@ from scipy.stats import norm
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
-from gdpfed.privacy.planning.one_sum_rates import one_sum_sampling_rates
 from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates
+from gdpfed.privacy.planning.shared_noise_rates import one_sum_sampling_rates
 
 DELTA, ROUNDS = 1e-4, 40
 

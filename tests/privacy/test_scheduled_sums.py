@@ -25,9 +25,8 @@ from gdpfed.privacy.planning.groups import Group, groups_from_sizes
 from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
 from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
 from gdpfed.privacy.release import NoiseAt, Release
-from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.privacy.sampling.cohorts import draw_cohorts, skipped_fractions
 from gdpfed.privacy.sampling.laws import sampling_law
-from gdpfed.privacy.sampling.small_cohorts import skipped_fractions
 
 ROUNDS, DELTA, KEY = 12, 1e-3, bytes(32)
 GROUPS = (Group(1.0, range(10)), Group(3.0, (30, 12, 14, 20, 27)))

@@ -6,8 +6,7 @@ from decimal import Decimal, localcontext
 import dp_accounting as dp
 import pytest
 
-from gdpfed.privacy.accountants.rdp import FIXED_SIZE_ORDERS
-from gdpfed.privacy.accountants.without_replacement import _log_even_moments, without_replacement_renyi
+from gdpfed.privacy.accountants.rdp import FIXED_SIZE_ORDERS, _log_even_moments, without_replacement_renyi
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tensorboardX.proto.event_pb2 import Event
 from gdpfed.errors import RunError
 from gdpfed.report.event_files import EVENTS_FOLDER, EventFiles
 from gdpfed.report.mlflow_run import MlflowRun, TrackingError
-from gdpfed.report.status import metrics_of, status_line
+from gdpfed.report.progress import metrics_of, status_line
 from gdpfed.rounds.observers import RoundEnded, RunOpened
 from gdpfed.runs.round_log import RoundLogEntry
 from testing.small_runs import ACTIVE, run

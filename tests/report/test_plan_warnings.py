@@ -7,7 +7,7 @@ import pytest
 from conf.load import load
 from gdpfed.errors import PrivacyError
 from gdpfed.methods import make_method
-from gdpfed.privacy.sampling.small_cohorts import refuse_skipped, skipped_fractions
+from gdpfed.privacy.sampling.cohorts import refuse_skipped, skipped_fractions
 from gdpfed.report.plan_warnings import plan_warnings
 
 ROLES = ("dataset=shakespeare", "dataset.num_clients=247", "privacy.accountant=rdp")

@@ -7,8 +7,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from gdpfed.methods import METHODS
-from gdpfed.report.curves import draw_curves
 from gdpfed.report.metric_display import MetricDisplay, Spread, dataset_label
+from gdpfed.report.plots import draw_curves
 from gdpfed.report.style import method_styles
 
 # What the green-blind and the red-blind see of linear red, green, blue (Machado et al., 2009).

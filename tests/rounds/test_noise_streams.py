@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.linalg import block_diag
 
 from conf.load import load
-from gdpfed.audit.node_entries import node_entry
+from gdpfed.audit.node_audit import node_entry
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.clients.configured import order_of, task_of

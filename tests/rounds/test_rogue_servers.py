@@ -7,7 +7,7 @@ import pytest
 from gdpfed.errors import RunError
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
-from gdpfed.privacy.ledgers.open_round import OpenRound
+from gdpfed.privacy.ledgers.charged import OpenRound
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.record_terms import RecordTerms, StepTerms
 from testing.local_grid import refusals

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.privacy.ledgers.open_round import OpenRound
+from gdpfed.privacy.ledgers.charged import OpenRound
 from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums
 from testing.local_grid import refusals
 from testing.small_runs import grid_of_owners, ledger_of, run

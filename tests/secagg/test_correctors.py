@@ -16,7 +16,7 @@ from secagg import (
     modulus_bits_for,
     threshold_for,
 )
-from secagg.arithmetic.modulus import Corrections
+from secagg.arithmetic.noise_levels import Corrections
 from secagg.protocol.public_keys import PublicKeys
 from secagg.protocol.sum_messages import CheckRequest, ShareRequest, UnmaskRequest
 from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters

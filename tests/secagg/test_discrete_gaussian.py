@@ -15,14 +15,11 @@ from scipy.stats import chi2
 from secagg.arithmetic.discrete_gaussian import (
     Tables,
     _Source,
-    exact_moments,
-    law_of,
     sample,
     tables,
-    total_variation_bound,
 )
-from secagg.arithmetic.modulus import INTEGER_NOISE_STDDEVS
-from secagg.arithmetic.noise_levels import NAMED_VARIANCES
+from secagg.arithmetic.noise_levels import INTEGER_NOISE_STDDEVS, NAMED_VARIANCES
+from testing.noise_law import exact_moments, law_of, total_variation_bound
 
 KEY = bytes(range(32))
 PI = "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899"

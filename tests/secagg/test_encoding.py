@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import Encoding, EncodingError
-from secagg.arithmetic.modulus import NOISE_TAIL
-from secagg.arithmetic.noise_levels import NAMED_VARIANCES
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES, NOISE_TAIL
 from testing.joined_sessions import Joined, make_parameters
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from secagg import ClientSession, EncodingError, LocalProtocolError, Stage, ThresholdNotMet
-from secagg.arithmetic.modulus import fitting_levels
-from secagg.arithmetic.noise_levels import NAMED_VARIANCES, noise_levels
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES, fitting_levels, noise_levels
 from secagg.crypto.keys import noise_seeds
-from secagg.protocol.client_noise import draw_noise
+from secagg.protocol.client_keys import draw_noise
 from secagg.protocol.sum_messages import ShareReply, UnmaskReply
 from testing.joined_sessions import IDS, POLICY, Joined, make_parameters
 

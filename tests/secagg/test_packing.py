@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from secagg import DecodeError, Encoding, EncodingError, Stage, modulus_bits_for
-from secagg.arithmetic.modulus import NOISE_TAIL
-from secagg.arithmetic.noise_levels import NAMED_VARIANCES
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES, NOISE_TAIL
 from secagg.arithmetic.packing import add_packed, pack, packed_bytes, unpack
 from testing.joined_sessions import IDS, Joined, make_parameters
 

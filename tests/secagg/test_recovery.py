@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg import RemoteProtocolError, Stage, ThresholdNotMet
-from secagg.crypto.prime_field import PRIME
-from secagg.crypto.recovery import ShareRecovery
-from secagg.crypto.reed_solomon import wrong_shares
-from secagg.crypto.shamir import elements_of, interpolate, share_bytes, split
+from secagg.crypto.recovery import ShareRecovery, wrong_shares
+from secagg.crypto.shamir import PRIME, elements_of, interpolate, share_bytes, split
 from secagg.protocol.sum_messages import UnmaskReply
 from secagg.sum_errors import Cause
 from testing.joined_sessions import Joined, make_parameters

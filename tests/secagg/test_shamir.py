@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.crypto.prime_field import PRIME
-from secagg.crypto.shamir import elements_of, interpolate, random_elements, recover, split
+from secagg.crypto.shamir import PRIME, elements_of, interpolate, random_elements, recover, split
 
 
 @settings(max_examples=60, deadline=None)

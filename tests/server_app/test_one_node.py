@@ -16,8 +16,7 @@ from gdpfed.errors import RunError
 from gdpfed.federation.server.join import Joined, OwnBudget, join_clients
 from gdpfed.federation.server.questions import Bounds, Questions
 from gdpfed.federation.server.transport import NodeReply
-from server_app.exchange import GridTransport
-from server_app.replies import pulled
+from server_app.exchange import GridTransport, pulled
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 from testing.small_runs import grid_of_owners, ledger_of, run
 

@@ -17,7 +17,7 @@ from gdpfed.learning.data.own import READERS, ExampleForm, OwnData, own_split
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
-from gdpfed.record_steps import OWN_NOISE_WORKS, RecordSteps
+from gdpfed.record_steps import KINDS, RecordSteps
 from secagg import Encoding
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import NUM_CLIENTS, final_model, run
@@ -141,7 +141,7 @@ def test_whatever_does_not_fit_is_answered_like_anything_else(tmp_path, work, da
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0, record_shares=(0.5, 0.5)).described()
     assert task.form is not None
     path, data = tmp_path / "own.csv", task.client_data(0)
-    steps = RecordSteps(**RECORD_STEPS, noise_multiplier=0.8 if work in OWN_NOISE_WORKS else 0.0)
+    steps = RecordSteps(**RECORD_STEPS, noise_multiplier=0.8 if KINDS[work].own_noise else 0.0)
     groups = np.where(np.arange(len(data)) % 2, 7 if damage == "groups" else 1, 0)
     read = (data.x, data.y, groups)
     if damage == "labels":

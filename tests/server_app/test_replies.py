@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gdpfed.federation.server.transport import PATIENCE_SECONDS
-from server_app import replies as replies_module
-from server_app.replies import (
+from server_app import exchange as replies_module
+from server_app.exchange import (
     LONGEST_PAUSE,
     PART_OF_THE_WAIT,
     SHORTEST_PAUSE,

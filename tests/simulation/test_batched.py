@@ -8,10 +8,9 @@ import torch
 
 from gdpfed.clients.order import ClientPart
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.batched_training import BatchedTraining
-from gdpfed.simulation.chunk_size import CPU_BYTES, clients_at_once, kept_bytes
+from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
 from gdpfed.simulation.engine import SequentialEngine
-from gdpfed.simulation.examples import Batches, DeviceExamples
+from gdpfed.simulation.training_choice import CPU_BYTES, clients_at_once, kept_bytes
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gdpfed.learning.training.local_update import clip
-from gdpfed.simulation.batched_encoding import clipped_steps
+from gdpfed.simulation.batched import clipped_steps
 from secagg import Encoding
 
 DIMENSION = 300

@@ -8,9 +8,9 @@ from conf.schema import SecAggConfig
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.rounds import plain
 from gdpfed.rounds.prepared import PreparedSum
-from gdpfed.simulation import batched_encoding, in_process_fleet
+from gdpfed.simulation import batched, in_process_fleet
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.examples import Batches
+from gdpfed.simulation.batched_training import Batches
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from tests.simulation.small_cohorts import order_of, theta_of
 
@@ -37,7 +37,7 @@ def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precis
     order = order_of()
     seen: list[tuple[str, tuple[bool, str], list[torch.dtype]]] = []
     theta = theta_of(order)
-    watched(monkeypatch, batched_encoding, "clipped_steps", seen)
+    watched(monkeypatch, batched, "clipped_steps", seen)
     watched(monkeypatch, plain, "gaussian_noise", seen)
     watched(monkeypatch, in_process_fleet, "plain_sum", seen)
     watched(monkeypatch, torch.nn.functional, "linear", seen)

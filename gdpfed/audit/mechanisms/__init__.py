@@ -1,4 +1,4 @@
-"""What the audit computes of each mechanism: a rule for runs, and what an entry in a node's ledger costs."""
+"""The audit's classes by mechanism: a rule for runs, and an entry for runs in a node's ledger."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ from gdpfed.errors import AuditError
 from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
-    from gdpfed.audit.node_entries import NodeEntry
+    from gdpfed.audit.node_audit import NodeEntry
     from gdpfed.audit.rules import AuditRule
 
 AUDIT_RULES: "Registry[type[AuditRule]]" = Registry(
@@ -28,11 +28,11 @@ NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
     "audit of terms",
     "gdpfed.node_entries",
     built_in={
-        "sampled_sums": "gdpfed.audit.mechanisms.sum_entries:SumEntry",
+        "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SumEntry",
         "scheduled_sums": "gdpfed.audit.mechanisms.turn_entries:TurnEntry",
         "record_sums": "gdpfed.audit.mechanisms.record_entries:StepEntry",
         "local_windows": "gdpfed.audit.mechanisms.record_entries:StepEntry",
-        "own_spending": "gdpfed.systems.fedpcs.audit.path_entries:PathEntry",
+        "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:PathEntry",
     },
     error=AuditError,
 )

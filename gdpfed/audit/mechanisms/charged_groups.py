@@ -1,4 +1,4 @@
-"""Groups whose epsilon follows from their charges: what is checked of clients and of records alike."""
+"""Checks of groups whose epsilon follows from their charges, of clients and of records alike."""
 
 import math
 from abc import abstractmethod
@@ -27,7 +27,7 @@ class ChargedGroups(AuditRule):
     @property
     @abstractmethod
     def in_clear(self) -> bool:
-        """Whether the server sees what clients send without noise."""
+        """Whether the server sees updates without noise."""
 
     @abstractmethod
     def cost(self, index: int, rounds: int) -> float:
@@ -38,11 +38,11 @@ class ChargedGroups(AuditRule):
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
     def most_often(self, index: int) -> int:
-        """In how many rounds that client of a group was which was in most."""
+        """Return the largest number of rounds that a client of a group was in."""
         return int(max(self.files.ledger["participations"][index].values(), default=0))
 
     def exact(self, index: int) -> dict[str, float]:
-        """Figures of a group that have one value."""
+        """Return the figures of a group that have one value, and are no bounds."""
         group = self.plan["groups"][index]
         exact = {"expected_cohort_size": group["clients"] * group["sampling_rate"]}
         if group["noise_multiplier"] is not None:
@@ -91,7 +91,7 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Every round's figure: not below what it costs and, with losses accounted, not far above."""
+        """Check each round's figure: not below its cost and, with losses accounted, not far above."""
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

@@ -1,4 +1,4 @@
-"""Steps on records in a client's own ledger: what the steps that it took cost each group of its records."""
+"""Runs about records in a client's own ledger: the cost of the steps taken, by group of records."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any
 import dp_accounting as dp
 
 from gdpfed.audit.accounting import Charges, charges_of, composed_epsilon, first_rounds
-from gdpfed.audit.node_entries import NodeEntry, NodeRunAudit
+from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 
 
 class RecordEntry(NodeEntry):
@@ -68,7 +68,7 @@ class RecordEntry(NodeEntry):
             )
 
     def check(self) -> Iterator[str]:
-        """The steps: some in every round with an update, and no more than were charged."""
+        """Check the steps: every round with an update has some, and no more than are charged are taken."""
         yield from super().check()
         yield from self.check_charges()
         name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
@@ -96,7 +96,7 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """The cost of so many steps for a group of those that the last run makes.
+        """Return the cost of so many steps for a group of records of the last run.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """
@@ -131,7 +131,7 @@ def _of_either(
 
 
 def _of_runs(runs: Sequence[Charges], delta: float, at_most: float) -> float:
-    """Epsilon of runs; without sampling that of one Gaussian of all their zCDP, 1 / (2 sigma^2) each."""
+    """Return epsilon of runs; without sampling it is one Gaussian of all their zCDP, 1 / (2 sigma^2) each."""
     releases = [each for run in runs for each in run]
     if not all(sums.sampling_rate == 1 and not sums.bound for sums, _ in releases):
         return composed_epsilon([run for run in runs if run], delta, at_most=at_most)

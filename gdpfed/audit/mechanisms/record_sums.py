@@ -19,7 +19,7 @@ OWN_NOISE = ("dp_sgd", "noised_update")
 
 
 class StepsRule(ChargedGroups):
-    """Groups of clients whose records pay for steps, wherever their bounds come from."""
+    """The audit of groups of clients whose records pay for steps."""
 
     entries = frozenset({"records"})
     loose = True
@@ -29,7 +29,7 @@ class StepsRule(ChargedGroups):
         return not self.plan["sums_hidden"] and bool(set(self.plan["works"]) - set(OWN_NOISE))
 
     def records(self, index: int) -> Mapping[str, Any]:
-        """The entry of a group about records."""
+        """What the plan says of the records of a group."""
         found: Mapping[str, Any] = self.plan["groups"][index]["records"]
         return found
 
@@ -42,7 +42,7 @@ class StepsRule(ChargedGroups):
                 yield self._group(index, number)
 
     def _group(self, index: int, number: int) -> GroupAudit:
-        """The cost for records of one budget; their batches are secret from the server, too."""
+        """Audit the records of one budget; their batches are secret from the server, too."""
         files, group, delta = self.files, self.plan["groups"][index], self.plan["delta"]
         own, most = self.records(index)["groups"][number], self.most_often(index)
         saved, budget = own["charges"], or_infinite(own["epsilon"])
@@ -91,7 +91,7 @@ class StepsRule(ChargedGroups):
                 return
 
     def _check_groups(self, index: int) -> Iterator[str]:
-        """The charges of every group of records are those of its rate, the noise and the rounds."""
+        """Check that the charges of every group of records follow from its rate, the noise and the rounds."""
         group, records, num_rounds = self.plan["groups"][index], self.records(index), self.plan["num_rounds"]
         if records["groups"][0]["charges"] != group["charges"]:
             yield f"the charges of group {index} are not those of its first group of records"
@@ -119,7 +119,7 @@ class StepsRule(ChargedGroups):
             )
 
     def _check_shares(self, index: int) -> Iterator[str]:
-        """All records are shared out, to budgets that were configured."""
+        """Check that all records have a budget, and that it was configured."""
         groups, budgets = self.records(index)["groups"], self.files.config["privacy"]["budgets"]
         shares = sum(own["share"] for own in groups)
         if abs(shares - 1.0) > ROUNDING:
@@ -132,7 +132,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """X: all budgets admit so many steps, and no more are charged.
+        """Check X: every budget admits so many steps, and no more are charged.
 
         What is charged is held to the budget exactly, and elsewhere.
         """
@@ -164,7 +164,7 @@ class StepsRule(ChargedGroups):
         return epsilon_after(charges_of([{"event": event, "count": 1}]), self.plan["delta"])
 
     def _check_noise(self, index: int) -> Iterator[str]:
-        """The noise that the group states for its sum is that of one record: sigma C."""
+        """Check that the noise of a group's sum is that of one record: sigma C."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         stated = group["noise_multiplier"] * norm if group["noise_multiplier"] else 0.0
@@ -188,7 +188,7 @@ class StepsRule(ChargedGroups):
 
 
 class RecordSumsRule(StepsRule):
-    """Steps whose norm is configured, and which are as many as their budgets admit."""
+    """The audit of steps with a configured norm, which are as many as their budgets admit."""
 
     def exact(self, index: int) -> dict[str, float]:
         group, records = self.plan["groups"][index], self.records(index)
@@ -203,7 +203,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """X and no more steps are within all budgets, and gradients are clipped as configured."""
+        """Check that X is the largest number of steps within all budgets, and the norm the configured one."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
         if records["clipping_norm"] != asked:
@@ -222,5 +222,5 @@ class RecordSumsRule(StepsRule):
 
 
 def _shape(charges: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """How many rounds of how many steps of DP-SGD the charges of a file are for."""
+    """Count the rounds, and the steps of DP-SGD in each, that the charges of a file are for."""
     return [(charge["count"], charge["event"]["num_steps"]) for charge in charges]

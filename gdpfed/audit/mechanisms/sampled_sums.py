@@ -1,13 +1,24 @@
-"""The audit of sums over sampled clients: their cohorts are held to the rates that hide them."""
+"""The audit of sums over sampled clients: it compares their cohorts with the rates that hide them.
 
-from collections.abc import Iterator
+In a client's own ledger all rounds cost it, taken or not.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from gdpfed.audit.accounting import charges_of, epsilon_after, epsilon_against_server, event_in
+from gdpfed.audit.accounting import (
+    Charges,
+    charges_of,
+    composed_epsilon,
+    epsilon_after,
+    epsilon_against_server,
+    event_in,
+)
 from gdpfed.audit.mechanisms.charged_groups import ChargedGroups
+from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 from gdpfed.audit.rules import ROUNDING, Cohorts, GroupAudit, or_infinite
 
 # An honest run draws a cohort this unlikely, or all its cohorts together, less than once in a million runs.
@@ -23,7 +34,7 @@ class SampledSumsRule(ChargedGroups):
         return not self.plan["sums_hidden"]
 
     def cost(self, index: int, rounds: int) -> float:
-        """Where noise differs from round to round, all are taken for those of the least noise."""
+        """Return the cost of so many rounds, each taken for one of the least noise."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         return epsilon_against_server([(least, rounds)], self.plan["delta"])
@@ -76,7 +87,7 @@ class SampledSumsRule(ChargedGroups):
     def _check_rate(
         self, index: int, rate: float, at_rate: npt.NDArray[np.bool_], cohorts: Cohorts
     ) -> Iterator[str]:
-        """The cohorts of one group in the rounds of one rate."""
+        """Check the cohorts of one group in the rounds of one rate."""
         population = self.plan["groups"][index]["clients"]
         sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
         if self.plan["sampling"] == "fixed_size":
@@ -98,7 +109,7 @@ class SampledSumsRule(ChargedGroups):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """The client that took part most often, against the rates of its group.
+        """Compare the client that took part most often with the rates of its group.
 
         P(K >= k) is that of a binomial K at the mean rate, which is not below that of different rates for a k
         above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent Trials",
@@ -128,3 +139,46 @@ def _two_sided(
     low = stats.binom.cdf(sizes, trials, rate)
     high = stats.binom.sf(sizes - 1, trials, rate)
     return np.asarray(2 * np.minimum(low, high), dtype=np.float64)
+
+
+class SumEntry(NodeEntry):
+    """A run that protects the client, which pays for every round after it has joined."""
+
+    protects = "client"
+
+    @property
+    def num_rounds(self) -> int:
+        return sum(charge["count"] for charge in self.charges)
+
+    def updates_in(self, round_index: int) -> int:
+        return int(self.event(round_index).get("num_sums", 1))
+
+    def planned(self, last: NodeEntry, group: int) -> Charges:
+        kept, position = [], 0
+        for charge in self.charges:
+            start = max(position, self.terms["first_round"])
+            position += charge["count"]
+            if start < position:
+                kept.append({**charge, "count": position - start})
+        return charges_of(kept)
+
+    def taken(self, last: NodeEntry, group: int) -> Charges:
+        """Return the sums that the server knows this client to be part of, one an update."""
+        events = [{**self.event(index), "num_sums": 1} for index in self.saved["rounds"]]
+        return charges_of([{"event": event, "count": 1} for event in events])
+
+    def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
+        saved = self.saved
+        budget, delta = saved["epsilons"][0], saved["delta"]
+        runs = [each.planned(self, 0) for each in alike]
+        sent = [release for each in alike for release in each.taken(self, 0)]
+        yield NodeRunAudit(
+            name=self.terms["run"],
+            unit=self.protects,
+            budget=budget,
+            delta=delta,
+            epsilon=composed_epsilon(runs, delta, at_most=budget),
+            num_updates=self.most_updates,
+            sent=len(saved["rounds"]),
+            against_server=self.server_epsilon(alike, epsilon_against_server(sent, delta)),
+        )

@@ -1,17 +1,17 @@
-"""Turns in a client's own ledger: it pays for those that it took, in a stream of sums that all know of."""
+"""Turns in a client's own ledger: it pays for the turns that it took."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from gdpfed.audit.accounting import Charges, epsilon_against_server
+from gdpfed.audit.mechanisms.sampled_sums import SumEntry
 from gdpfed.audit.mechanisms.scheduled_sums import as_one_sum
-from gdpfed.audit.mechanisms.sum_entries import SumEntry
-from gdpfed.audit.node_entries import NodeEntry, NodeRunAudit
+from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 
 
 class TurnEntry(SumEntry):
-    """A run whose terms limit how often the client takes part, and how soon again."""
+    """A run that limits how often a client takes part, and how soon again."""
 
     @property
     def num_rounds(self) -> int:
@@ -25,7 +25,7 @@ class TurnEntry(SumEntry):
         return int(self.terms["most_turns"])
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """What it has cost: turns are held to the budget one by one."""
+        """Return what the turns so far have cost: each is checked against the budget before it is taken."""
         event, turns = self.event(0), self.saved["rounds"]
         sigma = event["noise_stddev"] / event["clipping_norm"]
         return as_one_sum(event["taps"], sigma, event["adjacency"], turns, event["num_rounds"])

@@ -98,8 +98,7 @@ class Attendance:
     def _agree(self, late: Joined, round_index: int) -> None:
         """Have a node that comes late agree to the rounds that are left, and charge them.
 
-        Raises:
-            NodeRefusedError: it does not, or may not.
+        Raises NodeRefusedError: it does not, or may not.
         """
         _refuse(self._refusals_of(late))
         terms = self._terms_of(late, round_index)
@@ -109,8 +108,7 @@ class Attendance:
     def _checked(self, answer: NodeAnswer) -> Joined:
         """Return one node's answer if the node may take part as that client.
 
-        Raises:
-            NodeRefusedError: it may not.
+        Raises NodeRefusedError: it may not.
         """
         if answer.client_id in self._joined.nodes:
             raise NodeRefusedError(

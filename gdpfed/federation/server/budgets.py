@@ -38,7 +38,7 @@ def plan_waits_for_clients(config: Config) -> bool:
 
 def _records_are_asked(config: Config) -> bool:
     privacy = config.privacy
-    return privacy.unit == "record" and privacy.client_records is None and config.run.resume is None
+    return privacy.about_records and privacy.client_records is None and config.run.resume is None
 
 
 def with_said_records(config: Config, joined: Joined) -> Config:
@@ -59,15 +59,12 @@ def with_said_records(config: Config, joined: Joined) -> Config:
 def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
     """The configuration with the budgets that the clients say, and a delta that all of them allow.
 
-    A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for
-    each client to say when it is offered the terms. Without a configured delta the plan takes the
-    smallest that a client says, or the default of :func:`configured_delta` if that is smaller.
-    If no node of a resumed run says a budget, it is one whose budgets were configured.
-    A node without a budget is left out. A client that has not joined is planned with the smallest that
-    another one says: should it come late with a smaller one, it refuses the terms.
-
-    Raises:
-        RunError: fewer than ``enough`` nodes have a budget of their own.
+    A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for each
+    client to say when it is offered the terms. Without a configured delta the plan takes the smallest that a
+    client says, or the default of :func:`configured_delta` if that is smaller. If no node of a resumed run
+    says a budget, it is one whose budgets were configured. A node without a budget is left out. A client that
+    has not joined is planned with the smallest that another one says: should it come late with a smaller one,
+    it refuses the terms. Raises RunError: fewer than ``enough`` nodes have a budget of their own.
     """
     privacy, num_clients = config.privacy, config.dataset.num_clients
     if privacy.client_budgets is not None and not joined.budgets:
@@ -148,10 +145,8 @@ def terms_of_clients(
 def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer], enough: int) -> None:
     """Offer the run to all clients with their own budgets; nothing is charged yet.
 
-    Those that do not agree are left out as long as ``enough`` nodes stay.
-
-    Raises:
-        RunError: too few stay; it says why the last one does not.
+    Those that do not agree are left out as long as ``enough`` nodes stay. Raises RunError: too few stay; it
+    says why the last one does not.
     """
     _leave_out(joined, offer_terms(transport, joined, terms), enough)
 
@@ -159,8 +154,7 @@ def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Off
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
     """Leave out the clients of `dealt_otherwise`, as long as ``enough`` nodes stay.
 
-    Raises:
-        RunError: too few stay; it says why.
+    Raises RunError: too few stay; it says why.
     """
     _leave_out(joined, dealt_otherwise(run, joined), enough)
 

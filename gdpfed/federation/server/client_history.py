@@ -43,8 +43,7 @@ class ClientHistory:
     def told(self, clients: Collection[int]) -> dict[int, Records]:
         """The record with each client's own runs, the newest `MOST_TOLD_RUNS`; none for one without any.
 
-        Raises:
-            RunError: the file cannot be used.
+        Raises RunError: the file cannot be used.
         """
         rounds = self._read()
         own = {client: rounds.get(self._name(client), {}) for client in clients}
@@ -61,8 +60,7 @@ class ClientHistory:
     def received(self, clients: Collection[int], round_index: int) -> None:
         """Write down whose updates of a round are there, of those that have charged this run.
 
-        Raises:
-            RunError: the file cannot be used.
+        Raises RunError: the file cannot be used.
         """
         fresh = {(client, round_index) for client in clients} - self._counted
         self._counted |= fresh

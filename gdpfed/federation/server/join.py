@@ -52,8 +52,7 @@ class NodeAnswer:
     def of(cls, node_id: int, reply: NodeReply, num_clients: int, questions: Questions) -> "NodeAnswer":
         """Read a node's answer.
 
-        Raises:
-            NodeRefusedError: it refuses, or says what no node can be.
+        Raises NodeRefusedError: it refuses, or says what no node can be.
         """
         if reply.failure is not None:
             raise NodeRefusedError(f"SuperNode {node_id} does not join: {reply.failure}")
@@ -94,8 +93,7 @@ class Joined:
     def add(self, answer: NodeAnswer) -> None:
         """Take in one node; of two that say they are one client the first stays.
 
-        Raises:
-            NodeRefusedError: another node is that client.
+        Raises NodeRefusedError: another node is that client.
         """
         client_id = answer.client_id
         if client_id in self.nodes:
@@ -119,8 +117,7 @@ class Joined:
     def leave_out(self, refusals: Mapping[int, str], enough: int) -> None:
         """Go on without nodes that had joined, by client, as long as ``enough`` stay.
 
-        Raises:
-            RunError: too few stay; it says why the last one does not.
+        Raises RunError: too few stay; it says why the last one does not.
         """
         for client_id, reason in refusals.items():
             self._remove(client_id, reason)
@@ -152,12 +149,9 @@ def join_clients(
 ) -> Joined:
     """Wait for the nodes and ask each which client it is, its budget and, where that is wanted, its key.
 
-    Returns:
-        What they say, with a node for every client id in ``range(num_clients)``, or for ``minimum_nodes``
-        of them if fewer are enough. A node that answers with what cannot be used is left out.
-
-    Raises:
-        RunError: too few nodes.
+    Returns what they say, with a node for every client id in ``range(num_clients)``, or for ``minimum_nodes``
+    of them if fewer are enough. A node that answers with what cannot be used is left out. Raises RunError:
+    too few nodes.
     """
     enough = min(num_clients, minimum_nodes or num_clients)
     joined, deadline = Joined(), time.monotonic() + transport.timeout_seconds

@@ -40,9 +40,7 @@ class NodeRefusedError(RunError):
 class Bounds:
     """On what a node may say of itself, since everybody's noise follows from it.
 
-    Attributes:
-        least_epsilon: of its budget.
-        most_records: that it brings.
+    `least_epsilon`: of its budget. `most_records`: that it brings.
     """
 
     least_epsilon: float
@@ -106,8 +104,7 @@ class Questions:
     def proven_key(self, node_id: int, client_id: int, answer: Mapping[str, Any]) -> bytes | None:
         """The key that a node has proven; None where none is asked for. A challenge serves once.
 
-        Raises:
-            NodeRefusedError: it proves none, or another one than the roster has for the client.
+        Raises NodeRefusedError: it proves none, or another one than the roster has for the client.
         """
         if not self._signed:
             return None

@@ -19,10 +19,8 @@ Values = Mapping[str, Any]
 class Answer:
     """What one client answers.
 
-    Attributes:
-        values: flat, as its node sent them; nothing of them is checked.
-        refusal: why there are none, in one line; None where there are some.
-        silent: whether nothing came in time.
+    `values`: flat, as its node sent them; nothing of them is checked. `refusal`: why there are none, in one
+    line; None where there are some. `silent`: whether nothing came in time.
     """
 
     values: Values = field(default_factory=dict)
@@ -40,8 +38,7 @@ class JoinedNodes(Protocol):
     def leave_out(self, refusals: Mapping[int, str]) -> None:
         """Go on without some, by client; each reason says which client and why.
 
-        Raises:
-            RunError: too few stay.
+        Raises RunError: too few stay.
         """
         ...
 

@@ -15,10 +15,8 @@ Records = Mapping[str, Mapping[str, Any]]
 class NodeReply:
     """What one node answers.
 
-    Attributes:
-        records: in the answer.
-        failure: why it is none, in one printable line; None where it is one.
-        reached: whether the node itself has answered; what has not reached it is a failure of the transport.
+    `records`: in the answer. `failure`: why it is none, in one printable line; None where it is one.
+    `reached`: whether the node itself has answered; what has not reached it is a failure of the transport.
     """
 
     records: Records = field(default_factory=dict)
@@ -49,11 +47,9 @@ class Transport(Protocol):
     ) -> dict[int, NodeReply]:
         """Ask nodes a question, by node id; who has not answered in time is missing.
 
-        Args:
-            question: of those in `gdpfed.clients.messages`.
-            contents: for each node.
-            timeout_seconds: another one than the transport's.
-            tell_silent: is told once, after `PATIENCE_SECONDS`, which nodes have not answered yet.
+        `question`: of those in `gdpfed.clients.messages`. `contents`: for each node. `timeout_seconds`:
+        another one than the transport's. `tell_silent`: is told once, after `PATIENCE_SECONDS`, which nodes
+        have not answered yet.
         """
         ...
 

@@ -138,9 +138,8 @@ def central_evaluation(
 ) -> "CentralEvaluation":
     """A function from parameters of shape (d,) to metrics and loss on the task's test split.
 
-    Raises:
-        LearningError: a loss, class weights or metrics that do not fit the labels of the data set, or a
-            metric that is not defined on its test split.
+    Raises LearningError: a loss, class weights or metrics that do not fit the labels of the data set, or a
+    metric that is not defined on its test split.
     """
     data = task.load()
     check_loss(task.loss, task.class_weights, data.num_classes)

@@ -21,11 +21,9 @@ Targets = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 class Metric:
     """One figure of outputs of shape (N, k) and targets of shape (N,).
 
-    Attributes:
-        of: the figure; None where it is not defined on such targets.
-        words: what it is called in print.
-        percent: whether it lies in [0, 1] and is shown in percent.
-        of_numbers: whether targets are numbers, in their own unit, and outputs likewise; else class numbers.
+    `of`: the figure; None where it is not defined on such targets. `words`: what it is called in print.
+    `percent`: whether it lies in [0, 1] and is shown in percent. `of_numbers`: whether targets are numbers,
+    in their own unit, and outputs likewise; else class numbers.
     """
 
     of: Callable[[Outputs, Targets], float | None]
@@ -103,8 +101,7 @@ def chosen_metrics(names: Sequence[str] | None, num_classes: int) -> dict[str, M
     Args:
         num_classes: of the data set; 1 where a label is a number.
 
-    Raises:
-        LearningError: no metric of a name, the same one twice, or one that does not fit the labels.
+    Raises LearningError: no metric of a name, the same one twice, or one that does not fit the labels.
     """
     numbers = num_classes == 1
     chosen: dict[str, Metric] = {}

@@ -22,9 +22,8 @@ import numpy.typing as npt
 import torch
 
 from fastgrad.record_gradients import SLACK, RecordGradients
-from gdpfed.learning.training.gaussian_noise import gaussian_noise
 from gdpfed.learning.training.local_update import LocalTraining, clip
-from gdpfed.learning.training.record_batches import PoissonBatches, RandomBytes
+from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
 from gdpfed.record_steps import RecordSteps
 
 Positions = npt.NDArray[np.int64]
@@ -49,11 +48,8 @@ EXACT_BYTES = 4 + 2 * 8
 class RecordHolder:
     """A client that takes part in record-level training.
 
-    Attributes:
-        records: where its records lie among the examples, shape (n,).
-        steps: what it is told.
-        batches: draws from its records.
-        random_bytes: its secret source of batches and noise.
+    `records`: where its records lie among the examples, shape (n,). `steps`: what it is told. `batches`:
+    draws from its records. `random_bytes`: its secret source of batches and noise.
     """
 
     records: Positions
@@ -161,15 +157,9 @@ def exact_sums(
     Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
     no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers
     that are truncated. Sums of integers are exact in any order, so two sums that differ by record i differ by
-    z_i and nothing else. A gradient that is not finite counts as zero.
-
-    Args:
-        gradients, theta, holders, take: as in :func:`noised_updates`.
-        bounds: every client's bound on a record's gradient.
-        unit: of the integers, in the unit of a gradient.
-
-    Returns:
-        Shape (clients, d).
+    z_i and nothing else. A gradient that is not finite counts as zero. `gradients`, `theta`, `holders`,
+    `take`: as in :func:`noised_updates`. `bounds`: every client's bound on a record's gradient. `unit`: of
+    the integers, in the unit of a gradient. Returns Shape (clients, d).
     """
     start = torch.from_numpy(theta.copy()).to(gradients.device)
     dimension = theta.shape[-1]

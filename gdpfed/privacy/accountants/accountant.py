@@ -39,8 +39,7 @@ class Accountant(Protocol):
     def epsilon(self, event: Event, count: int, delta: float) -> float:
         """Return an epsilon such that `count` releases are (epsilon, delta)-DP; inf if none.
 
-        Raises PrivacyError for an event that this accountant has no valid bound for, saying what would
-        work.
+        Raises PrivacyError for an event that this accountant has no valid bound for, saying what would work.
         """
 
 
@@ -101,10 +100,8 @@ def make_accountant(name: str, renyi_orders: RenyiOrders = "fine") -> Accountant
 def discrete_accountant(name: str) -> Accountant:
     """Return the `rdp` (whole orders) or `pld` accountant for discrete Gaussian noise.
 
-    Its `epsilon` takes the standard deviation of the sum's noise in the unit of C, and the full delta;
-    above `MOST_EPSILON` it returns inf.
-
-    Raises PrivacyError for `theorem1`, whose proof is about continuous noise.
+    Its `epsilon` takes the standard deviation of the sum's noise in the unit of C, and the full delta; above
+    `MOST_EPSILON` it returns inf. Raises PrivacyError for `theorem1`, whose proof is about continuous noise.
     """
     require_choice("accountant", name, ("theorem1", "rdp", "pld"))
     if name == "theorem1":
@@ -118,8 +115,7 @@ def discrete_accountant(name: str) -> Accountant:
 def accountant_for(noise: NoiseLaw, name: str, renyi_orders: RenyiOrders) -> Accountant:
     """Return the accountant of that name for that noise.
 
-    Raises PrivacyError for a name or a law that there is not, and for a proof that does not cover
-    the law.
+    Raises PrivacyError for a name or a law that there is not, and for a proof that does not cover the law.
     """
     require_choice("noise", noise, get_args(NoiseLaw))
     if noise == "discrete_gaussian":

@@ -1,14 +1,16 @@
-"""Calibration: the least noise that keeps a group within its budget, never less than it needs."""
+"""Calibration: the least noise that keeps a group within its budget, never less than it needs.
+
+It is found by bisection of a decreasing function; the result never exceeds the target.
+"""
 
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
-from gdpfed.privacy.accountants.bisection import Start, UnreachableError, is_met, solve_falling
 from gdpfed.privacy.accountants.calibrated import keep_noise, known_noise
 from gdpfed.privacy.accountants.estimate import estimate_by
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
@@ -17,6 +19,77 @@ from gdpfed.privacy.accountants.rdp import rough_fixed_size_epsilon
 from gdpfed.privacy.accountants.theorem1 import check_theorem1, theorem1_variance
 from gdpfed.privacy.events import LocalWindows, SampledGaussian
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
+
+RELATIVE_TOLERANCE = 1e-3
+MAX_EVALUATIONS = 100
+LONGEST_LOG_STEP = 2.0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a search begins or has ended: x and d log f / d log x there."""
+
+    position: float
+    log_slope: float
+
+
+class UnreachableError(ArithmeticError):
+    """The function jumps over the target, or meets it outside the bounds.
+
+    `low`: the largest x known to be above the target. `high`: the smallest x known to be at or below it.
+    """
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__(f"the target is not met between {low:.6g} and {high:.6g}")
+        self.low = low
+        self.high = high
+
+
+def is_met(value: float, target: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
+    """Whether a search may end with this value: at the target, or below by less than the tolerance."""
+    return target * (1 - tolerance) < value <= target
+
+
+def solve_falling(
+    function: Callable[[float], float],
+    target: float,
+    start: Start,
+    bounds: tuple[float, float],
+    *,
+    tolerance: float = RELATIVE_TOLERANCE,
+) -> Start:
+    """Return x > 0 with f(x) in (target (1 - tolerance), target], for f that falls in x.
+
+    Secant steps on log f against log x, kept within the bracket found so far, which begins as `bounds`. f may
+    be 0 or infinite. Raises UnreachableError.
+    """
+    aim = target * (1 - tolerance / 2)
+    # In log x: the largest known to be too little, the smallest known to be enough.
+    low, high = math.log(bounds[0]), math.log(bounds[1])
+    position, slope = math.log(start.position), start.log_slope
+    previous: tuple[float, float] | None = None
+    for _ in range(MAX_EVALUATIONS):
+        value = function(math.exp(position))
+        if is_met(value, target, tolerance):
+            return Start(math.exp(position), slope)
+        low, high = (position, high) if value > target else (low, position)
+        if high - low < 1e-9:
+            break
+        height = math.log(value / aim) if 0 < value < math.inf else math.copysign(9, value - aim)
+        if previous is not None and position != previous[0]:
+            slope = (height - previous[1]) / (position - previous[0])
+        previous = (position, height)
+        position = _next_position(position, height, slope, low, high)
+    raise UnreachableError(math.exp(low), math.exp(high))
+
+
+def _next_position(position: float, height: float, slope: float, low: float, high: float) -> float:
+    step = -height / min(slope, -0.05)
+    candidate = position + math.copysign(min(abs(step), LONGEST_LOG_STEP), height)
+    if low < candidate < high:
+        return candidate
+    return (low + high) / 2
+
 
 MIN_NOISE_MULTIPLIER = 1e-2
 MAX_NOISE_MULTIPLIER = 1e7
@@ -37,9 +110,8 @@ def calibrate_noise_multiplier(
     `unit_noise` is a round with noise of one clipping norm. With the accountant's epsilon, epsilon(sigma) <=
     target and target - epsilon(sigma) < 1e-3 * target. For theorem1 sigma^2 is Theorem 1's formula, refused
     outside its conditions; only there does the clipping norm matter. Results are cached, also on the disk,
-    and checked when they are used again.
-
-    Raises PrivacyError for invalid combinations, and for budgets that no noise can reach.
+    and checked when they are used again. Raises PrivacyError for invalid combinations, and for budgets that
+    no noise can reach.
     """
     require_positive("epsilon", target_epsilon)
     require_count("num_rounds", num_rounds)
@@ -56,10 +128,8 @@ def calibrate_windows(
     """Return z, the least noise at which `count` releases of windows meet `target_epsilon` at delta.
 
     `unit_noise` is the event with noise of one unit of its bound. The result is on the safe side, as that of
-    `calibrate_noise_multiplier`.
-
-    Raises PrivacyError for another accountant than pld, which alone has a bound for windows, and for budgets
-    that no noise can reach.
+    `calibrate_noise_multiplier`. Raises PrivacyError for another accountant than pld, which alone has a bound
+    for windows, and for budgets that no noise can reach.
     """
     require_positive("epsilon", target_epsilon)
     require_count("count", count)
@@ -92,10 +162,8 @@ def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delt
 def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:
     """Return the least noise multiplier, or multiple of a pattern of them, that meets `target_epsilon`.
 
-    `epsilon` takes it and returns what all rounds cost; it must fall. The result is on the safe side, as
-    that of `calibrate_noise_multiplier`.
-
-    Raises PrivacyError for budgets that no noise can reach.
+    `epsilon` takes it and returns what all rounds cost; it must fall. The result is on the safe side, as that
+    of `calibrate_noise_multiplier`. Raises PrivacyError for budgets that no noise can reach.
     """
     bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
     try:
@@ -109,9 +177,8 @@ def estimate_noise_multiplier(
 ) -> float:
     """Return sigma_m to about 1 %, in a fraction of the time: to compare rates by, never to add noise by.
 
-    `unit_noise` is a round with noise of one clipping norm.
-
-    Raises PrivacyError where no noise meets the budget.
+    `unit_noise` is a round with noise of one clipping norm. Raises PrivacyError where no noise meets the
+    budget.
     """
     start = Start(_guess(unit_noise, target_epsilon, num_rounds, delta), TYPICAL_LOG_SLOPE)
 

@@ -25,6 +25,7 @@ from gdpfed.privacy.accountants.discrete import (
     MOST_EPSILON,
     effective_delta,
 )
+from gdpfed.privacy.accountants.gaussian import zcdp_epsilon
 from gdpfed.privacy.accountants.inference_bound import (
     NO_BOUND,
     NOTHING_TOLD,
@@ -35,7 +36,6 @@ from gdpfed.privacy.accountants.inference_bound import (
 )
 from gdpfed.privacy.accountants.pld import composed_pld_epsilon, gaussian_parameter, has_losses, pld_deltas
 from gdpfed.privacy.accountants.rdp import epsilon_of_renyi, renyi_curve
-from gdpfed.privacy.accountants.zcdp import zcdp_epsilon
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Event, Gaussian
 from gdpfed.privacy.validation import require_delta
@@ -58,13 +58,11 @@ def compose(
     """Return epsilon at delta of all charges together; 0 for none, inf where a charge has no noise.
 
     Sampling counts as it stands in an event. So the figure holds against those who are told nothing of the
-    samples: neither who is in one nor how many. `compose_against_server` is for the others.
-
-    `accountant` None takes the least figure of all proofs that cover a fixed schedule; an adaptive one has
-    the Renyi filter only. A figure under replace_one holds under zero_out as well, so it may stand beside
-    others in one list, where it has a proof there.
-
-    Raises PrivacyError for charges of different units, and for events that no proof covers.
+    samples: neither who is in one nor how many. `compose_against_server` is for the others. `accountant` None
+    takes the least figure of all proofs that cover a fixed schedule; an adaptive one has the Renyi filter
+    only. A figure under replace_one holds under zero_out as well, so it may stand beside others in one list,
+    where it has a proof there. Raises PrivacyError for charges of different units, and for events that no
+    proof covers.
     """
     require_delta(delta)
     _refuse_mixed_units(charges)
@@ -121,9 +119,8 @@ def inference_bound(charges: Sequence[Charge]) -> InferenceBound:
     """Return what no attacker exceeds who sees the releases of all charges and is told nothing of samples.
 
     By privacy loss distributions, whatever accountant planned them, except for fixed_size sampling, which has
-    Renyi divergences only. Charges are fixed beforehand, as in a plan.
-
-    Raises PrivacyError for charges of different units, and for events that neither proof covers.
+    Renyi divergences only. Charges are fixed beforehand, as in a plan. Raises PrivacyError for charges of
+    different units, and for events that neither proof covers.
     """
     _refuse_mixed_units(charges)
     if not charges:

@@ -66,25 +66,6 @@ def sum_divergence_bound(num_clients: int, integer_stddev: float, dimension: int
     return max(math.exp(min(log_bound, 700.0)), math.ulp(0.0))
 
 
-def convolution_divergence_bound(fine_stddev: float, factor: int, coarse_stddev: float) -> float:
-    """Bound |log P(X + m Y) - log D(S)| for X from D(a), Y from D(b), S**2 = a**2 + m**2 b**2.
-
-    log((1 + t) / (1 - t)), t = 2.1 exp(-2 pi**2 eta**2), eta**-2 = b**-2 + m**2 a**-2, by Poisson
-    summation over Y; eta >= 1. It joins the parts of noise that comes in levels, of which a is the
-    sum of the parts that stay, m the multiplier and b what a removable part is m times of.
-    """
-    for name, stddev in (("fine_stddev", fine_stddev), ("coarse_stddev", coarse_stddev)):
-        require_positive(name, stddev)
-    eta = (coarse_stddev**-2 + (require_count("factor", factor) / fine_stddev) ** 2) ** -0.5
-    if eta < 1:
-        raise PrivacyError(
-            f"{factor} times a discrete Gaussian of {coarse_stddev} does not blend into one of "
-            f"{fine_stddev}: eta is {eta:.3g}; choose a finer part, so that it is at least 1"
-        )
-    bound = 2 * math.atanh(2.1 * math.exp(-2 * math.pi**2 * eta**2))
-    return max(bound, math.ulp(0.0))
-
-
 def effective_delta(
     delta: float,
     *,
@@ -95,13 +76,12 @@ def effective_delta(
 ) -> float:
     """Return delta - 1e-8, to be given to the accountant in place of delta.
 
-    With t the total variation of all noise of a training from the law that is accounted, an
-    (epsilon, delta - (1 + e^epsilon) t) guarantee of that law is (epsilon, delta) of what is
-    sampled. t adds up, over n clients, d coordinates and T rounds, `TABLE_DISTANCE` for each of up
-    to 17 parts, and once a coordinate the bound for sums and the rounding behind pld. By default
-    the sizes are the largest that may be met; then (1 + e^30) t = 7e-10.
-
-    Raises PrivacyError where 1e-8 does not cover it, and for a delta that it would use up.
+    With t the total variation of all noise of a training from the law that is accounted, an (epsilon, delta -
+    (1 + e^epsilon) t) guarantee of that law is (epsilon, delta) of what is sampled. t adds up, over n
+    clients, d coordinates and T rounds, `TABLE_DISTANCE` for each of up to 17 parts, and once a coordinate
+    the bound for sums and the rounding behind pld. By default the sizes are the largest that may be met; then
+    (1 + e^30) t = 7e-10. Raises PrivacyError where 1e-8 does not cover it, and for a delta that it would use
+    up.
     """
     require_delta(delta)
     for name, count in (("num_clients", num_clients), ("dimension", dimension), ("num_rounds", num_rounds)):

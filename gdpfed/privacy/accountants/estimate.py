@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
-from gdpfed.privacy.accountants.pld import Step, pld_epsilon, releases_of
+from gdpfed.privacy.accountants.pld import Step, is_known, pld_epsilon, releases_of
 from gdpfed.privacy.events import Adjacency, Event, GaussianMixture
 
 fft = late_import("scipy.fft")
@@ -43,7 +43,7 @@ def estimated_epsilon(event: Event, count: int, delta: float) -> float:
     Raises PrivacyError for fixed_size sampling.
     """
     release, times = releases_of(event)
-    if not isinstance(release, Step):
+    if not isinstance(release, Step) or is_known(release):
         return pld_epsilon(event, count, delta)
     with_client, without = _log_densities(release.sigma, release.rate, release.adjacency)
     sides = [(with_client, without)]

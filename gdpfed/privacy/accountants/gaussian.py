@@ -1,15 +1,31 @@
-"""Exact epsilon and noise of one Gaussian release without sampling.
+"""Gaussian releases without sampling: exact epsilon and noise, against the server too, and zCDP.
 
 Balle and Wang, arXiv:1805.06530, Theorem 8: with noise sigma over the distance of neighbours
 
     delta(epsilon) = Phi(1/(2 sigma) - epsilon sigma) - e^epsilon Phi(-1/(2 sigma) - epsilon sigma)
+
+A sum that one unit moves by Delta, with noise of standard deviation s, is rho-zCDP with rho = Delta^2 / (2
+s^2); this holds for continuous noise (Bun, Steinke, arXiv:1605.02658, Proposition 1.6) and for discrete noise
+(Canonne, Kamath, Steinke, arXiv:2004.00010v4, Theorem 4), and rhos add up, in adaptive composition too.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import get_args
 
+from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.discrete import GAUSSIAN_SHARE, MOST_EPSILON, effective_delta
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Adjacency, Gaussian, NoiseLaw
+from gdpfed.privacy.validation import (
+    require_choice,
+    require_count,
+    require_delta,
+    require_number,
+    require_rate,
+)
 
 optimize = late_import("scipy.optimize")
 special = late_import("scipy.special")
@@ -25,9 +41,7 @@ SMALLEST_SHARE = 1e-300
 def gaussian_epsilon(sigma: float, delta: float) -> float:
     """Return epsilon at delta; 0 where delta alone covers the release, inf without noise.
 
-    Args:
-        sigma: the noise over the distance of neighbours, from 0 to inf.
-        delta: in (0, 1].
+    `sigma`: the noise over the distance of neighbours, from 0 to inf. `delta`: in (0, 1].
     """
     if sigma < NO_NOISE:
         return math.inf if delta < 1 else 0.0
@@ -40,9 +54,7 @@ def gaussian_epsilon(sigma: float, delta: float) -> float:
 def gaussian_sigma(epsilon: float, delta: float) -> float:
     """Return the least noise over the distance of neighbours at (epsilon, delta); 0 where none is needed.
 
-    Args:
-        epsilon: at least 0; inf needs no noise.
-        delta: in (0, 1].
+    `epsilon`: at least 0; inf needs no noise. `delta`: in (0, 1].
     """
     if epsilon == math.inf or delta == 1:
         return 0.0
@@ -66,3 +78,104 @@ def _crossing(excess: Callable[[float], float]) -> float:
     while excess(low) <= 0:
         low, high = low / 2, low
     return float(optimize.brentq(excess, low, high, xtol=TOLERANCE * low, rtol=TOLERANCE))
+
+
+def zcdp_rho(charges: Sequence[Charge]) -> float:
+    """Return rho of all charges together.
+
+    Raises PrivacyError for events other than sums that everybody is part of.
+    """
+    rho = 0.0
+    for charge in charges:
+        if not isinstance(charge.event, Gaussian):
+            raise PrivacyError(
+                f"zCDP has no bound for {charge.event.kind}, which is sampled; use the pld accountant"
+            )
+        rho += charge.count / (2 * charge.event.noise_multiplier**2)
+    return rho
+
+
+def zcdp_epsilon(charges: Sequence[Charge], delta: float) -> float:
+    """Return epsilon at delta of all charges together.
+
+    It is the least rho alpha + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1) over alpha > 1:
+    Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12, as rho-zCDP is (alpha, rho alpha)-RDP at
+    every order. The least is searched for; every alpha gives a valid bound.
+    """
+    require_delta(delta)
+    rho = zcdp_rho(charges)
+    discrete = sum(
+        charge.count
+        for charge in charges
+        if isinstance(charge.event, Gaussian) and charge.event.noise == "discrete_gaussian"
+    )
+    if discrete:
+        delta = effective_delta(delta, num_rounds=discrete)
+
+    def bound(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        alpha = 1 + excess
+        return rho * alpha + math.log(excess / alpha) - math.log(delta * alpha) / excess
+
+    best = optimize.minimize_scalar(bound, bounds=(-9.0, 16.0), method="bounded")
+    epsilon = max(0.0, float(best.fun))
+    return math.inf if discrete and epsilon > MOST_EPSILON else epsilon
+
+
+stats = late_import("scipy.stats")
+
+
+@lru_cache(maxsize=4096)
+def epsilon_against_server(
+    noise_multiplier: float,
+    participations: int,
+    delta: float,
+    adjacency: Adjacency = "zero_out",
+) -> float:
+    """Return the exact epsilon of K noised sums that a client is known to be part of.
+
+    K Gaussians of noise multiplier sigma compose to one of sigma / sqrt(K), whose epsilon is
+    exact (Balle and Wang, arXiv:1805.06530, Theorem 8). `noise_multiplier` is std / C; under
+    replace_one a sum moves by 2 C. No amplification by sampling. It holds where the server sees
+    sums only, not single updates. K = 0 costs nothing; no noise gives inf.
+    """
+    require_count("participations", participations, at_least=0)
+    require_delta(delta)
+    require_choice("adjacency", adjacency, get_args(Adjacency))
+    if require_number("noise_multiplier", noise_multiplier) < 0:
+        raise PrivacyError(f"noise_multiplier is {noise_multiplier}; it must not be negative")
+    if participations == 0:
+        return 0.0
+    distance = 1.0 if adjacency == "zero_out" else 2.0
+    sigma = noise_multiplier / distance / math.sqrt(participations)
+    return gaussian_epsilon(sigma, delta)
+
+
+def discrete_epsilon_against_server(
+    noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency = "zero_out"
+) -> float:
+    """`epsilon_against_server` for discrete noise: of `GAUSSIAN_SHARE` of it, at the reduced delta."""
+    reduced = effective_delta(delta, num_rounds=max(1, participations))
+    charged = noise_multiplier * GAUSSIAN_SHARE
+    epsilon = epsilon_against_server(charged, participations, reduced, adjacency)
+    return epsilon if epsilon <= MOST_EPSILON else math.inf
+
+
+def server_epsilon(
+    noise: NoiseLaw, noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency
+) -> float:
+    """Return epsilon against the server of K noised sums that a client is known to be part of."""
+    bound = discrete_epsilon_against_server if noise == "discrete_gaussian" else epsilon_against_server
+    return bound(noise_multiplier, participations, delta, adjacency)
+
+
+def participations_quantile(num_rounds: int, sampling_rate: float, probability: float = 0.99) -> int:
+    """Return the smallest K that Binomial(num_rounds, sampling_rate) exceeds no more often.
+
+    With probability 0.99 it is the number of rounds that 99 of 100 clients stay within.
+    """
+    require_count("num_rounds", num_rounds)
+    require_rate("sampling_rate", sampling_rate)
+    if not 0.0 < require_number("probability", probability) < 1.0:
+        raise PrivacyError(f"probability is {probability}; it must lie in (0, 1)")
+    return int(stats.binom.ppf(probability, num_rounds, sampling_rate))

@@ -43,11 +43,8 @@ NEWTON_STEPS = 100
 class Losses:
     """The losses of one distribution over another, as probabilities on a grid.
 
-    Attributes:
-        interval: the grid's step h.
-        lowest: the least loss, in steps.
-        chances: of the losses h * (lowest, lowest + 1, ...), shape (n,).
-        infinite: the probability of an infinite loss.
+    `interval`: the grid's step h. `lowest`: the least loss, in steps. `chances`: of the losses h * (lowest,
+    lowest + 1, ...), shape (n,). `infinite`: the probability of an infinite loss.
     """
 
     interval: float
@@ -208,9 +205,8 @@ def losses_of_mixture(
 def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLosses:
     """The losses of a sum that a unit is part of with probability q, with 1 or with -1 in its place.
 
-    With y = exp(x / sigma^2), a = q exp(-1 / (2 sigma^2)) and b = 1 - q, the loss at x is
-    log((b + a y) / (b + a / y)).
-    It is epsilon at x = sigma^2 (epsilon / 2 + asinh((b / a) sinh(epsilon / 2))).
+    With y = exp(x / sigma^2), a = q exp(-1 / (2 sigma^2)) and b = 1 - q, the loss at x is log((b + a y) / (b
+    + a / y)). It is epsilon at x = sigma^2 (epsilon / 2 + asinh((b / a) sinh(epsilon / 2))).
     """
     part = _Mixture(stddev, (0.0, 1.0), (1 - rate, rate))
     log_still = math.log1p(-rate) if rate < 1 else -math.inf
@@ -237,9 +233,7 @@ def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLoss
 class _Mixture:
     """sum_k w_k N(s_k, sigma^2), of which parts without weight are left out.
 
-    Attributes:
-        end: TAIL of N(0, sigma^2) lies beyond it.
-        least: log P(s = 0), the loss that no sum is below.
+    `end`: TAIL of N(0, sigma^2) lies beyond it. `least`: log P(s = 0), the loss that no sum is below.
     """
 
     def __init__(self, stddev: float, moves: Sequence[float], weights: Sequence[float]) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce, singledispatch
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -28,53 +29,18 @@ from gdpfed.privacy.events import (
 
 @dataclass(frozen=True)
 class Step:
-    """A sampled Gaussian: its noise multiplier, the chance of being drawn, and what neighbours differ in."""
+    """A Gaussian: its noise over the distance of neighbours, the chance of being drawn, what neighbours are.
+
+    At rate 1 the unit is known to be part of it.
+    """
 
     sigma: float
-    rate: float
+    rate: float = 1.0
     adjacency: Adjacency = "zero_out"
-
-    def interval_bounds(self) -> tuple[float, float]:
-        """The grid of losses that it asks for, and the least that it can afford."""
-        return _interval_bounds(self.sigma, self.rate)
-
-    def losses(self, interval: float) -> BothLosses:
-        """Its privacy losses on a grid."""
-        return _one_step(self, interval)
-
-
-@dataclass(frozen=True)
-class Known:
-    """A Gaussian that the unit is known to be part of, by its noise over the distance of neighbours."""
-
-    sigma: float
-
-    def interval_bounds(self) -> tuple[float, float]:
-        """The grid of losses that it asks for, and the least that it can afford."""
-        return _interval_bounds(self.sigma, 1.0)
-
-    def losses(self, interval: float) -> BothLosses:
-        """Its privacy losses on a grid."""
-        return _one_step(Step(self.sigma, 1.0), interval)
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """A mixture of Gaussians."""
-
-    event: GaussianMixture
-
-    def interval_bounds(self) -> tuple[float, float]:
-        """The grid of losses that it asks for, and the least that it can afford."""
-        return _mixture_interval_bounds(self.event)
-
-    def losses(self, interval: float) -> BothLosses:
-        """Its privacy losses on a grid."""
-        return _one_mixture(self.event, interval)
 
 
 @singledispatch
-def releases_of(event: Event) -> tuple[Step | Known | Mixture, int]:
+def releases_of(event: Event) -> tuple[Step | GaussianMixture, int]:
     """Return what an event releases, and how often; a new event registers its own.
 
     Raises PrivacyError for an event that has no bound by losses.
@@ -83,37 +49,40 @@ def releases_of(event: Event) -> tuple[Step | Known | Mixture, int]:
 
 
 @releases_of.register
-def _(event: Gaussian) -> tuple[Known, int]:
-    return Known(event.noise_multiplier), 1
+def _(event: Gaussian) -> tuple[Step, int]:
+    return Step(event.noise_multiplier), 1
 
 
 @releases_of.register
-def _(event: SampledGaussian) -> tuple[Step | Known, int]:
+def _(event: SampledGaussian) -> tuple[Step, int]:
     if event.sampling != "poisson":
         raise PrivacyError(
             "the pld accountant has no bound for fixed_size sampling; use the rdp accountant, or poisson "
             "sampling"
         )
     if event.sampling_rate == 1.0:
-        return Known(event.for_members().noise_multiplier), 1
+        return Step(event.for_members().noise_multiplier), 1
     return Step(event.noise_multiplier, event.sampling_rate, event.adjacency), 1
 
 
 @releases_of.register
-def _(event: DPSGDSteps) -> tuple[Step | Known, int]:
-    if event.batch_rate == 1.0:
-        return Known(event.noise_multiplier), event.num_steps
+def _(event: DPSGDSteps) -> tuple[Step, int]:
     return Step(event.noise_multiplier, event.batch_rate), event.num_steps
 
 
 @releases_of.register
-def _(event: GaussianMixture) -> tuple[Mixture, int]:
-    return Mixture(event), 1
+def _(event: GaussianMixture) -> tuple[GaussianMixture, int]:
+    return event, 1
 
 
 @releases_of.register
-def _(event: LocalWindows) -> tuple[Mixture, int]:
-    return Mixture(event.mixture), event.num_windows
+def _(event: LocalWindows) -> tuple[GaussianMixture, int]:
+    return event.mixture, event.num_windows
+
+
+def is_known(release: Step | GaussianMixture) -> TypeGuard[Step]:
+    """Whether the unit is known to be part of a release, whose epsilon is exact then."""
+    return isinstance(release, Step) and release.rate == 1.0
 
 
 def has_losses(event: Event) -> bool:
@@ -128,15 +97,13 @@ def has_losses(event: Event) -> bool:
 def pld_epsilon(event: Event, count: int, delta: float, *, coarseness: float = 1.0) -> float:
     """Return epsilon at delta of `count` releases of one event.
 
-    A `coarseness` above one widens the grid of losses by that factor, which is faster and looser: good for
-    a first search, as calibration does.
-
-    Raises PrivacyError for fixed_size sampling, which has no such bound.
+    A `coarseness` above one widens the grid of losses by that factor, which is faster and looser: good for a
+    first search, as calibration does. Raises PrivacyError for fixed_size sampling, which has no such bound.
     """
     release, times = releases_of(event)
-    if isinstance(release, Known):
+    if is_known(release):
         return gaussian_epsilon(release.sigma / math.sqrt(count * times), delta)
-    interval = coarseness * max(release.interval_bounds())
+    interval = coarseness * max(_interval_bounds(release))
     return _self_composed_epsilon(release, interval, count * times, delta)
 
 
@@ -156,15 +123,14 @@ def pld_deltas(
 ) -> npt.NDArray[np.float64]:
     """Return delta at every epsilon of several events, each so many times, of the larger direction.
 
-    What was composed for an epsilon is not composed again.
-
-    Raises PrivacyError for fixed_size sampling, which has no such bound.
+    What was composed for an epsilon is not composed again. Raises PrivacyError for fixed_size sampling, which
+    has no such bound.
     """
     if len(releases) > 1:
         return _composed(releases).delta(epsilons)
     ((event, count),) = releases
     release, times = releases_of(event)
-    return _self_composed(release, max(release.interval_bounds()), count * times).delta(epsilons)
+    return _self_composed(release, max(_interval_bounds(release)), count * times).delta(epsilons)
 
 
 def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
@@ -172,7 +138,7 @@ def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
     precisions = []
     for event, count in releases:
         release, times = releases_of(event)
-        if not isinstance(release, Known):
+        if not is_known(release):
             return None
         precisions.append(count * times / release.sigma**2)
     return math.sqrt(math.fsum(precisions))
@@ -180,37 +146,42 @@ def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
 
 def _composed(releases: Sequence[tuple[Event, int]]) -> BothLosses:
     parts = [(*releases_of(event), count) for event, count in releases]
-    wishes, least = zip(*(release.interval_bounds() for release, _, _ in parts), strict=True)
+    wishes, least = zip(*(_interval_bounds(release) for release, _, _ in parts), strict=True)
     interval = max(min(wishes), *least)
-    composed = (release.losses(interval).repeated(count * times) for release, times, count in parts)
+    composed = (_losses(release, interval).repeated(count * times) for release, times, count in parts)
     return reduce(lambda left, right: left.with_losses(right), composed)
 
 
 @lru_cache(maxsize=4096)
 def _self_composed_epsilon(
-    release: Step | Mixture | Known, interval: float, count: int, delta: float
+    release: Step | GaussianMixture, interval: float, count: int, delta: float
 ) -> float:
     return _self_composed(release, interval, count).epsilon(delta)
 
 
 @lru_cache(maxsize=16)
-def _self_composed(release: Step | Mixture | Known, interval: float, count: int) -> BothLosses:
-    return release.losses(interval).repeated(count)
+def _self_composed(release: Step | GaussianMixture, interval: float, count: int) -> BothLosses:
+    return _losses(release, interval).repeated(count)
 
 
-@lru_cache(maxsize=64)
-def _one_mixture(mixture: GaussianMixture, interval: float) -> BothLosses:
-    return losses_of_mixture(mixture.noise_stddev, mixture.sensitivities, mixture.weights, interval)
+@lru_cache(maxsize=128)
+def _losses(release: Step | GaussianMixture, interval: float) -> BothLosses:
+    """The privacy losses of one release on a grid."""
+    if isinstance(release, GaussianMixture):
+        return losses_of_mixture(release.noise_stddev, release.sensitivities, release.weights, interval)
+    if release.adjacency == "replace_one":
+        return losses_of_replacing(release.sigma, release.rate, interval)
+    return losses_of_mixture(release.sigma, (0.0, 1.0), (1 - release.rate, release.rate), interval)
 
 
-@lru_cache(maxsize=64)
-def _one_step(step: Step, interval: float) -> BothLosses:
-    if step.adjacency == "replace_one":
-        return losses_of_replacing(step.sigma, step.rate, interval)
-    return losses_of_mixture(step.sigma, (0.0, 1.0), (1 - step.rate, step.rate), interval)
+def _interval_bounds(release: Step | GaussianMixture) -> tuple[float, float]:
+    """The grid of losses that a release asks for, and the least that it can afford."""
+    if isinstance(release, GaussianMixture):
+        return _mixture_interval_bounds(release)
+    return _step_interval_bounds(release.sigma, release.rate)
 
 
-def _interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
+def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
     """Return a step h of the loss grid that loosens epsilon by about 2e-4 of itself, and the least in time.
 
     Rounding is pessimistic, so no step can tighten it. It adds about h^2 / 8 to a step's
@@ -225,7 +196,7 @@ def _interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
 
 
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
-    """As `_interval_bounds`, with chi^2 = sum_kl w_k w_l (exp(s_k s_l / sigma^2) - 1).
+    """As `_step_interval_bounds`, with chi^2 = sum_kl w_k w_l (exp(s_k s_l / sigma^2) - 1).
 
     A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
     3e-3 where losses are small.

@@ -71,12 +71,10 @@ def check_theorem1(
 def theorem1_epsilon(mechanism: Event, num_rounds: int, delta: float) -> float:
     """Return Theorem 1's eps of `num_rounds` rounds, its formula solved for eps.
 
-    Where the formula's order alpha is too large for the condition, the largest order that meets
-    it is used in the theorem's own step, eps = 3.5 q^2 alpha T / sigma^2 + ln(1/delta)/(alpha - 1);
-    so the first rounds of a long training have a figure too.
-
-    Raises PrivacyError for sampling or adjacency that the theorem does not cover, and where no
-    order meets the conditions.
+    Where the formula's order alpha is too large for the condition, the largest order that meets it is used in
+    the theorem's own step, eps = 3.5 q^2 alpha T / sigma^2 + ln(1/delta)/(alpha - 1); so the first rounds of
+    a long training have a figure too. Raises PrivacyError for sampling or adjacency that the theorem does not
+    cover, and where no order meets the conditions.
     """
     mechanism = _covered(mechanism)
     variance = mechanism.noise_multiplier**2

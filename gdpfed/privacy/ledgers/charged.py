@@ -1,16 +1,23 @@
-"""Releases that are asked for, and the same once they are charged.
+"""Releases that are asked for, checked against an open round, and the same once they are charged.
 
 A fleet sums `ChargedSum`s and nothing else, and `Ledger.charge` is the only maker of them. So whatever a
-method asks for is checked against the plan and the round's cohort before any message leaves.
+method asks for is checked against the plan and the round's cohort before any message leaves. It is copied
+first, into exact plain types: a subclass can say one thing when it is checked and another when it is carried
+out, and so can an array that somebody else holds.
 """
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from enum import Enum
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.release import ROUNDING, CountsRequest, Release, Vector
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.release import ROUNDING, CountsRequest, Release, Vector, broken_number
+from gdpfed.record_steps import KINDS
 
 R = TypeVar("R", bound=Release)
 
@@ -38,9 +45,7 @@ class ChargedCounts:
 class ChargedSum(Generic[R]):
     """A release that a ledger has charged; it is summed once.
 
-    Attributes:
-        request: what was charged.
-        round_index: the round that it was charged in.
+    `request`: what was charged. `round_index`: the round that it was charged in.
     """
 
     def __init__(self, seal: object, request: R, round_index: int) -> None:
@@ -54,13 +59,9 @@ class ChargedSum(Generic[R]):
     def check(self, clients: Sequence[int], norms: Vector, noise_stddev: float) -> None:
         """Compare what a fleet is about to sum with what was charged.
 
-        Args:
-            clients: ids of those who are asked.
-            norms: the bound on the contribution of each, in their order.
-            noise_stddev: of the noise in the sum.
-
-        Raises:
-            PrivacyError: other clients, a larger bound or less noise.
+        `clients`: ids of those who are asked. `norms`: the bound on the contribution of each, in their order.
+        `noise_stddev`: of the noise in the sum. Raises PrivacyError: other clients, a larger bound or less
+        noise.
         """
         charged, largest, least_noise = self._charged
         of_sum = f"round {self.round_index}: {self.request.name} is about to be summed"
@@ -90,9 +91,7 @@ class ChargedSum(Generic[R]):
 class ExpectedSum(Generic[R]):
     """A release that fits the plan of the next round and is not charged: keys may be agreed for it.
 
-    Attributes:
-        request: what is expected.
-        round_index: the round that it is expected in.
+    `request`: what is expected. `round_index`: the round that it is expected in.
     """
 
     def __init__(self, seal: object, request: R, round_index: int) -> None:
@@ -104,3 +103,138 @@ class ExpectedSum(Generic[R]):
 
 SEAL = object()
 """What a ledger shows that it makes one of these."""
+
+
+class OpenRound:
+    """A round that a ledger has charged, or the next one, for which keys may be agreed.
+
+    `index`: of the round, from 0. `group_of`: the number of the group of every client that was drawn.
+    """
+
+    def __init__(self, plan: PrivacyPlan, index: int, group_of: Mapping[int, int]) -> None:
+        self.index = index
+        self.group_of = group_of
+        self._plan = plan
+        self._names: set[str] = set()
+        self._sums_of: Counter[int] = Counter()
+
+    def check(self, subject: str, requests: Sequence[Release]) -> None:
+        """Check all requests, then note what they take of the round.
+
+        Raises PrivacyError, in one line that names subject, round and request, where one of them breaks what
+        the round was charged for. Then nothing is noted.
+        """
+        names, sums_of = set(self._names), Counter(self._sums_of)
+        for request in requests:
+            if broken := self._broken_rule(request, names, sums_of):
+                raise PrivacyError(f"{subject}, round {self.index}, {request.name}: {broken}")
+            names.add(request.name)
+            sums_of.update(request.clients.tolist())
+        self._names, self._sums_of = names, sums_of
+
+    def _broken_rule(self, request: Release, names: set[str], sums_of: Mapping[int, int]) -> str:
+        """Say how a request breaks what the round was charged for; "" if it does not."""
+        plan = self._plan
+        if request.name in names:
+            return "the round has a sum of this name already"
+        if broken := self._broken_asking(request, sums_of):
+            return broken
+        if request.work not in plan.works:
+            return f"the plan charges {', '.join(plan.works)}, not {request.work}"
+        if request.unit != plan.unit:
+            return f"the plan protects a {plan.unit}, not a {request.unit}"
+        if request.alone and plan.private and (plan.sums_hidden or not KINDS[request.work].own_noise):
+            return "it is one client's update, to be read in clear, and the plan promises privacy"
+        if broken := broken_number(request):
+            return broken
+        if not plan.private:
+            return ""
+        return plan.mechanism.broken_rule(plan.groups, self.group_of, self.index, request)
+
+    def _broken_asking(self, request: Release, sums_of: Mapping[int, int]) -> str:
+        """Say which client of a request cannot be asked; "" where all can."""
+        clients, most = request.clients.tolist(), self._plan.sums_per_round
+        if len(set(clients)) != len(clients):
+            return "a client is asked twice in one sum"
+        for client in clients:
+            if client not in self.group_of:
+                return f"client {client} was not drawn in this round"
+            if sums_of[client] >= most:
+                return (
+                    f"client {client} is in {sums_of[client]} sums of this round already, and the plan "
+                    f"charges {most} a round"
+                )
+        return ""
+
+
+T = TypeVar("T")
+NUMBERS = "iuf"
+"""Kinds of arrays that are copied: whole numbers and floating point."""
+
+
+class PlainCopies:
+    """Copies values, and each that occurs several times once.
+
+    Args:
+        kinds: the dataclasses that may occur; a subclass of one is refused.
+    """
+
+    def __init__(self, *kinds: type) -> None:
+        self._kinds = kinds
+        self._copies: dict[int, tuple[object, Any]] = {}
+
+    def of(self, value: T, name: str) -> T:
+        """Return a copy of a value in which every type is exact and every array read-only.
+
+        Numbers, strings and arrays keep what is stored in them, whatever methods a subclass has put over it.
+        Raises PrivacyError: a value of another type; ``name`` says where it is.
+        """
+        if id(value) not in self._copies:
+            # The value is kept beside its copy, so that no other can have its id meanwhile.
+            self._copies[id(value)] = value, self._copied(value, name)
+        copied: T = self._copies[id(value)][1]
+        return copied
+
+    def _copied(self, value: Any, name: str) -> object:
+        if value is None or type(value) is bool or (isinstance(value, Enum) and not isinstance(value, str)):
+            return value
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, int):
+            return int.__index__(value)
+        if isinstance(value, float):
+            return float.__float__(value)
+        if isinstance(value, np.generic) and value.dtype.kind in NUMBERS:
+            return value.item()
+        if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS:
+            array = np.array(value, subok=False)
+            array.flags.writeable = False
+            return array
+        if type(value) in self._kinds:
+            stored = {each.name: getattr(value, each.name) for each in fields(value)}
+            return type(value)(**{key: self.of(each, f"{name}.{key}") for key, each in stored.items()})
+        if isinstance(value, Sequence):
+            return tuple(self.of(each, f"{name}[{i}]") for i, each in enumerate(value))
+        expected = ", ".join(kind.__name__ for kind in self._kinds)
+        raise PrivacyError(
+            f"{name} is a {type(value).__name__}: give a number, a string, an array of numbers, or one of "
+            f"{expected}, no subclass of it"
+        )
+
+
+def plain_requests(requests: Iterable[T], kinds: Sequence[type], asked: str) -> tuple[T, ...]:
+    """Return copies of requests, so that what is checked is what is charged and summed.
+
+    `requests`: of exactly the first of ``kinds``. `kinds`: the dataclasses that may occur in them. `asked`:
+    by whom and in which round, for errors. Raises PrivacyError: a request of another class, or a value that
+    is not plain.
+    """
+    copies, read = PlainCopies(*kinds), list[T]()
+    for each in requests:
+        if type(each) is not kinds[0]:
+            raise PrivacyError(
+                f"{asked}: a {type(each).__name__} is no request for a sum; make a {kinds[0].__name__}, no "
+                "subclass of it"
+            )
+        read.append(copies.of(each, f"{asked}, request {len(read)}"))
+    return tuple(read)

@@ -71,11 +71,9 @@ class ClientLedger:
         A run in which this client has a path costs what the rounds cost that it took part in; `also` costs
         what it may at worst, taking part `at_most` so often. That is checked before every round as well.
 
-        Of records it is what one pays that is in this group in `also`; without one what the record pays
-        that is drawn most often in every run.
-
-        Raises PrivacyError where they have no common accounting, for `also` of another unit, and for a run
-        that began under other terms.
+        Of records it is what one pays that is in this group in `also`; without one what the record pays that
+        is drawn most often in every run. Raises PrivacyError where they have no common accounting, for `also`
+        of another unit, and for a run that began under other terms.
         """
         if also is not None and also.unit != unit:
             raise PrivacyError(

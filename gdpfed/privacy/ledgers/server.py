@@ -11,10 +11,16 @@ import numpy as np
 
 from gdpfed.errors import BudgetExhausted, PrivacyError
 from gdpfed.privacy.group_plan import BUDGET_TOLERANCE
-from gdpfed.privacy.ledgers.charged import SEAL, ChargedCounts, ChargedSum, ExpectedSum, R
-from gdpfed.privacy.ledgers.open_round import OpenRound
+from gdpfed.privacy.ledgers.charged import (
+    SEAL,
+    ChargedCounts,
+    ChargedSum,
+    ExpectedSum,
+    OpenRound,
+    R,
+    plain_requests,
+)
 from gdpfed.privacy.ledgers.participations import RESTS, Participations
-from gdpfed.privacy.ledgers.plain_copy import plain_requests
 from gdpfed.privacy.ledgers.saved_ledger import (
     COUNTS,
     FORMAT_VERSION,
@@ -33,13 +39,10 @@ from gdpfed.record_steps import RecordSteps
 class Ledger:
     """The rounds charged to a plan, how often each client took part, and what the open round may sum.
 
-    A round is charged before it runs and stays charged if it fails, as its updates may have been
-    seen. Counts are sparse: clients that never took part cost nothing.
-
-    Args:
-        plan: what is charged for.
-        subject: names who asks, in errors, as in "method dp_fedavg".
-        kinds: the exact class of requests, and those of what stands in their fields.
+    A round is charged before it runs and stays charged if it fails, as its updates may have been seen. Counts
+    are sparse: clients that never took part cost nothing. `plan`: what is charged for. `subject`: names who
+    asks, in errors, as in "method dp_fedavg". `kinds`: the exact class of requests, and those of what stands
+    in their fields.
     """
 
     def __init__(
@@ -111,11 +114,9 @@ class Ledger:
     def open_round(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
         """Charge the round that is about to run, `cohorts` being the clients drawn per group.
 
-        Requests are charged against it until the next one opens.
-
-        Raises BudgetExhausted where it would take a group beyond its budget or lies beyond the
-        plan's rounds, and PrivacyError for a round out of order or charged already and for
-        cohorts that the plan cannot have drawn. Nothing is charged where it raises.
+        Requests are charged against it until the next one opens. Raises BudgetExhausted where it would take a
+        group beyond its budget or lies beyond the plan's rounds, and PrivacyError for a round out of order or
+        charged already and for cohorts that the plan cannot have drawn. Nothing is charged where it raises.
         """
         require_count("round_index", round_index, at_least=0)
         if round_index != self._charged_rounds:
@@ -141,11 +142,8 @@ class Ledger:
     def charge(self, round_index: int, requests: Iterable[R]) -> list[ChargedSum[R]]:
         """Return what a fleet may sum: the requests, if they are what the open round was charged for.
 
-        Raises PrivacyError, in one line that names subject, round and request, for a round that is not open,
-        a sum that asks a client who was not drawn or is in as many sums of the round as the plan has, a
-        larger contribution or less noise than the plan's, noise that nobody or another law adds, a work or a
-        unit that the plan does not charge, or a name that the round has had. Then nothing of `requests` can
-        be summed.
+        Raises PrivacyError, in one line that names subject, round and request, for a round that is not open
+        and for what `OpenRound.check` refuses. Then nothing of `requests` can be summed.
         """
         requests = plain_requests(requests, self._kinds, f"{self._subject}, round {round_index}")
         if self._open is None or self._open.index != round_index:
@@ -160,8 +158,7 @@ class Ledger:
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
         """Return the cohorts of a round without clients that rest in it or have no round left.
 
-        Only mechanisms that say how often a client takes part have such clients. That they stop tells nothing
-        of any data: it follows from the plan and from how often each was drawn.
+        That they stop tells nothing of any data: it follows from the plan and from how often each was drawn.
         """
         return tuple(self._with_steps_left(m, cohort, round_index) for m, cohort in enumerate(cohorts))
 
@@ -190,9 +187,7 @@ class Ledger:
     ) -> list[ExpectedSum[R]]:
         """Return requests of the next round, whose cohorts are drawn already, for keys to be agreed.
 
-        Nothing is charged.
-
-        Raises PrivacyError as `charge` would in that round.
+        Nothing is charged. Raises PrivacyError as `charge` would in that round.
         """
         if round_index != self._charged_rounds:
             raise PrivacyError(f"round {round_index} is not the next one, {self._charged_rounds}")
@@ -299,15 +294,13 @@ class Ledger:
         return ledger
 
     def _check_budgets(self, rounds: int) -> None:
+        if not self._plan.private:
+            return
         if rounds > self._plan.num_rounds:
-            if not self._plan.private:
-                return
             raise BudgetExhausted(
                 f"round {rounds - 1} lies beyond the plan's {self._plan.num_rounds} rounds; "
                 "training must stop here, make a plan for more rounds beforehand"
             )
-        if not self._plan.private:
-            return
         for m, group in enumerate(self._plan.groups):
             epsilon = self._plan.epsilon_after(m, rounds)
             if epsilon > group.epsilon * (1 + BUDGET_TOLERANCE):

@@ -18,7 +18,7 @@ from gdpfed.privacy.mechanism import History, Mechanism, RecordGroup
 from gdpfed.privacy.mechanisms.record_terms import RecordTerms, StepTerms, rates_within
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
-from gdpfed.record_steps import RecordSteps, record_move
+from gdpfed.record_steps import KINDS, RecordSteps, record_move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class RecordSums(Mechanism):
     ) -> str:
         if request.records is None:
             return "it does not say what steps its clients take, and the plan charges steps on records"
-        if request.work != "dp_sgd" and (broken := self.broken_place(group_of, request)):
+        if not KINDS[request.work].own_noise and (broken := self.broken_place(group_of, request)):
             return broken
         for client, asked, weight in zip(
             request.clients.tolist(), request.records, request.weights.tolist(), strict=True
@@ -142,7 +142,7 @@ class RecordSums(Mechanism):
                 f"{planned.batch_rates}"
             )
         moved = weight * record_move(request.work, asked) * self.noise_factor(m, len(request.clients))
-        own = request.work == "dp_sgd"
+        own = KINDS[request.work].own_noise
         carried = asked.noise_multiplier if own else request.noise_stddev / moved
         if not carried >= planned.noise_multiplier * (1 - ROUNDING):
             return (

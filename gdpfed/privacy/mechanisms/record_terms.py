@@ -12,7 +12,7 @@ from gdpfed.privacy.events import DPSGDSteps, Event, RecordEvent
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.release import ROUNDING
 from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
-from gdpfed.record_steps import RECORD_WORKS, RecordSteps, Work, record_move
+from gdpfed.record_steps import KINDS, RECORD_WORKS, RecordSteps, Work, record_move
 
 MOST_RECORD_GROUPS = 100
 
@@ -83,7 +83,7 @@ class TermsOfRecords(Terms):
 
     @property
     def private_by_itself(self) -> bool:
-        return self.records.work == "dp_sgd"
+        return KINDS[self.records.work].own_noise
 
     def updates_in(self, round_index: int) -> int:
         return self.records.sums_per_round
@@ -110,7 +110,7 @@ class TermsOfRecords(Terms):
             )
         if len(steps.batch_rates) > 1 and told.record_groups != (records.shares, records.seed):
             return "the records are dealt out to other groups than under the terms"
-        if records.work == "dp_sgd":
+        if self.private_by_itself:
             return self.broken_own_noise(round_index, steps)
         return self.broken_window(steps) or self._broken_sum(told, steps)
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant
-from gdpfed.privacy.accountants.server_view import server_epsilon
+from gdpfed.privacy.accountants.gaussian import server_epsilon
 from gdpfed.privacy.charges import Charge, event_of_round, first_charges
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange

@@ -66,12 +66,10 @@ def groups_from_shares(
 ) -> tuple[Group, ...]:
     """Split clients 0..n-1 into contiguous groups, one a budget.
 
-    Sizes are shares * n rounded by largest remainders (ties to the earlier group), so they sum to
-    n; a group that would round to nothing gets one client of the largest. `shares` None means
-    equal shares. Budgets must be strictly increasing.
-
-    Raises PrivacyError for budgets that are not positive, finite and increasing, for shares that
-    are not positive or do not sum to one within 1e-6, and for fewer clients than groups.
+    Sizes are shares * n rounded by largest remainders (ties to the earlier group), so they sum to n; a group
+    that would round to nothing gets one client of the largest. `shares` None means equal shares. Budgets must
+    be strictly increasing. Raises PrivacyError for budgets that are not positive, finite and increasing, for
+    shares that are not positive or do not sum to one within 1e-6, and for fewer clients than groups.
     """
     require_count("num_clients", num_clients)
     _check_budgets(budgets)
@@ -101,14 +99,12 @@ def form_groups(
 ) -> tuple[Group, ...]:
     """Form groups from every client's own budget; client i's is `epsilons[i]`.
 
-    With `num_groups` the cuts between distinct budgets are chosen nearest to the equal-size
-    quantiles, and exactly that many groups come back. With `edges` (increasing) a client falls in
-    the interval [edge_k, edge_k+1) that holds its budget, below the first and from the last edge
-    on included; intervals without a client form no group. Equal budgets always share a group, and
-    a group's budget is its smallest member's, so no client ever exceeds its own.
-
-    Raises PrivacyError for budgets that are not positive and finite, unless exactly one of
-    `num_groups` and `edges` is given, and for more groups than distinct budgets.
+    With `num_groups` the cuts between distinct budgets are chosen nearest to the equal-size quantiles, and
+    exactly that many groups come back. With `edges` (increasing) a client falls in the interval [edge_k,
+    edge_k+1) that holds its budget, below the first and from the last edge on included; intervals without a
+    client form no group. Equal budgets always share a group, and a group's budget is its smallest member's,
+    so no client ever exceeds its own. Raises PrivacyError for budgets that are not positive and finite,
+    unless exactly one of `num_groups` and `edges` is given, and for more groups than distinct budgets.
     """
     values = np.asarray(epsilons, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:

@@ -10,7 +10,7 @@ from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accou
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier, calibrate_scale
 from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.accountants.discrete import refuse_unaccountable
-from gdpfed.privacy.accountants.server_view import participations_quantile, server_epsilon
+from gdpfed.privacy.accountants.gaussian import participations_quantile, server_epsilon
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, SampledGaussian, Sampling
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
@@ -145,9 +145,8 @@ def make_plan(
 ) -> PrivacyPlan:
     """Return the plan that calibrates every group's noise to its own budget.
 
-    Under fixed_size sampling a group's rate becomes that of the whole cohort it draws.
-
-    Raises PrivacyError for input that is out of range, and where no valid accounting exists.
+    Under fixed_size sampling a group's rate becomes that of the whole cohort it draws. Raises PrivacyError
+    for input that is out of range, and where no valid accounting exists.
     """
     common = _common(groups, num_rounds, options)
     rates = _drawn_rates(groups, sampling_rate, common.law, options.get("group_sampling_rates"))

@@ -12,7 +12,7 @@ from typing import Unpack
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, make_accountant
-from gdpfed.privacy.accountants.server_view import participations_quantile
+from gdpfed.privacy.accountants.gaussian import participations_quantile
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanism import RecordGroup
 from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
@@ -23,6 +23,7 @@ from gdpfed.privacy.planning.record_budgets import Budgeted, RecordTraining, as_
 from gdpfed.privacy.planning.step_calibration import steps_allowed, steps_epsilon
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.validation import require_count, require_delta
+from gdpfed.record_steps import KINDS
 
 DEFAULT_DELTA = 1e-5
 BATCH_TAIL = 6.0
@@ -46,7 +47,7 @@ class _Common:
     @property
     def is_noised(self) -> bool:
         """Whether the sum is noised, and not every step."""
-        return self.training.work == "gradient_sum"
+        return not KINDS[self.training.work].own_noise
 
 
 class RecordOptions(PlanOptions, total=False):
@@ -96,14 +97,13 @@ def record_plan(
 ) -> PrivacyPlan:
     """Return the plan under which every record of every client stays within its budget.
 
-    `groups` are clients by budget. Clients are drawn at `sampling_rate`, which is not accounted.
-
-    Raises PrivacyError for input that is out of range, and where no valid accounting exists.
+    `groups` are clients by budget. Clients are drawn at `sampling_rate`, which is not accounted. Raises
+    PrivacyError for input that is out of range, and where no valid accounting exists.
     """
     common = _common(num_rounds, training, sampling_rate, options)
     check_disjoint(groups)
     shared = _within_budgets(common, groups, options)
-    if training.work == "dp_sgd":
+    if not common.is_noised:
         norm = math.inf
     else:
         budgeted = [each for shares in shared for each, _ in shares]

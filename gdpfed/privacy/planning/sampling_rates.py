@@ -103,11 +103,9 @@ def optimal_sampling_rates(
 ) -> tuple[float, ...]:
     """Return the q_m in [q_min, 1] that solve Problem 1 with sum_m q_m |G_m| = q n.
 
-    Weights are squared_participation; sigma_m^2 is Theorem 1's formula as a proxy, without its
-    validity check; phi is Remark 3's if `sparsified`, else 0. `learning_rate` is eta and
-    `local_steps` tau of the clients' SGD.
-
-    Raises PrivacyError where no rates fit the bounds, and where the solver ends at a point that
+    Weights are squared_participation; sigma_m^2 is Theorem 1's formula as a proxy, without its validity
+    check; phi is Remark 3's if `sparsified`, else 0. `learning_rate` is eta and `local_steps` tau of the
+    clients' SGD. Raises PrivacyError where no rates fit the bounds, and where the solver ends at a point that
     does not meet the optimality conditions.
     """
     check_feasible(require_rate("sampling_rate", sampling_rate), min_sampling_rate)

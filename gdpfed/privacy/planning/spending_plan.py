@@ -1,15 +1,148 @@
-"""Plans of clients that spend what each has chosen, under noise of their own."""
+"""Plans of clients that spend what each has chosen, under noise of their own, in updates or in steps.
+
+In steps of DP-SGD, a client spends its zCDP budget of the whole run at one noise. What steps on batches cost
+does not add up by round as zCDP does: what is kept of the budgets by round is epsilon of their total.
+"""
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanisms.own_spending import OwnSpending
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.validation import require_delta, require_positive
+from gdpfed.privacy.planning.step_calibration import step_noise, steps_epsilon
+from gdpfed.privacy.validation import require_count, require_delta, require_positive, require_rate
 from gdpfed.record_steps import Work
+
+Floats = npt.NDArray[np.float64]
+
+LEVELS = 8
+MOST_EPSILON = 100.0
+SAME = 1e-9
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepBudgets(ClientBudgets):
+    """Client budgets whose rounds are each tau steps of DP-SGD on a client's own records.
+
+    Attributes:
+        budgets: what the steps are made of, and nobody is charged: rho_i^t, shape (num_rounds, n).
+        steps: tau, of a client in a round that it takes part in.
+        rate: q, the chance that a step draws a record.
+        noise: sigma_i, of every step of a client, shape (n,).
+        epsilons: that each client's steps of `most_rounds` rounds are within, shape (n,).
+    """
+
+    steps: int
+    rate: float
+    noise: Floats
+    epsilons: Floats
+
+    @classmethod
+    def of(cls, spending: ClientBudgets, *, steps: int, rate: float, delta: float) -> Self:
+        """Return the same draws, at the noise with which each client's steps cost what it would spend.
+
+        Budgets are rounded down to one of `LEVELS`, in equal ratios, for each of which a noise is found.
+        Raises PrivacyError for numbers that are out of range, and for budgets that protect nobody.
+        """
+        require_count("the steps of a round", steps)
+        require_rate("batch_rate", rate)
+        targets = spending.most_epsilons(delta)
+        if targets.max() > MOST_EPSILON:
+            raise PrivacyError(
+                f"a client may spend epsilon {targets.max():.4g}, and no noise of steps is sought above "
+                f"{MOST_EPSILON:g}, which protects nobody: set a smaller method.budget_scale, or "
+                "method.max_participations"
+            )
+        levels = _rounded_down(targets)
+        accountant, total = make_accountant("pld"), steps * spending.most_rounds
+        found = {
+            level: step_noise(accountant, epsilon=level, delta=delta, batch_rate=rate, num_steps=total)
+            for level in sorted(set(levels.tolist()))
+        }
+        return cls(
+            budgets=spending.budgets,
+            draw_probabilities=spending.draw_probabilities,
+            cohort_sizes=spending.cohort_sizes,
+            draws=spending.draws,
+            most_rounds=spending.most_rounds,
+            steps=steps,
+            rate=rate,
+            noise=np.array([found[level] for level in levels.tolist()]),
+            epsilons=levels,
+        )
+
+    @property
+    def local_steps(self) -> int:
+        return self.steps
+
+    @property
+    def batch_rate(self) -> float:
+        return self.rate
+
+    def most_epsilons(self, delta: float) -> Floats:
+        """What is promised to each client, at the delta that it was planned for."""
+        del delta
+        return self.epsilons
+
+    def most_epsilon(self, rounds: int, delta: float) -> float:
+        return self.most_expensive_epsilon(min(rounds, self.most_rounds), delta)
+
+    def most_expensive_epsilon(self, participations: int, delta: float) -> float:
+        return self._epsilon(float(self.noise.min()), participations, delta)
+
+    def largest_epsilon(self, taken: Mapping[int, Sequence[int]], delta: float) -> float:
+        """Epsilon of the client that has spent most; who took fewer rounds at more noise is not computed."""
+        ordered = sorted({(float(self.noise[client]), -len(rounds)) for client, rounds in taken.items()})
+        largest, most = 0.0, 0
+        for noise, less in ordered:
+            if -less > most:
+                most = -less
+                largest = max(largest, self._epsilon(noise, most, delta))
+        return largest
+
+    def noise_multipliers(self, round_index: int, distance: float) -> Floats:
+        del round_index, distance
+        return self.noise
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {
+            "num_steps": self.steps,
+            "batch_rate": self.rate,
+            "noise_multipliers": self.noise.tolist(),
+            "epsilons": self.epsilons.tolist(),
+        }
+        return {**super().to_dict(), "steps": own}
+
+    def _epsilon(self, noise: float, rounds: int, delta: float) -> float:
+        return _steps_epsilon(self.rate, noise, rounds * self.steps, delta)
+
+
+@lru_cache(maxsize=4096)
+def _steps_epsilon(rate: float, noise: float, num_steps: int, delta: float) -> float:
+    return steps_epsilon(
+        make_accountant("pld"), batch_rate=rate, noise_multiplier=noise, num_steps=num_steps, delta=delta
+    )
+
+
+def _rounded_down(targets: Floats) -> Floats:
+    """Each target, or the level below it: at most `LEVELS` of them, in equal ratios from least to most."""
+    least, most = float(targets.min()), float(targets.max())
+    if most <= least * (1 + SAME):
+        return np.full_like(targets, least)
+    ratio = np.log(most / least) / (LEVELS - 1)
+    steps = np.floor(np.log(targets / least) / ratio + SAME)
+    return np.asarray(np.minimum(least * np.exp(steps * ratio), targets))
 
 
 def spending_plan(
@@ -26,9 +159,7 @@ def spending_plan(
     """Return the plan: all clients are one group, and what it promises is for the one that may spend most.
 
     A client's whole cost is one Gaussian, exactly, or that of steps of DP-SGD, so the figures of privacy loss
-    distributions are meant.
-
-    Raises PrivacyError for another accountant and for input that is out of range.
+    distributions are meant. Raises PrivacyError for another accountant and for input that is out of range.
     """
     if accountant != "pld":
         raise PrivacyError(

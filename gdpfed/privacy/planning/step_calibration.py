@@ -8,8 +8,12 @@ from collections.abc import Callable, Sequence
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant
-from gdpfed.privacy.accountants.bisection import Start, UnreachableError, solve_falling
-from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier
+from gdpfed.privacy.accountants.calibration import (
+    Start,
+    UnreachableError,
+    calibrate_noise_multiplier,
+    solve_falling,
+)
 from gdpfed.privacy.events import DPSGDSteps, SampledGaussian
 
 MOST_STEPS = 10_000_000

@@ -30,7 +30,7 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
-from gdpfed.record_steps import Work
+from gdpfed.record_steps import KINDS, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +64,7 @@ class Windows:
     @property
     def bound(self) -> WindowBound | None:
         """What bounds the end of a window; None where every step is released."""
-        bounds: dict[Work, WindowBound] = {"convex_steps": "convex", "window_steps": "window"}
-        return bounds.get(self.work)
+        return KINDS[self.work].window
 
     @property
     def steps_per_round(self) -> int:
@@ -75,9 +74,9 @@ class Windows:
     @property
     def contribution_norm(self) -> float:
         """What a device's part is held to; it is hardly ever exceeded, and a projection costs no privacy."""
-        if self.work == "dp_sgd":
+        if KINDS[self.work].own_noise:
             return math.inf
-        if self.work == "window_steps":
+        if self.bound == "window":
             return self.move / 2
         return self.num_steps * self.move * largest_batch(self.batch_rate, self.most_records)
 
@@ -141,9 +140,8 @@ def subnet_record_plan(
     """Return the plan under which every record of every device stays within its budget.
 
     `subnets` have one budget; `trust` is of each. The rates at which devices are drawn are not accounted: a
-    device's budget is for all rounds. `clipping_norm` is what the configuration calls so.
-
-    Raises PrivacyError for input that is out of range, and where no valid accounting exists.
+    device's budget is for all rounds. `clipping_norm` is what the configuration calls so. Raises PrivacyError
+    for input that is out of range, and where no valid accounting exists.
     """
     accountant, delta = record_accountant(options), record_delta(options)
     check_disjoint(subnets)
@@ -204,7 +202,7 @@ def _accounted(records: RecordPlan, accountant: Accountant, delta: float) -> Rec
 def _group_plan(
     windows: Windows, records: RecordPlan, subnet: Group, sampling_rate: float, *, sums_hidden: bool
 ) -> GroupPlan:
-    summed, norm = windows.work != "dp_sgd", windows.contribution_norm
+    summed, norm = not KINDS[windows.work].own_noise, windows.contribution_norm
     accounted = records.groups[0].epsilon_accounted
     return GroupPlan(
         epsilon=records.groups[0].epsilon,

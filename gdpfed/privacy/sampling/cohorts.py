@@ -1,14 +1,19 @@
-"""Draw the cohorts of a round from a secret key, exactly as the plan's accounting assumes.
+"""The cohorts of a round, drawn from a secret key as the plan accounts, and how often they are too small.
 
-Amplification by sampling holds against those who cannot tell who was drawn, so the key is a
-secret of the server: whoever has it knows every cohort.
+Amplification by sampling holds against those who cannot tell who was drawn, so the key is a secret of the
+server: whoever has it knows every cohort. A cohort too small is not summed, but it is charged: it was drawn,
+and others see that it was small.
 """
 
 import hmac
+import math
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from gdpfed.errors import PrivacyError
+from gdpfed.late_import import late_import
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
@@ -20,9 +25,7 @@ _LABEL = b"gdpfed cohort v1"
 def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[ClientIds, ...]:
     """Return the client ids (int64, ascending) that take part in a round, one array a group.
 
-    The same 32-byte key, round and group always give the same cohort; two rounds or groups are
-    independent.
-
+    The same 32-byte key, round and group always give the same cohort; two rounds or groups are independent.
     Raises PrivacyError for a round outside the plan, for a key of another length, and for samples that follow
     from what clients have released, which no key draws.
     """
@@ -41,3 +44,68 @@ def _generator(key: bytes, round_index: int, group_index: int) -> np.random.Gene
     message = _LABEL + round_index.to_bytes(8, "big") + group_index.to_bytes(8, "big")
     seed = int.from_bytes(hmac.digest(key, message, "sha256"), "big")
     return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(seed)))
+
+
+signal = late_import("scipy.signal")
+
+MOST_SKIPPED = 0.8
+
+
+@dataclass(frozen=True)
+class SkippedFractions:
+    """The expected fraction of a plan's rounds whose cohorts are too small, where all clients can be reached.
+
+    Attributes:
+        sums: of every sum of a round: one a group, or a single one where all groups are one sum.
+        rounds: of rounds in which nothing is summed.
+    """
+
+    sums: tuple[float, ...]
+    rounds: float
+
+
+def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
+    """Return how often a cohort of the plan is below `minimum_cohort`, averaged over its rounds."""
+    require_count("minimum_cohort", minimum_cohort)
+    starts = {0}
+    for group in plan.groups:
+        starts |= set(accumulate(round_range.num_rounds for round_range in group.ranges[:-1]))
+    edges = [*sorted(starts), plan.num_rounds]
+    sums = np.zeros(1 if plan.one_sum else len(plan.groups))
+    rounds = 0.0
+    for start, end in pairwise(edges):
+        share = (end - start) / plan.num_rounds
+        below = _below(plan, start, minimum_cohort)
+        sums += share * np.asarray(below)
+        rounds += share * math.prod(below)
+    return SkippedFractions(tuple(sums.tolist()), rounds)
+
+
+def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
+    """Refuse a plan of which nearly every round would be charged and nothing be summed.
+
+    Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds.
+    """
+    skipped = skipped_fractions(plan, minimum_cohort).rounds
+    if skipped > MOST_SKIPPED:
+        expected = math.fsum(group.expected_cohort_size for group in plan.groups)
+        raise PrivacyError(
+            f"with {expected:.1f} of {plan.num_clients} clients expected a round, {100 * skipped:.0f} % of "
+            "the rounds would be charged without any sum, their cohorts being below "
+            f"secagg.minimum_cohort={minimum_cohort}: raise privacy.sampling_rate={plan.sampling_rate:g} or "
+            "dataset.num_clients"
+        )
+
+
+def _below(plan: PrivacyPlan, round_index: int, least: int) -> list[float]:
+    """The probability, for every sum of a round, that its cohort is below `least`; groups are independent."""
+    sizes = [
+        plan.law.size_probabilities(least, group.at(round_index).sampling_rate, len(group.clients))
+        for group in plan.groups
+    ]
+    if plan.one_sum:
+        together = sizes[0]
+        for each in sizes[1:]:
+            together = signal.convolve(together, each)[:least]
+        sizes = [together]
+    return [min(1.0, math.fsum(each.tolist())) for each in sizes]

@@ -26,10 +26,8 @@ TURN_ROUNDING = 1e-9
 class SamplingLaw(ABC):
     """How a group's cohort is drawn in every round, anew and independently.
 
-    Attributes:
-        name: what it is configured by.
-        absent_clients_count: whether a client that cannot be reached stays in the cohort, since the
-            accounting of the others wants cohorts of the full size.
+    `name`: what it is configured by. `absent_clients_count`: whether a client that cannot be reached stays in
+    the cohort, since the accounting of the others wants cohorts of the full size.
     """
 
     name: ClassVar[Sampling]

@@ -7,7 +7,7 @@ import numpy as np
 from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.mechanisms.own_spending import planned_spending
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.step_budgets import StepBudgets
+from gdpfed.privacy.planning.spending_plan import StepBudgets
 from gdpfed.report.client_report import ClientReport
 from gdpfed.report.mechanism_reports import CardSubject
 
@@ -47,7 +47,7 @@ class BudgetsReport(ClientReport):
 
     def not_covered(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
-        whole = _RECORDS_NOT_COVERED if plan.unit == "record" else ""
+        whole = _RECORDS_NOT_COVERED if plan.about_records else ""
         return [whole + (_CHOSEN_BY_RELEASES if plan.mechanism.rule else "") + _NOT_COVERED]
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:

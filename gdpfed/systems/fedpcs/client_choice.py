@@ -27,12 +27,8 @@ def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS
 
     p = min(1, K u / sum u); then up to four times p <- min(1, c p), c = (K - n + #{p < 1}) / sum_{p < 1} p,
     which is never below 1: a client that reaches 1 leaves K - #{p = 1} to those who are below it, and their
-    sum is at most that. With no limit on the rescalings it is the optimum, min(1, k u) with sum K.
-
-    Args:
-        lengths: u_i, at least 0.
-        cohort_size: K.
-        rescalings: how many at most.
+    sum is at most that. With no limit on the rescalings it is the optimum, min(1, k u) with sum K. `lengths`:
+    u_i, at least 0. `cohort_size`: K. `rescalings`: how many at most.
     """
     if not lengths.any():
         return np.full(len(lengths), cohort_size / len(lengths))
@@ -53,12 +49,7 @@ def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
     """Return pi_i ~ theta_i ||Delta_i - mean Delta||, at most 1, with sum K, shape (n,).
 
     The paper's chances have the variance of a client's own gradients beside the distance, which its public
-    code does not measure either.
-
-    Args:
-        updates: Delta_i, shape (n, d).
-        shares: theta_i.
-        cohort_size: K.
+    code does not measure either. `updates`: Delta_i, shape (n, d). `shares`: theta_i. `cohort_size`: K.
     """
     distances = shares * np.linalg.norm(updates - updates.mean(axis=0), axis=1)
     if not distances.any():
@@ -72,11 +63,8 @@ def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
     """Return zeta_i = ||g_i - mean g|| without what noise adds to its square in the mean, at least 0, (k,).
 
     With k gradients under noise of sigma_i in each of d coordinates, that is d ((1 - 2 / k) sigma_i^2 + sum_j
-    sigma_j^2 / k^2), which tends to d sigma_i^2 as k grows.
-
-    Args:
-        gradients: as they were released, shape (k, d).
-        noise_stddevs: sigma_i, shape (k,).
+    sigma_j^2 / k^2), which tends to d sigma_i^2 as k grows. `gradients`: as they were released, shape (k, d).
+    `noise_stddevs`: sigma_i, shape (k,).
     """
     count, dimension = gradients.shape
     squares = ((gradients - gradients.mean(axis=0)) ** 2).sum(axis=1)
@@ -89,12 +77,8 @@ def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) 
     """Return p_i ~ theta_i zeta_i, at most 1, with sum K, shape (n,), from what was released before.
 
     A client that has released nothing yet has the mean of those that have; where none is apart from the
-    others, and in the beginning, chances go with theta_i.
-
-    Args:
-        distances: zeta_i of the last participation; NaN where there was none.
-        shares: theta_i.
-        cohort_size: K.
+    others, and in the beginning, chances go with theta_i. `distances`: zeta_i of the last participation; NaN
+    where there was none. `shares`: theta_i. `cohort_size`: K.
     """
     known = np.isfinite(distances)
     mean = float(distances[known].mean()) if known.any() else 0.0
@@ -150,10 +134,8 @@ def balanced_sample(
 class BalancedSamples:
     """Fed-CBS's samples of all rounds: they follow from the counts, the seed and the rounds before.
 
-    Args:
-        counts: records of every client by class, at least 0, shape (n, B).
-        cohort_sizes: K of every round.
-        seed: of the draws.
+    `counts`: records of every client by class, at least 0, shape (n, B). `cohort_sizes`: K of every round.
+    `seed`: of the draws.
     """
 
     def __init__(self, counts: Floats, cohort_sizes: Sequence[int], seed: int) -> None:

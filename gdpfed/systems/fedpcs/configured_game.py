@@ -39,7 +39,7 @@ class Declared:
     @classmethod
     def of(cls, config: Config, *, dimension: int, distance: float) -> Self:
         """The public numbers of a configuration; numbers of records only where records are protected."""
-        if config.privacy.unit == "client":
+        if not config.privacy.about_records:
             counts = np.ones(config.dataset.num_clients)
         else:
             counts = configured_records(config)
@@ -81,8 +81,7 @@ def configured_game(config: Config) -> Game:
 def played(config: Config, declared: Declared) -> SolvedGame:
     """Play the configured game, before anything is trained.
 
-    Raises:
-        GameError, ConfigError: a game that cannot be played.
+    Raises GameError, ConfigError: a game that cannot be played.
     """
     method, game = config.method, configured_game(config)
     if method.reward == "best":
@@ -111,10 +110,8 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Clien
     """Return every client's budgets and the law of sampling, by client_sampling and spending.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
-    samples follow from what clients have released, it is that if all chances are K / n.
-
-    Raises:
-        ConfigError: class counts that cost a client all that it spends in the game.
+    samples follow from what clients have released, it is that if all chances are K / n. Raises ConfigError:
+    class counts that cost a client all that it spends in the game.
     """
     method, scale = config.method, config.method.budget_scale
     budgets = found.budgets
@@ -156,8 +153,7 @@ def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> Clien
 def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: float) -> None:
     """Refuse class counts that leave a client nothing for its gradients.
 
-    Raises:
-        ConfigError: names the client.
+    Raises ConfigError: names the client.
     """
     totals = own.expected_totals()
     client = int(totals.argmin())
@@ -188,8 +184,7 @@ def _unbiased(
 def refuse_lone_reward(config: Config) -> None:
     """Refuse rewards that are not one a round.
 
-    Raises:
-        GameError: another number of rewards than rounds.
+    Raises GameError: another number of rewards than rounds.
     """
     reward = config.method.reward
     if isinstance(reward, list) and len(reward) != config.run.num_rounds:

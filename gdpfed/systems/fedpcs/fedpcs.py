@@ -35,15 +35,16 @@ from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.record_steps import RecordSteps
 from gdpfed.systems.fedpcs.configured_game import Declared, played, refuse_lone_reward, spending_of
-from gdpfed.systems.fedpcs.fedpcs_options import BEST, FedPCSConfig
-from gdpfed.systems.fedpcs.game.mean_field import Equilibrium, SolvedGame
-from gdpfed.systems.fedpcs.game_tables import spending_tables
-from gdpfed.systems.fedpcs.local_works import (
+from gdpfed.systems.fedpcs.fedpcs_options import (
+    BEST,
+    FedPCSConfig,
     adjacency_of,
     local_work,
     paid_by,
     totals_of,
 )
+from gdpfed.systems.fedpcs.game.mean_field import Equilibrium, SolvedGame
+from gdpfed.systems.fedpcs.game_tables import spending_tables
 from gdpfed.systems.fedpcs.node_game import answered, answered_announcement, plays_with_nodes
 from gdpfed.systems.fedpcs.released_draws import draws_of, refuse_unfit_rule
 
@@ -61,11 +62,10 @@ class FedPCS(ConfiguredMethod):
     client's records, noised by 2 C / (D_i sqrt(2 rho_i^t)), as one record may be replaced by any other;
     `update`, the change by local training, clipped to C and noised by C / sqrt(2 rho_i^t), or twice that
     where a client may be replaced; `dp_sgd`, steps of DP-SGD, at the noise with which all steps of a run cost
-    the epsilon of the total budget.
-    The weights are public: `budget` gives w_i ~ 1 / variance of the noise, which is rho_i D_i^2 at one step a
-    round, and `records` D_i, both over those in the sum; `horvitz_thompson` theta_i / pi_i, unbiased; `paper`
-    theta_i / (K x_i), which is not, unless draws are with replacement. Where clients are protected, D_i is 1
-    for all.
+    the epsilon of the total budget. The weights are public: `budget` gives w_i ~ 1 / variance of the noise,
+    which is rho_i D_i^2 at one step a round, and `records` D_i, both over those in the sum;
+    `horvitz_thompson` theta_i / pi_i, unbiased; `paper` theta_i / (K x_i), which is not, unless draws are
+    with replacement. Where clients are protected, D_i is 1 for all.
 
     Samples follow from budgets, or from what clients have released before: of `fed_cbs` from noised class
     counts, of `delta` from noised gradients, each of which the server then reads alone.
@@ -146,14 +146,14 @@ class FedPCS(ConfiguredMethod):
         return spending_tables(self)
 
     def draw_plan(self, path: Path) -> bool:
-        from gdpfed.systems.fedpcs.game_pictures import draw_game
+        from gdpfed.systems.fedpcs.game_experiments import draw_game
 
         draw_game(self, path)
         return True
 
     def observers(self, directory: Path) -> Sequence[Any]:
         """The file of the clients' earnings."""
-        from gdpfed.systems.fedpcs.rewards import RewardsFile
+        from gdpfed.systems.fedpcs.game_tables import RewardsFile
 
         return [RewardsFile(directory, self)]
 
@@ -300,8 +300,7 @@ class FedPCS(ConfiguredMethod):
 def _refuse_other_budgets(config: Config) -> None:
     """Refuse settings of budgets that the game has no use for.
 
-    Raises:
-        ConfigError, GameError: one line.
+    Raises ConfigError, GameError: one line.
     """
     privacy = config.privacy
     if privacy.budgets == CLIENTS or privacy.budgets_of == "records":

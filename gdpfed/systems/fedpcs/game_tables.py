@@ -1,13 +1,20 @@
-"""Tables of a plan with chosen budgets: the game by round, and totals by quantile."""
+"""Tables of a plan with chosen budgets, by round and by quantile, and the file of the clients' earnings."""
 
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gdpfed.files import save_whole
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.privacy.client_budgets import epsilon_of_total
+from gdpfed.privacy.ledgers.participations import TURNS
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.step_budgets import StepBudgets
+from gdpfed.privacy.planning.spending_plan import StepBudgets
+from gdpfed.rounds.observers import Observer, RoundEnded
+from gdpfed.runs.file_formats import LEDGER_FILE, REWARDS_FILE, versioned
 
 if TYPE_CHECKING:
     from gdpfed.systems.fedpcs.fedpcs import FedPCS
@@ -116,7 +123,7 @@ def _ruled(plan: PrivacyPlan) -> str:
 
 
 def _public(method: "FedPCS") -> str:
-    if method.plan.unit == "client":
+    if not method.plan.about_records:
         return "All budgets are public."
     known = "How many records each client has, and all budgets, are public."
     if not isinstance(method.spending, StepBudgets):
@@ -125,3 +132,30 @@ def _public(method: "FedPCS") -> str:
         f"{known} A round is {method.spending.steps} steps of DP-SGD at batch rate {method.spending.rate:g}; "
         "rounds have no cost of their own."
     )
+
+
+class RewardsFile(Observer):
+    """Writes r_i = sum R_t rho_i^t over the rounds that each client was charged, after every round.
+
+    They come from the ledger's file, which says who took part: it is its owner's to read only.
+    """
+
+    def __init__(self, directory: Path, method: "FedPCS") -> None:
+        self._path, self._method = directory, method
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        del ended
+        ledger = json.loads((self._path / LEDGER_FILE).read_text(encoding="utf-8"))
+        taken = {int(client): rounds for client, rounds in ledger[TURNS].items()}
+        earned = {str(client): value for client, value in rewards_of(self._method, taken).items()}
+        values = versioned({"rewards": self._method.equilibrium.rewards.tolist(), "clients": earned})
+        save_whole(self._path / REWARDS_FILE, json.dumps(values, indent=2).encode())
+
+
+def rewards_of(method: "FedPCS", taken: Mapping[int, Sequence[int]]) -> dict[int, float]:
+    """r_i = sum R_t rho_i^t over the rounds that each client really took part in; bookkeeping."""
+    rewards, budgets = method.equilibrium.rewards, method.played_budgets
+    return {
+        client: float(sum(rewards[t] * budgets[t, client] for t in rounds))
+        for client, rounds in taken.items()
+    }

@@ -20,8 +20,7 @@ def plays_with_nodes(config: Config) -> bool:
 def announcement(config: Config, mean_budgets: Floats) -> Announcement:
     """The announcement to nodes: phi(t), shape (num_rounds,), and the game's public settings.
 
-    Raises:
-        GameError: rewards that are not one a round.
+    Raises GameError: rewards that are not one a round.
     """
     method, num_rounds = config.method, config.run.num_rounds
     size = round(config.privacy.sampling_rate * config.dataset.num_clients)
@@ -49,8 +48,7 @@ def answered_announcement(config: Config) -> Announcement | None:
 def answered(config: Config) -> Equilibrium:
     """The game that the nodes of a run have played.
 
-    Raises:
-        ConfigError: they have not, or what they answered is not one path a client and one budget a round.
+    Raises ConfigError: they have not, or what they answered is not one path a client and one budget a round.
     """
     method, num_rounds = config.method, config.run.num_rounds
     if method.paths is None or method.announced is None:

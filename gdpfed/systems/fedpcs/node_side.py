@@ -101,8 +101,7 @@ class PriceNode(NodeSide):
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
         """What the price is worth to this client as epsilon; without an aversion, its own budget.
 
-        Raises:
-            BudgetRefusedError: what is posted is no price.
+        Raises BudgetRefusedError: what is posted is no price.
         """
         if player is None:
             return budget.epsilon
@@ -116,8 +115,7 @@ class PriceNode(NodeSide):
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
         """Refuse a run that costs more than this client answers the price with.
 
-        Raises:
-            BudgetRefusedError: it does.
+        Raises BudgetRefusedError: it does.
         """
         if told is None:
             return

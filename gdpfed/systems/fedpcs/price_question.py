@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 def _answer(config: "Config") -> PlanAnswer:
     """The results of prices, or of the configured price alone.
 
-    Raises:
-        ConfigError: a method whose clients say no budgets.
+    Raises ConfigError: a method whose clients say no budgets.
     """
     from gdpfed.systems.fedpcs.price_tables import draw_prices, price_dict, price_table
     from gdpfed.systems.fedpcs.prices import sweep

@@ -12,8 +12,7 @@ from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
 from gdpfed.systems.fedpcs.game.payoffs import Floats
-from gdpfed.systems.fedpcs.game.posted_price import PostedPrice
-from gdpfed.systems.fedpcs.game.welfare import welfare
+from gdpfed.systems.fedpcs.game.posted_price import PostedPrice, welfare
 
 NUM_PRICES = 9
 
@@ -61,8 +60,7 @@ def posted_price(config: Config) -> PostedPrice | None:
 def configured_aversions(config: Config) -> Floats:
     """c_i of every client, as they are given or drawn by the seed from U(0, 1).
 
-    Raises:
-        ConfigError: not one a client.
+    Raises ConfigError: not one a client.
     """
     given, n = config.privacy.client_aversions, config.dataset.num_clients
     if given is None:
@@ -79,10 +77,8 @@ def sweep(config: Config) -> Iterator[Priced]:
     """The results of prices in equal ratios, from twice the least budget to the highest.
 
     At the first all answer with more than the least, at the last those of aversion above 1/2 with less than
-    the highest. Where the run has a price of its own, it is that alone.
-
-    Raises:
-        ConfigError: a method whose clients say no budgets.
+    the highest. Where the run has a price of its own, it is that alone. Raises ConfigError: a method whose
+    clients say no budgets.
     """
     method = config.method.name
     if method in {"fedavg", FedPCS.name}:

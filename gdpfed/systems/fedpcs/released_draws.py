@@ -33,8 +33,7 @@ DISTANCES_KEY = "delta.distances"
 def refuse_unfit_rule(config: Config) -> None:
     """Refuse settings that do not go with samples from what clients have released.
 
-    Raises:
-        ConfigError: one line, with the remedy.
+    Raises ConfigError: one line, with the remedy.
     """
     method = config.method
     by = f"method.client_sampling={method.client_sampling}"
@@ -97,11 +96,8 @@ class PlannedDraws:
     ) -> None:
         """Note the gradients of a round, each as it was released.
 
-        Args:
-            round_index: of the round.
-            clients: whose they are, shape (k,).
-            gradients: shape (k, d).
-            noise_stddevs: of the noise in a coordinate of each, shape (k,).
+        `round_index`: of the round. `clients`: whose they are, shape (k,). `gradients`: shape (k, d).
+        `noise_stddevs`: of the noise in a coordinate of each, shape (k,).
         """
 
     def noted(self, round_index: int) -> dict[str, float]:
@@ -116,8 +112,7 @@ class PlannedDraws:
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Take what `state_dict` returned; nothing, before the first round.
 
-        Raises:
-            ValueError: it is not what these samples follow from.
+        Raises ValueError: it is not what these samples follow from.
         """
         if state:
             raise ValueError(f"samples follow from no state, but got {', '.join(sorted(state))}")

@@ -95,8 +95,7 @@ class GameServer(ServerSide):
 def _schedule(client: int, answer: Answer, announced: Announcement) -> Floats:
     """The schedule in a client's answer, shape (num_rounds,).
 
-    Raises:
-        _NoScheduleError: there is none.
+    Raises _NoScheduleError: there is none.
     """
     if answer.silent:
         raise _NoScheduleError(

@@ -1,7 +1,10 @@
 """H2FDP's Algorithm 1: choose local steps and participants by energy, delay and noise.
 
 All inputs are public and none of them changes in a run. So the problem is solved once, for all steps, before
-training, by looking at every choice; what is chosen is part of the plan.
+training, by looking at every choice; what is chosen is part of the plan. Energy and delay follow from the
+radio model of the source, Lin and Brinton, which gives power, bandwidth, noise and path loss, and neither the
+reference distance nor how devices share the band: 1 m and turns are choices of this project. Figures are
+modelled, and follow from nothing that is measured.
 """
 
 import math
@@ -13,8 +16,58 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
+from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
-from gdpfed.systems.h2fdp.radio import BACKHAUL, BITS, Cost, device_link
+
+BITS = 32
+"""Of a parameter on the air, Q."""
+DEVICE_DBM, BANDWIDTH_HERTZ, NOISE_DBM_HERTZ = 24.0, 1e6, -173.0
+PATH_LOSS_DB, PATH_LOSS_DB_A_DECADE, REFERENCE_METRES = -30.0, 37.5, 1.0
+BACKHAUL_DBM, BACKHAUL_BITS_A_SECOND = 38.0, 100e6
+
+
+@dataclass(frozen=True)
+class Link:
+    """A sender: its power in watts, and how many bits it gets across in a second."""
+
+    watts: float
+    bits_a_second: float
+
+    def seconds(self, bits: float) -> float:
+        """How long so many bits take."""
+        return bits / self.bits_a_second
+
+    def joules(self, bits: float) -> float:
+        """The cost of sending them."""
+        return self.watts * self.seconds(bits)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Energy and time."""
+
+    joules: float
+    seconds: float
+
+
+def watts(dbm: float) -> float:
+    """Power in watts of one in decibels over a milliwatt."""
+    return float(10 ** (dbm / 10 - 3))
+
+
+def device_link(metres: float) -> Link:
+    """A device at a distance from its edge: W log2(1 + p |h|^2 / (N0 W)), with |h|^2 = 10^(beta / 10).
+
+    beta = -30 - 37.5 log10(metres / 1 m) is in dB, and is converted; the source computes with it as it is.
+    """
+    loss = PATH_LOSS_DB - PATH_LOSS_DB_A_DECADE * math.log10(metres / REFERENCE_METRES)
+    power = watts(DEVICE_DBM)
+    ratio = power * 10 ** (loss / 10) / (watts(NOISE_DBM_HERTZ) * BANDWIDTH_HERTZ)
+    return Link(power, BANDWIDTH_HERTZ * math.log2(1 + ratio))
+
+
+BACKHAUL = Link(watts(BACKHAUL_DBM), BACKHAUL_BITS_A_SECOND)
+
 
 Floats = npt.NDArray[np.float64]
 NoiseTerm = Callable[[int, Mapping[Trust, Floats]], Floats]
@@ -74,8 +127,7 @@ class ControlSolution:
 def solve(problem: Problem) -> ControlSolution:
     """Compare all choices; of equal ones the one with the fewest steps and devices.
 
-    Raises:
-        PrivacyError: no choice has noise that is finite.
+    Raises PrivacyError: no choice has noise that is finite.
     """
     words = list(problem.sizes)
     grid = np.meshgrid(*(np.asarray(problem.sizes[word], float) for word in words), indexing="ij")
@@ -179,3 +231,67 @@ def over_weights(problem: Problem) -> list[list[ControlSolution]]:
 def _scaled(weights: tuple[float, float, float], index: int, factor: float) -> tuple[float, float, float]:
     first, second, third = (each * (factor if at == index else 1.0) for at, each in enumerate(weights))
     return first, second, third
+
+
+BAR = 10
+"""Characters of the longest bar."""
+
+
+def control_tables(problem: Problem) -> tuple[PlanTable, PlanTable]:
+    """The choice with its costs, and a picture of interval and participants over the weights."""
+    return _choice(problem), _picture(problem)
+
+
+def _choice(problem: Problem) -> PlanTable:
+    chosen = solve(problem)
+    words = ", ".join(f"{word} {size}" for word, size in chosen.sizes.items())
+    link = device_link(problem.distance)
+    rounds = problem.total_steps / chosen.local_steps
+    return PlanTable(
+        title="control: chosen before training",
+        headings=("tau", "devices a subnet", "rounds", "energy", "delay", "nu"),
+        rows=[
+            (
+                str(chosen.local_steps),
+                words,
+                f"{rounds:.4g}",
+                f"{chosen.cost.joules:.4g} J",
+                f"{chosen.cost.seconds:.4g} s",
+                f"{chosen.noise:.4g}",
+            )
+        ],
+        notes=(
+            f"Modelled, not measured: {problem.dimension} parameters of 32 bits, devices "
+            f"{problem.distance:g} m from their edge at {link.bits_a_second / 1e6:.4g} Mbit/s, backhaul of "
+            f"100 Mbit/s; weights {', '.join(f'{each:g}' for each in problem.weights)}, nu over "
+            f"{problem.noise_scale:g}. The noise that is compared is estimated; "
+            "the plan calibrates what was chosen.",
+        ),
+        text_columns=("devices a subnet",),
+    )
+
+
+def _picture(problem: Problem) -> PlanTable:
+    most: dict[str, int] = {"tau": max(problem.local_steps)}
+    most |= {word: max(sizes) for word, sizes in problem.sizes.items()}
+    rows: list[Sequence[str]] = []
+    for name, row in zip(WEIGHTS, over_weights(problem), strict=True):
+        for factor, chosen in zip(FACTORS, row, strict=True):
+            values = _values(chosen)
+            cells = [f"{value:3d} {_bar(value, most[key])}" for key, value in values.items()]
+            rows.append((name, f"x {factor:g}", *cells))
+    return PlanTable(
+        title="tau and devices of a subnet, where one weight is multiplied",
+        headings=("weight", "times", *most),
+        rows=rows,
+        text_columns=("weight", *most),
+    )
+
+
+def _values(chosen: ControlSolution) -> dict[str, int]:
+    values: dict[str, int] = {"tau": chosen.local_steps}
+    return values | {str(word): size for word, size in chosen.sizes.items()}
+
+
+def _bar(value: int, most: int) -> str:
+    return "▇" * max(1, round(BAR * value / most))

@@ -11,9 +11,9 @@ from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import METHODS
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
+from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.style import new_figure, new_panels, save, styled
-from gdpfed.report.table import Table
 from gdpfed.systems.h2fdp.control import Problem, solve
 from gdpfed.systems.h2fdp.controlled import problem_of, trust_of
 from gdpfed.systems.h2fdp.h2fdp import H2FDP

@@ -19,8 +19,14 @@ from gdpfed.systems.h2fdp.control import (
     printed_noise,
     solve,
 )
-from gdpfed.systems.h2fdp.subnet_mechanisms import Mechanism, mechanism_of, reserved_delta, windows_of
-from gdpfed.systems.h2fdp.subnet_noise import mean_noise, noise_factor
+from gdpfed.systems.h2fdp.subnet_mechanisms import (
+    Mechanism,
+    mean_noise,
+    mechanism_of,
+    noise_factor,
+    reserved_delta,
+    windows_of,
+)
 from gdpfed.systems.h2fdp.subnets import sizes_of_subnets, subnets_of, windows_of_round
 
 SOURCE_SCALE = 30.0
@@ -46,8 +52,7 @@ def controlled(config: Config) -> Config:
 def problem_of(config: Config) -> Problem:
     """The problem that control solves under this configuration.
 
-    Raises:
-        ConfigError: options that contradict each other.
+    Raises ConfigError: options that contradict each other.
     """
     method, mechanism = config.method, mechanism_of(config)
     require(
@@ -102,8 +107,7 @@ def problem_of(config: Config) -> Problem:
 def with_choice(config: Config, problem: Problem, chosen: ControlSolution) -> Config:
     """The settings of a choice.
 
-    Raises:
-        ConfigError: other participants are named.
+    Raises ConfigError: other participants are named.
     """
     method, mechanism = config.method, mechanism_of(config)
     sizes = [chosen.sizes[word] for word in trust_of(config, mechanism)]
@@ -192,8 +196,7 @@ def _noise(
 def _smoothness(config: Config) -> float:
     """beta: as given, or that of a convex model.
 
-    Raises:
-        ConfigError: a model for which none is known.
+    Raises ConfigError: a model for which none is known.
     """
     from gdpfed.clients.configured import task_of
     from gdpfed.learning.models.softmax import convex_bounds

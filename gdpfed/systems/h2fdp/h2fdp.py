@@ -32,16 +32,13 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.subnet_plan import subnet_record_plan
 from gdpfed.privacy.release import NoiseAt
-from gdpfed.record_steps import RecordSteps, Work
+from gdpfed.record_steps import KINDS, RecordSteps, Work
 from gdpfed.systems.h2fdp import subnet_mechanisms
-from gdpfed.systems.h2fdp.control import Problem
-from gdpfed.systems.h2fdp.control_options import ControlConfig
-from gdpfed.systems.h2fdp.control_tables import control_tables
+from gdpfed.systems.h2fdp.control import Problem, control_tables
 from gdpfed.systems.h2fdp.controlled import controlled, problem_of, trust_of
-from gdpfed.systems.h2fdp.subnet_mechanisms import WORKS, mechanism_of
-from gdpfed.systems.h2fdp.subnet_noise import mean_noise, noise_factor
+from gdpfed.systems.h2fdp.subnet_mechanisms import WORKS, mean_noise, mechanism_of, noise_factor
 from gdpfed.systems.h2fdp.subnet_tables import subnet_table
-from gdpfed.systems.h2fdp.subnets import drawing, rate_of_all, subnets_of, windows_of_round
+from gdpfed.systems.h2fdp.subnets import ControlConfig, drawing, rate_of_all, subnets_of, windows_of_round
 
 
 @dataclass
@@ -242,10 +239,10 @@ class H2FDP(SubnetMethod):
         self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
         request = super().subnet_request(number, round_index, cohort, start)
-        if self.plan.unit == "client":
+        if not self.plan.about_records:
             return request
         records = records_of(self.plan)[number]
-        noised = self.work == "dp_sgd"
+        noised = KINDS[self.work].own_noise
         one = RecordSteps(
             num_steps=self.window_steps,
             batch_rates=records.batch_rates,
@@ -267,14 +264,14 @@ class H2FDP(SubnetMethod):
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         """The mean over the devices in the sum, weighed by their records unless steps are clipped whole."""
-        if self.plan.unit == "client":
+        if not self.plan.about_records:
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
         counts = self.record_counts[members]
-        if self.work == "dp_sgd":
+        if KINDS[self.work].own_noise:
             return np.asarray(total / (counts / self.record_counts.mean()).sum())
         rate = self.learning_rate(round_index)
-        if self.work == "window_steps":
+        if KINDS[self.work].window == "window":
             return np.asarray(rate * total / len(members))
         return np.asarray(rate * total / (records_of(self.plan)[number].mean_rate * counts.sum()))
 
@@ -303,14 +300,14 @@ class H2FDP(SubnetMethod):
         return self.plan.mechanism.trusts
 
     def _factor(self, number: int, size: int) -> float:
-        if self.work == "dp_sgd":
+        if KINDS[self.work].own_noise:
             return float(np.sqrt(size))
         return noise_factor(self.config.secagg, self.trusts[number], size)
 
     def _mean_noise(self, number: int, size: int) -> float:
         """The same, of the noise as it is planned."""
         group, stddev, batch = self.plan.groups[number], self.plan.groups[number].noise_stddev, 1.0
-        if self.plan.unit == "record":
+        if self.plan.about_records:
             records = records_of(self.plan)[number]
             stddev = records.noise_multiplier * records.clipping_norm
             batch = float(records.mean_rate * self.record_counts[list(group.clients)].mean())

@@ -1,12 +1,17 @@
-"""Baselines of H2FDP: hierarchical averaging without privacy, and noise on every device."""
+"""Baselines of H2FDP without privacy or with noise on every device, and the cloud of real edges."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
+
+import numpy as np
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.base import CurveStyle
+from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta
 from gdpfed.methods.rates import refuse_given_rates
+from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.groups import groups_from_sizes
 from gdpfed.privacy.planning.make_plan import plain_plan
 from gdpfed.systems.h2fdp.h2fdp import H2FDP, H2FDPConfig, SubnetMethod
 from gdpfed.systems.h2fdp.subnets import SubnetConfig, drawing, rate_of_all, subnets_of, windows_of_round
@@ -81,3 +86,41 @@ class PEDPFL(HFLDP):
     label: ClassVar[str] = "PEDPFL"
     curve: ClassVar[CurveStyle | None] = ("#5838A8", "-.", "1")
     config_class: ClassVar[type[MethodConfig]] = PEDPFLConfig
+
+
+# A plan without privacy has every budget infinite; groups want a number.
+ANY_BUDGET = 1.0
+
+
+class EdgeAverage(Method):
+    """theta + server_learning_rate * mean of w_c - theta over the edges c that answer: a cloud of edges.
+
+    Every edge runs a private method of its own on its devices, and answers with how far an interval of it
+    moved the model. That is made of released sums, so averaging costs no privacy, and this plan promises
+    none: what holds for devices is in the plan, the ledger and the card of their edge's run.
+    """
+
+    name: ClassVar[str] = "edge_average"
+    label: ClassVar[str] = "Average of edges"
+    curve: ClassVar[CurveStyle | None] = ("#18FDFA", "-", "4")
+    unit: ClassVar[Unit | None] = None
+    compared: ClassVar[bool] = False
+    clients_are_edges: ClassVar[bool] = True
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        refuse_given_rates(config)
+        return plain_plan(
+            groups=groups_from_sizes(ANY_BUDGET, [config.dataset.num_clients]),
+            num_rounds=config.run.num_rounds,
+            sampling_rate=1.0,
+            sampling=cast("Sampling", config.privacy.sampling),
+        )
+
+    def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
+        """The mean over the edges that are in the sum; the model stays where there is no sum."""
+        (edges,) = sums
+        if edges.total is None:
+            return theta
+        mean = np.asarray(edges.total) / edges.survivors
+        return (theta + self.server_learning_rate * mean).astype(np.float32)

@@ -1,16 +1,19 @@
-"""The mechanisms of H2FDP, for records or clients, and their requirements on model and training.
+"""The mechanisms of H2FDP, their requirements on model and training, and the noise of a subnet's mean.
 
 The proofs are in docs/h2fdp.md.
 """
 
+import math
 from typing import Literal, cast
 
-from conf.schema import Config, require
+from conf.schema import Config, SecAggConfig, require
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_records
+from gdpfed.methods.sum_parameters import sum_parameters
+from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.privacy.planning.subnet_plan import Windows
-from gdpfed.record_steps import RecordSteps, Work, record_move
+from gdpfed.record_steps import KINDS, RecordSteps, Work, record_move
 from gdpfed.systems.h2fdp.subnets import windows_of_round
 
 Mechanism = Literal["update", "step_sum", "convex", "step_local", "window"]
@@ -29,14 +32,13 @@ MOST_RESERVED = 0.01
 def mechanism_of(config: Config) -> Mechanism:
     """The configured mechanism; of `auto` the one for the unit and, of records, for the model.
 
-    Raises:
-        ConfigError: a mechanism that protects another unit.
+    Raises ConfigError: a mechanism that protects another unit.
     """
     privacy = config.privacy
     chosen = config.method.mechanism
     if chosen == "auto":
         convex = config.dataset.model == CONVEX_MODEL
-        chosen = "update" if privacy.unit == "client" else "convex" if convex else "step_sum"
+        chosen = "update" if not privacy.about_records else "convex" if convex else "step_sum"
     unit = "client" if chosen == "update" else "record"
     require(
         privacy.unit == unit,
@@ -49,8 +51,7 @@ def mechanism_of(config: Config) -> Mechanism:
 def windows_of(config: Config, mechanism: Mechanism) -> Windows:
     """How a round is cut, and how far a record moves a device's part.
 
-    Raises:
-        ConfigError: momentum where noise comes after several steps, or other sums than steps.
+    Raises ConfigError: momentum where noise comes after several steps, or other sums than steps.
     """
     training = config.training
     require(
@@ -88,8 +89,7 @@ def windows_of(config: Config, mechanism: Mechanism) -> Windows:
 def record_norm(config: Config, mechanism: Mechanism) -> float:
     """C_x of a convex model, whose gradients no setting bounds; the configured norm otherwise.
 
-    Raises:
-        ConfigError: a model or a loss that is not known to be convex.
+    Raises ConfigError: a model or a loss that is not known to be convex.
     """
     if mechanism != "convex":
         return float(config.privacy.clipping_norm)
@@ -114,10 +114,8 @@ def record_norm(config: Config, mechanism: Mechanism) -> float:
 def reserved_delta(config: Config) -> float:
     """The chance that, in a run, a batch is so large that a step brings two models further apart.
 
-    Only the steps of a record's own device matter to it.
-
-    Raises:
-        PrivacyError: more than `MOST_RESERVED` of delta.
+    Only the steps of a record's own device matter to it. Raises PrivacyError: more than `MOST_RESERVED` of
+    delta.
     """
     from gdpfed.clients.configured import task_of
     from gdpfed.learning.models.softmax import convex_bounds
@@ -137,3 +135,48 @@ def reserved_delta(config: Config) -> float:
             f"privacy.batch_rate={rate:g}, and longer ones at larger batches"
         )
     return reserved
+
+
+def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
+    """How many times its planned noise the sum of s devices carries, if all of them answer.
+
+    1 where an edge adds it, or a server that sums in clear; sqrt(s) where every device adds all of it;
+    sqrt(s / (s - D - c)) where they share it, and up to D may drop out and c collude. Noise for dropouts
+    that is taken out again once they have answered (`secagg.noise_levels`) counts for nothing.
+    """
+    if trust == "trusted":
+        return 1.0
+    shared = _shared_factor(secagg, size)
+    return shared * math.sqrt(size) if trust == "untrusted" else shared
+
+
+def _shared_factor(secagg: SecAggConfig, size: int) -> float:
+    if size < 2 or secagg.mode == "off":
+        return 1.0
+    parameters = sum_parameters(
+        secagg, label="", num_clients=size, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
+    )
+    dropouts = 0 if parameters.noise_levels else parameters.dropout_tolerance
+    return math.sqrt(size / (size - dropouts - parameters.corrupt_tolerance))
+
+
+def mean_noise(
+    *, work: Work, stddev: float, learning_rate: float, size: int, expected_batch: float, steps: int
+) -> float:
+    """The standard deviation of a coordinate of the mean over `size` devices.
+
+    Args:
+        work: what devices compute.
+        stddev: of the noise in their sum, or in one step of one device, in units of a gradient.
+        learning_rate: eta.
+        size: s.
+        expected_batch: B, of one device.
+        steps: m, of a window.
+    """
+    kind = KINDS[work]
+    if not kind.on_records:
+        return stddev / size
+    if kind.window == "window":
+        return learning_rate * stddev / size
+    released = steps if kind.own_noise else 1
+    return learning_rate * stddev * math.sqrt(released) / (expected_batch * size)

@@ -21,7 +21,7 @@ from time import perf_counter
 
 from benchmarks.harness import DOC_COLUMNS, publish
 from deploy.containers import app_image
-from gdpfed.report.table import Table
+from gdpfed.report.console import Table
 from tests.deploy.containers import hosts, layered, one_host
 from tests.deploy.containers.engine import EngineError, call, provide_images, versions
 

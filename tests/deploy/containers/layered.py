@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from deploy.compose import to_text
-from deploy.edge_files import host_file
+from deploy.compose import host_file, to_text
 from deploy.edges import Layers
 from deploy.placements import Containers
 from gdpfed.identities import new_identity, public_key_of, signed_roster

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conf.load import load
-from gdpfed.audit.node_entries import node_entry
+from gdpfed.audit.node_audit import node_entry
 from gdpfed.clients.keyed_noise import KeyedNoise, NoiseShare
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError

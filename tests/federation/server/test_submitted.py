@@ -6,7 +6,7 @@ import pytest
 
 from conf.load import load
 from gdpfed.errors import ConfigError
-from gdpfed.federation.server.submitted import FOLDERS, check_paths
+from gdpfed.runs.paths import FOLDERS, check_paths
 
 
 @pytest.mark.parametrize(

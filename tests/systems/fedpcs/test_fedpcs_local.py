@@ -21,9 +21,9 @@ from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.planning.step_budgets import StepBudgets
+from gdpfed.privacy.planning.spending_plan import StepBudgets
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
-from gdpfed.record_steps import NOISED_UPDATE, RecordSteps
+from gdpfed.record_steps import RecordSteps
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.checkpoint import Checkpoint
@@ -77,7 +77,7 @@ def asked(method, round_index=0):
 def test_an_update_has_the_noise_of_its_clients_budget(adjacency, distance):
     method = method_of(*UPDATE, f"privacy.adjacency={adjacency}", "privacy.clipping_norm=0.5")
     _, (request,) = asked(method, 2)
-    assert (request.unit, request.work) == ("client", NOISED_UPDATE)
+    assert (request.unit, request.work) == ("client", "noised_update")
     for client, told in zip(request.clients, request.records, strict=True):
         # Delta = distance C and sigma = z C: rho = Delta^2 / (2 sigma^2).
         rho = distance**2 / (2 * told.noise_multiplier**2)
@@ -96,7 +96,7 @@ def test_no_clients_number_of_records_enters_where_clients_are_protected():
 
 def order_of(*, norm, noise, steps=1):
     class Order:
-        work = NOISED_UPDATE
+        work = "noised_update"
         records = RecordSteps(num_steps=steps, batch_rates=(1.0,), clipping_norm=norm, noise_multiplier=noise)
 
     return Order()
@@ -183,7 +183,7 @@ def test_many_budgets_are_rounded_down_to_few_levels(monkeypatch):
         sought.append(epsilon)
         return 1 / epsilon
 
-    monkeypatch.setattr("gdpfed.privacy.planning.step_budgets.step_noise", noise)
+    monkeypatch.setattr("gdpfed.privacy.planning.spending_plan.step_noise", noise)
     budgets = np.tile(np.geomspace(1e-4, 1e-1, 40), (3, 1))
     plain = ClientBudgets(
         budgets=budgets,

@@ -24,9 +24,16 @@ from gdpfed.rounds.plain import sum_noise_steps
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
-from gdpfed.systems.h2fdp.control import Problem, planned_noise, printed_noise, solve
+from gdpfed.systems.h2fdp.control import (
+    BACKHAUL,
+    Cost,
+    Problem,
+    device_link,
+    planned_noise,
+    printed_noise,
+    solve,
+)
 from gdpfed.systems.h2fdp.h2fdp import H2FDP
-from gdpfed.systems.h2fdp.radio import BACKHAUL, device_link, round_cost
 
 BITS = 7840 * 32
 HALVES: dict[Trust, int] = {"trusted": 5, "untrusted": 5}
@@ -46,6 +53,19 @@ BASE = (
     "secagg=off",
 )
 PLANNED = (*BASE, "method.control=planned")
+
+
+def round_cost(dimension, sizes, windows, metres, *, together=False):
+    """A round with J sums of every subnet, of s_c devices each in turns, and the average of all at its end.
+
+    Of a sum sum_c s_c d Q / R; edges to the cloud and back: E = S p d Q / R, D = 2 S d Q / R.
+    """
+    link, bits, count = device_link(metres), dimension * 32, len(sizes)
+    slots = count if together else sum(sizes)
+    return Cost(
+        windows * sum(sizes) * link.joules(bits) + count * BACKHAUL.joules(bits),
+        windows * slots * link.seconds(bits) + 2 * count * BACKHAUL.seconds(bits),
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,21 @@
 
 A client adds its own noise at rho_i^t, so its whole cost is one Gaussian of the sum over the rounds that it
 took part in, and of class counts where it has released them; or it takes steps of DP-SGD at one noise, and
-its cost is that of so many. Who was sampled is not accounted.
+its cost is that of so many. Who was sampled is not accounted. In a client's own ledger such a run is a path.
 """
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import dp_accounting as dp
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.audit.accounting import charges_of, epsilon_after
+from gdpfed.audit.accounting import Charges, charges_of, epsilon_after
+from gdpfed.audit.mechanisms.record_entries import RecordEntry
+from gdpfed.audit.node_audit import NodeEntry
 from gdpfed.audit.rules import AuditRule, GroupAudit, or_infinite
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.systems.fedpcs.audit.draw_checks import check_draws
@@ -220,3 +223,32 @@ def _check_recorded(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 def _budgets(own: Mapping[str, Any]) -> npt.NDArray[np.float64]:
     return np.asarray(own["budgets"], dtype=np.float64)
+
+
+class PathEntry(RecordEntry):
+    """One step on all records in a round, under Gaussian noise of the client's own."""
+
+    @property
+    def most_steps(self) -> int:
+        return min(int(self.terms["most_rounds"]), len(self.rounds))
+
+    def planned(self, last: NodeEntry, group: int) -> Charges:
+        """What it has cost: a path is held to the budget round by round.
+
+        A record that is replaced moves a sum twice as far as one that is left out: that is half the noise.
+        """
+        taken = charges_of([{"event": self.event(index), "count": 1} for index in self.saved["rounds"]])
+        return [
+            (replace(sums, adjacency="zero_out", noise_multiplier=sums.noise_multiplier / sums.distance), n)
+            for sums, n in taken
+        ]
+
+    def taken(self, last: NodeEntry, group: int) -> Charges:
+        return self.planned(last, group) if self.saved["steps"] else []
+
+    def check_charges(self) -> Iterator[str]:
+        events = [charge["event"] for charge in self.charges]
+        if any(each["kind"] != "gaussian" or each["adjacency"] != "replace_one" for each in events):
+            yield (
+                f"the path of run {self.terms['run']} is not Gaussian noise under replace_one in every round"
+            )

@@ -29,8 +29,7 @@ class Announcement:
         rewards: R_t of every round.
         mean_budgets: phi(t) of every round.
 
-    Raises:
-        GameError: a number that is out of range, or lists of different lengths.
+    Raises GameError: a number that is out of range, or lists of different lengths.
     """
 
     num_clients: int
@@ -98,8 +97,7 @@ class Announcement:
     def from_scalars(cls, scalars: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_scalars`.
 
-        Raises:
-            GameError: entries that are missing, unknown or out of range.
+        Raises GameError: entries that are missing, unknown or out of range.
         """
         names = {field.name for field in fields(cls)}
         if set(scalars) != names:

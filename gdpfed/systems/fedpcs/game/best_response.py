@@ -23,10 +23,8 @@ MOST_AT_ONCE = 20_000
 class Responses:
     """Every client's best response.
 
-    Attributes:
-        budgets: rho_i^t, shape (num_rounds, n).
-        corrections: a_i^t, the share of its own budget that a client keeps, of the same shape; 0 at the end.
-        utilities: what all rounds are worth to each client, shape (n,).
+    `budgets`: rho_i^t, shape (num_rounds, n). `corrections`: a_i^t, the share of its own budget that a client
+    keeps, of the same shape; 0 at the end. `utilities`: what all rounds are worth to each client, shape (n,).
     """
 
     budgets: Floats

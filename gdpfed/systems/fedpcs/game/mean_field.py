@@ -55,9 +55,7 @@ class Equilibrium:
 class SolvedGame(Equilibrium):
     """An equilibrium that was found in one place, where every client's type is known.
 
-    Attributes:
-        game: who has played.
-        responses: every client's path, and what it is worth to the client.
+    `game`: who has played. `responses`: every client's path, and what it is worth to the client.
     """
 
     game: Game

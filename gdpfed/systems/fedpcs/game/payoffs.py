@@ -26,8 +26,7 @@ class Game:
         least, highest: rho_L and rho_H, between which every budget lies.
         unseen: how many clients play as well of whom nothing is known here but the mean of all.
 
-    Raises:
-        GameError: a number that is out of range, in one line.
+    Raises GameError: a number that is out of range, in one line.
     """
 
     aversions: Floats
@@ -102,8 +101,7 @@ def payoff(
 def checked_rewards(game: Game, rewards: Floats) -> Floats:
     """R_t of every round.
 
-    Raises:
-        GameError: not one a round, or one that is negative or not finite.
+    Raises GameError: not one a round, or one that is negative or not finite.
     """
     if rewards.shape != (game.num_rounds,):
         raise GameError(f"{rewards.size} rewards for {game.num_rounds} rounds; give one a round")

@@ -1,4 +1,4 @@
-"""The server's cost-minimising reward by Lemma 2, corrected.
+"""The server's cost-minimising reward by Lemma 2, corrected, and the derivatives that it follows from.
 
 A round t costs the server, over the clients that it samples with chance pi_i, their sum of
 g v_i / rho_i + (1 - g) R rho_i with v_i = scale theta_i^2 / ((t + 1) D_i^2). The paper divides by t and so,
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gdpfed.systems.fedpcs.game.closed_form import marginals
 from gdpfed.systems.fedpcs.game.mean_field import SolvedGame, play
 from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, GameError, participation
 
@@ -24,11 +23,9 @@ BISECTIONS = 80
 class ServerCost:
     """The server's cost and its parts.
 
-    Attributes:
-        weight: g in [0, 1): accuracy against payment.
-        scale: what g's part is multiplied by; d C^2 for updates of d coordinates, 1 in the paper's units.
-        shares: theta_i, shape (n,).
-        examples: D_i, shape (n,).
+    `weight`: g in [0, 1): accuracy against payment. `scale`: what g's part is multiplied by; d C^2 for
+    updates of d coordinates, 1 in the paper's units. `shares`: theta_i, shape (n,). `examples`: D_i, shape
+    (n,).
     """
 
     weight: float
@@ -147,3 +144,19 @@ def play_best_rewards(game: Game, cost: ServerCost, chances: Floats, start: Floa
         rewards = (rewards + wanted) / 2 if wanted.any() else wanted
         played = play(game, rewards, guess=played.mean_budgets)
     return played
+
+
+def marginals(
+    game: Game, budgets: Floats, corrections: Floats, mean_budgets: Floats
+) -> tuple[Floats, Floats]:
+    """Return Q and M, of shape (num_rounds, n): the derivative of a round's payoff by rho is Q R + M."""
+    sizes, means = game.cohort_sizes[:, None], mean_budgets[:, None]
+    drawn = game.draw_probabilities(budgets, means)
+    missed = (1 - drawn) ** (sizes - 1)
+    chance = np.stack(
+        [participation(x, size) for x, size in zip(drawn, game.cohort_sizes.tolist(), strict=True)]
+    )
+    c = game.aversions
+    worth = chance + sizes * drawn * missed
+    cost = c * budgets**2 + (1 - c) * corrections**2
+    return worth, -2 * c * budgets * chance - sizes / (game.num_clients * means) * missed * cost

@@ -1,0 +1,79 @@
+"""What DP-SGD draws in secret: Poisson batches and Gaussian noise, from a secure source of bits.
+
+The amplification of DP-SGD rests on batches that nobody knows, so they do not come from a run's seed. torch's
+CPU generator keeps 32 bits of its seed, so whoever sees the noise of a few coordinates could search for all
+of it. Here every bit comes from the caller's source, a keystream keyed by the operating system.
+"""
+
+from collections.abc import Callable, Sequence
+from math import pi
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+RandomBytes = Callable[[int], bytes]
+"""Returns that many secret, uniform bytes; each of them once."""
+
+_WORD_BYTES = 8
+_RECORDS_AT_ONCE = 2**20
+
+
+class PoissonBatches:
+    """Draws batches of one client's records; record j is in a batch with probability q_j, independently.
+
+    A record is drawn where a word of 64 random bits is below q_j 2^64, rounded down: for a rate q of at least
+    2^-11 the probability is q exactly, below that it is at most 2^-64 smaller. `rates`: q of every group of
+    records. `groups`: the group of every record, shape (n,).
+    """
+
+    def __init__(self, rates: Sequence[float], groups: npt.NDArray[np.int64]) -> None:
+        self.expected_size = float(sum(np.bincount(groups, minlength=len(rates)) * np.asarray(rates)))
+        most = 2**64 - 1
+        self._limits = np.array([min(int(rate * 2.0**64), most) for rate in rates], dtype=np.uint64)
+        self._always = np.array([rate == 1.0 for rate in rates])
+        self._groups = groups
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def draw(self, random_bytes: RandomBytes) -> npt.NDArray[np.int64]:
+        """The next batch: positions of its records, in rising order; possibly none."""
+        drawn = []
+        for start in range(0, len(self), _RECORDS_AT_ONCE):
+            groups = self._groups[start : start + _RECORDS_AT_ONCE]
+            words = np.frombuffer(random_bytes(_WORD_BYTES * len(groups)), dtype="<u8")
+            single = len(self._limits) == 1
+            limits, always = (each[0] if single else each[groups] for each in (self._limits, self._always))
+            drawn.append(start + np.flatnonzero((words < limits) | always))
+        return np.concatenate(drawn) if drawn else np.zeros(0, dtype=np.int64)
+
+
+_UNIFORM_BITS = 53
+
+
+def gaussian_noise(
+    dimension: int,
+    noise_stddev: float,
+    random_bytes: Callable[[int], bytes],
+    *,
+    device: torch.device,
+) -> torch.Tensor:
+    """Independent N(0, noise_stddev^2) per coordinate, by the Box-Muller transform in float64.
+
+    `dimension`: d. `noise_stddev`: standard deviation in the unit of the update; 0 gives zeros.
+    `random_bytes`: returns that many secret, uniform bytes.
+
+    Returns:
+        float64[dimension], on ``device``. The largest value that can come out is 8.6 standard deviations,
+        the 2**-53 quantile.
+    """
+    if noise_stddev == 0:
+        return torch.zeros(dimension, dtype=torch.float64, device=device)
+    pairs = (dimension + 1) // 2
+    words = np.frombuffer(random_bytes(16 * pairs), dtype="<u8") >> np.uint64(64 - _UNIFORM_BITS)
+    uniform = torch.from_numpy(words.astype(np.float64)).to(device).view(2, pairs)
+    radius = uniform[0].add_(1.0).mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
+    angle = uniform[1].mul_(2.0 * pi * 2.0**-_UNIFORM_BITS)
+    noise = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])
+    return noise[:dimension].mul_(noise_stddev)
