@@ -2,10 +2,11 @@
 
 A client with as many turns sends and receives more messages under correlated noise: in the rounds after a
 turn it is a member again, without an update. Bytes are those of the messages of sums as Flower serialises
-them, both ways, over nodes in this process; training and model are small, so that vectors and keys count.
+them, both ways, over nodes in this process, whose training does not count. A small model's messages are keys
+and shares for the most part, of which there are more the more members a sum has; a large one's are vectors.
 Seconds are those of simulated rounds without masks, one run after the other, the first round left out.
 
-    python -m benchmarks.taken_back [--rounds 12] [--clients 36] [--write docs/privacy.md] [OVERRIDE ...]
+    python -m benchmarks.taken_back [--rounds 8] [--clients 24] [--write docs/privacy.md] [OVERRIDE ...]
 """
 
 import argparse
@@ -34,6 +35,10 @@ SETTING = (
     "privacy.budgets=[3]",
     "privacy.sampling_rate=0.25",
 )
+MODELS = {
+    "linear": ("dataset.model=linear",),
+    "mlp": ("dataset.model=mlp", "dataset.model_options={hidden_units:400}"),
+}
 TAPS = (0, 1, 2)
 MEGA = 1e6
 REPEATS = 3
@@ -53,45 +58,51 @@ class WeighingGrid(LocalGrid):
         return reply
 
 
-def megabytes(options: argparse.Namespace, taps: int) -> float:
+def megabytes(options: argparse.Namespace, more: Sequence[str]) -> float:
     """What a client sends and receives for all sums of a run, on average, in MB."""
     with tempfile.TemporaryDirectory() as folder:
-        grid = WeighingGrid(options.clients)
-        train(cast("Grid", grid), load(_overrides(options, taps, folder)), LocalGrid.RUN)
+        grid, overrides = WeighingGrid(options.clients), _overrides(options, folder)
+        train(cast("Grid", grid), load([*overrides, *more, "training.local_steps=1"]), LocalGrid.RUN)
     weight, clients = grid.weight, int(options.clients)
     return weight / clients / MEGA
 
 
-def seconds(options: argparse.Namespace, taps: int) -> float:
+def seconds(options: argparse.Namespace, more: Sequence[str]) -> float:
     """Seconds of a simulated round without masks: the fastest run's median."""
     medians = []
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as folder:
-            path = simulate(load([*_overrides(options, taps, folder), "secagg=off"]))
+            path = simulate(load([*_overrides(options, folder), *more, "secagg=off"]))
             medians.append(statistics.median(steady_seconds(read_rounds(path))))
     return min(medians)
 
 
-def _overrides(options: argparse.Namespace, taps: int, folder: str) -> Sequence[str]:
+def _overrides(options: argparse.Namespace, folder: str) -> Sequence[str]:
     return [
         *(f"dataset.num_clients={options.clients}", f"run.num_rounds={options.rounds}", *SETTING),
-        *(*options.overrides, f"privacy.noise_taps={taps}", f"run.directory='{Path(folder) / 'run'}'"),
+        *(*options.overrides, f"run.directory='{Path(folder) / 'run'}'"),
+    ]
+
+
+def rows_of(options: argparse.Namespace, model: str) -> list[tuple[str, ...]]:
+    """A row for every number of taps."""
+    every = [(*MODELS[model], f"privacy.noise_taps={taps}") for taps in TAPS]
+    sent = [megabytes(options, more) for more in every]
+    took = [seconds(options, more) for more in every]
+    return [
+        (model, str(taps), f"{mb:.3f}", f"{mb / sent[0]:.2f}", three(each), f"{each / took[0]:.2f}")
+        for taps, mb, each in zip(TAPS, sent, took, strict=True)
     ]
 
 
 def main() -> None:
     """Measure and show the table."""
-    options = read_options(__doc__, overrides=True, rounds=12, clients=36)
-    measured = [(taps, megabytes(options, taps), seconds(options, taps)) for taps in TAPS]
-    _, plain_bytes, plain_seconds = measured[0]
-    rows = [
-        (str(taps), f"{sent:.3f}", f"{sent / plain_bytes:.2f}", three(took), f"{took / plain_seconds:.2f}")
-        for taps, sent, took in measured
-    ]
+    options = read_options(__doc__, overrides=True, rounds=8, clients=24)
     headings = (
-        *("taps p", "MB a client, whole run", "against p = 0"),
+        *("model", "taps p", "MB a client, whole run", "against p = 0"),
         *("seconds a round, simulated without masks", "against p = 0"),
     )
+    rows = [row for model in MODELS for row in rows_of(options, model)]
     publish([Table("What it costs to take noise back", headings, rows)], options.write)
 
 
