@@ -9,6 +9,7 @@ import pytest
 import gdpfed.clients.update as node
 import gdpfed.simulation.joined_sessions as sessions
 from gdpfed.canaries.transcript import WatchedFleet
+from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums
 from testing.broken_programs import FAULTS, STREAM_FAULTS, broken
 from tests.canaries.small_measurements import FEW, MANY, STREAM, measured
 
@@ -31,6 +32,19 @@ def test_a_fault_of_a_stream_of_noise_is_found(fault):
     with broken(fault):
         measurement = measured([*MANY, *STREAM], runs=2 if hard else 1, confidence=USUALLY)
     assert not measurement.passed
+
+
+def test_canaries_that_are_asked_too_often_show_it(monkeypatch):
+    """Three of four rounds in place of two, of a server whose ledger lets everything pass."""
+
+    def draw(self, m, group, round_index, generator):
+        places = np.arange(len(group.clients))
+        return places[(places + round_index) % 4 != 0]
+
+    monkeypatch.setattr(ScheduledSums, "draw", draw)
+    monkeypatch.setattr(ScheduledSums, "broken_turn", lambda *each: "")
+    monkeypatch.setattr(ScheduledSums, "most_rounds", lambda *each: None)
+    assert not measured([*MANY, *STREAM], runs=2, confidence=USUALLY).passed
 
 
 def test_a_node_that_does_not_clip_is_found(monkeypatch):

@@ -70,6 +70,14 @@ def test_against_everyone_one_figure_is_stated_and_what_is_measured_is_near_it(a
     assert views["everyone"].estimate == pytest.approx(3.0, rel=0.3)
 
 
+def test_against_everyone_in_masked_sums_no_more_is_measured_than_is_stated():
+    few = ["method=dp_fedavg", "dataset.num_clients=24", "dataset.num_rounds=4", "privacy.budgets=[3]"]
+    measurement = measured([*FEW, *few, *STREAM], runs=1)
+    assert measurement.passed
+    assert measurement.sums_revealed == 4
+    assert by_view(measurement).keys() == {"everyone", "model"}
+
+
 def test_vectors_among_clients_that_train():
     for kind in ("random", "crafted"):
         measurement = measured([*FEW, "method=gdpfed", "secagg=off"], runs=1, kind=kind)

@@ -190,6 +190,45 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "key-not-erased",
+        "federation/node/test_noise_shares.py::test_a_share_is_erased_when_no_later_round_takes_of_it",
+        (
+            (
+                "gdpfed/federation/node/noise_shares.py",
+                "return [each for each in shares if not each.is_over(",
+                "return [each for each in shares if each or each.is_over(",
+            ),
+        ),
+    ),
+    Defence(
+        "taken-back-twice",
+        "federation/node/test_noise_shares.py"
+        "::test_a_node_that_is_killed_in_between_takes_back_once_from_whatever_copy",
+        (("gdpfed/privacy/ledgers/charged_run.py", "if later == round_index})", "if False})"),),
+    ),
+    Defence(
+        "other-taps",
+        "federation/node/test_noise_shares.py::test_other_parts_than_those_of_the_terms_are_refused_at_the_turn",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "        if order.taps != (() if counts else terms.noise_taps):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "closing-sum",
+        "federation/node/test_noise_shares.py::test_a_server_that_asks_early_late_or_for_no_turn_is_refused",
+        (
+            (
+                "gdpfed/privacy/ledgers/charged_run.py",
+                "        if not 0 <= round_index < self.terms.num_rounds:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "noise-used-again",
         "rounds/test_noise_streams.py::test_a_run_goes_on_and_takes_back_what_the_process_before_has_added",
         (("gdpfed/rounds/noise_streams.py", "os.urandom(KEY_BYTES)", "bytes(KEY_BYTES)"),),

@@ -277,6 +277,30 @@ def test_the_audit_finds_a_client_with_too_many_turns_in_both_files(honest):
     assert not audit.groups[0].within_budget
 
 
+def test_the_audit_finds_noise_that_is_taken_back_twice_or_where_none_is_due(honest):
+    path = honest / "rounds.jsonl"
+    before = path.read_text()
+    for taken_back, found in (
+        ({2: [[1]], 3: [[1]]}, ""),
+        ({2: [[1, 1]]}, "round 1 in round 2, which was not due once"),
+        ({4: [[1]]}, "round 1 in round 4, which was not due once"),
+        ({2: [[2]]}, "round 2 in round 2, which was not due once"),
+        ({3: [[2]]}, "round 2 in round 3, which was not due once"),
+    ):
+        lines = [json.loads(line) for line in before.splitlines()]
+        client = lines[0]["turns"][0][0]
+        assert client not in lines[1]["turns"][0]
+        for index, turns in taken_back.items():
+            lines[index - 1]["taken_back"] = [[[client, turn] for turn in each] for each in turns]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        try:
+            audit = audit_run(honest)
+        finally:
+            path.write_text(before)
+        assert audit.passed == (not found), audit.findings
+        assert not found or found in audit.findings[0]
+
+
 def _more_turns(ledger, index):
     client = next(iter(ledger["participations"][0]))
     turns = sorted({*ledger["taken"][client], *(turn + index for turn in ledger["taken"][client])})

@@ -17,7 +17,7 @@ from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, grid_of_owners, 
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0", "run.num_rounds=3"]
 SOME = [*EVERYBODY, "run.minimum_nodes=11"]
 TURNS = [
-    *("privacy.against=everyone", "privacy.noise_taps=0", "privacy.accountant=pld", "privacy.budgets=[3]"),
+    *("privacy.against=everyone", "privacy.accountant=pld", "privacy.budgets=[3]"),
     *("privacy.sampling_rate=0.34", "run.num_rounds=6"),
 ]
 LATE = range(11, NUM_CLIENTS)
@@ -189,7 +189,7 @@ def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(
 
 
 def test_turns_of_nodes_that_come_late_or_go_are_moved_and_each_pays_for_its_own(tmp_path):
-    """Of two turns each, at least three rounds apart, with noise that nobody takes back."""
+    """Of two turns each, at least three rounds apart; whoever is there takes its noise back."""
     ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
     grid = online_from(grid_of_owners(ledgers, [3.0] * NUM_CLIENTS), LATE, comes_after=2)
     grid.get_node_ids = online_from(grid, {0}, comes_after=1).get_node_ids
