@@ -1,7 +1,7 @@
 """Using a finished model: read its folder, and predict for tables, data frames and arrays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,8 @@ class LoadedModel:
                 f"the model takes no tables but arrays of shape (N, {shape}): use "
                 "gdpfed.load_model(path).predict(array)"
             )
-        table = read_table(path, self.columns, str(path), None)
+        # Numbers of patients stay as they are written, for whoever looks them up.
+        table = read_table(path, replace(self.columns, person=None), str(path), None)
         absent = [name for name in keep if name not in table]
         if absent:
             raise LearningError(f"{path} has no column '{absent[0]}' to keep; it has {_listed([*table])}")

@@ -43,7 +43,7 @@ def in_plain_words(subject: CardSubject) -> list[str]:
         "## In plain words",
         "",
         f"{who} have made one model together.{what} {_how_much(subject)} The model knows no more than was in "
-        "the data that it learnt from, and it errs; how often, is said above.",
+        "the data that it learnt from, and it errs; this card says how often.",
         "",
     ]
 
@@ -56,7 +56,7 @@ def _how_much(subject: CardSubject) -> str:
             "Nothing was done to hide what it learnt from: whoever has the model may find out facts of "
             "single cases, so it is to be kept as safe as the data themselves."
         )
-    one = "case" if plan.unit == "record" else "participant"
+    one = "participant" if plan.unit == "client" else "person" if plan.record_is == "person" else "case"
     bounds: dict[int, list[int]] = {}
     for index in range(len(plan.groups)):
         numbers = range(max(1, len(plan.mechanism.record_groups(index))))

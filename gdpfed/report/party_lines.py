@@ -1,26 +1,45 @@
 """The parties of a plan by name: which budget each has, and who is planned below what it offers."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from conf.schema import Config
-from gdpfed.clients.configured import task_of
 from gdpfed.privacy.plan import PrivacyPlan
+
+if TYPE_CHECKING:
+    from gdpfed.learning.data.source import DataSource
 
 MOST_NAMED = 20
 """Of parties, that are listed one by one."""
-TABLES = ("csv", "breast_cancer", "heart_disease")
-"""Data sets whose parties have names, and which are read in less than a second or so."""
+SMALL = ("breast_cancer", "heart_disease")
+"""Data sets whose parties have names, and which are read in no time."""
+DIGITS = 12
+"""Of a digest, that are shown."""
 BELOW = 0.9
 """Of what a client offers: a plan that uses less says so."""
 
 
 def party_names(config: Config) -> tuple[str, ...]:
-    """What every client is called; empty where they are many or have no names."""
-    if config.dataset.name not in TABLES or config.dataset.num_clients > MOST_NAMED:
+    """What every client is called; empty where they are many or have no names. No row of a table is read."""
+    data = config.dataset
+    if data.partition != "natural" or data.num_clients > MOST_NAMED:
         return ()
-    if config.dataset.name == "csv" and config.dataset.path is None:
-        return ()
-    return task_of(config).client_names
+    if data.name == "csv" and data.path is not None:
+        from gdpfed.learning.data.tabular import declared_parties
+
+        names = declared_parties(_source(config))
+        return names if len(names) == data.num_clients else ()
+    if data.name in SMALL:
+        from gdpfed.clients.configured import task_of
+
+        return task_of(config).client_names
+    return ()
+
+
+def _source(config: Config) -> "DataSource":
+    from gdpfed.learning.data.source import DataSource
+
+    return DataSource(config.dataset.name, path=config.dataset.path, columns=config.dataset.columns)
 
 
 def group_of_client(plan: PrivacyPlan) -> Mapping[int, int]:
@@ -29,13 +48,18 @@ def group_of_client(plan: PrivacyPlan) -> Mapping[int, int]:
 
 
 def party_lines(config: Config, plan: PrivacyPlan) -> Iterator[str]:
-    """One line with every party's budget, and one for those of whose budget the plan uses less.
+    """One line with what names the declared columns, one with every party's budget, and warnings.
 
-    There are none of many clients.
+    A warning is for parties of whose budget the plan uses little; there are none of many clients.
 
     Args:
         config: with budgets in the order of clients, as a method resolves it.
     """
+    if config.dataset.name == "csv" and config.dataset.path is not None:
+        from gdpfed.learning.data.tabular import declared_columns
+
+        digest = declared_columns(_source(config)).digest
+        yield f"columns as declared: {digest[:DIGITS]}, the same at all parties and in the model"
     if not plan.private or config.privacy.budgets_of == "records":
         return
     names, groups = party_names(config), group_of_client(plan)

@@ -27,15 +27,16 @@ categorical:
   ward: [a, b]
   drug: {values: [x, rest], other: rest, missing: x}
 party: {column: site, values: [north, south]}
+person: patient
 separator: ";"
 decimal: ","
 """
 ROWS = """\
-ill;age;dose;ward;drug;site
-0;1956-01-01;0,5;a;x;north
-2;1976-01-01;2,75;b;y;south
-1;2001-07-01;NaN;;;south
-0;1990-02-03;NA;a;;north
+ill;age;dose;ward;drug;site;patient
+0;1956-01-01;0,5;a;x;north;1
+2;1976-01-01;2,75;b;y;south;2
+1;2001-07-01;NaN;;;south;3
+0;1990-02-03;NA;a;;north;4
 """
 NEW = """\
 patient;drug;dose;age;ward

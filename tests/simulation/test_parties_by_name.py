@@ -94,7 +94,7 @@ def test_few_parties_have_a_rate_each_and_groups_with_sums_of_their_own_stay_thr
 def test_a_party_of_whose_budget_little_is_used_is_named(data):
     words = (*data, *THEIRS, "privacy.client_budgets=[1,2,6]", "privacy.num_groups=2", "run.num_rounds=2")
     config = resolve(load([*words, "privacy.batch_rate=0.2"]))
-    _, line = party_lines(config, make_method(config).plan)
+    _, _, line = party_lines(config, make_method(config).plan)
     assert (
         line == "kiel: up to 6 is offered, and the plan uses 2: a larger privacy.num_groups uses more of it"
     )

@@ -73,6 +73,18 @@ def declared_columns(source: DataSource) -> Columns:
     return read_columns(Path(source.columns).expanduser() if source.columns else _folder(path) / COLUMNS_FILE)
 
 
+def declared_parties(source: DataSource) -> tuple[str, ...]:
+    """The parties of the data set's tables, in their order; no row is read.
+
+    Raises:
+        LearningError: as in :func:`declared_columns`.
+    """
+    columns, path = declared_columns(source), _existing(source.path, "dataset.path")
+    if columns.party is not None:
+        return columns.party.values
+    return tuple(file.stem for file in sorted(path.iterdir()) if _is_table(file)) if path.is_dir() else ()
+
+
 def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic] | None, ...]:
     """Inputs, labels, groups and persons of a node's own table; None for what is not declared.
 

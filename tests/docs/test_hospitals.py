@@ -1,0 +1,97 @@
+"""The day of docs/hospitals.md, run as it stands there, and on real hospitals where their files are."""
+
+import csv
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from gdpfed.cli import main
+from testing.small_runs import nothing_drawn
+
+ROOT = Path(__file__).resolve().parents[2]
+HEART_DISEASE = ROOT.parent / "shared" / "data" / "heart-disease"
+PLACE = "/data/heart-disease"
+FAILS = {"gdpfed check exported.csv tables/columns.yaml"}
+"""Commands that are there to find faults."""
+
+
+def sections():
+    """The day, and the same with real hospitals."""
+    text = (ROOT / "docs" / "hospitals.md").read_text(encoding="utf-8")
+    day, _, heart = text.partition("## The same with four real hospitals")
+    return day, heart
+
+
+def blocks_of(text):
+    """Every indented block, with the paragraph before it."""
+    found, before, block, ended = list[tuple[str, str]](), list[str](), list[str](), False
+    for line in [*text.splitlines(), "end"]:
+        if line.startswith("    ") or (block and not line):
+            block.append(line[4:])
+        elif not line:
+            ended = True
+        else:
+            if block:
+                found.append((" ".join(before), "\n".join(block).rstrip() + "\n"))
+            before = [line] if block or ended else [*before, line]
+            block, ended = [], False
+    return found
+
+
+def follow(text, folder, capsys):
+    """Write the files and run the commands; what each command printed, by command."""
+    said = {}
+    for before, block in blocks_of(text):
+        if before.endswith("begins so:"):
+            name = re.findall(r"`([\w/.]+)`", before)[-1]
+            assert (folder / name).read_text().startswith(block)
+        elif block.startswith(("gdpfed ", "python ")):
+            for command in block.replace("\\\n", " ").splitlines():
+                program, *words = shlex.split(command)
+                if program == "python":
+                    runpy.run_path(words[0], run_name="__main__")
+                else:
+                    assert main(words) == (1 if command in FAILS else 0), command
+                said[command] = capsys.readouterr().out
+        else:
+            name = re.findall(r"`([\w/.]+\.(?:py|csv|yaml))`", before)[-1 if "yaml" in before else 0]
+            (folder / name).write_text(block)
+    return said
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with nothing_drawn():
+        yield tmp_path
+
+
+def test_the_day_runs_word_for_word(here, capsys):
+    said = follow(sections()[0], here, capsys)
+    assert "(separated by ';'? declare separator)" in said["gdpfed check exported.csv tables/columns.yaml"]
+    assert "bonn.csv: 90 rows, no fault" in said["gdpfed check tables"]
+    assert any(
+        "epsilon by party: bonn: 1, fulda: 6, jena: 6" in " ".join(text.split()) for text in said.values()
+    )
+    card = (here / "day" / "model_card.md").read_text()
+    for line in ("bonn, fulda, jena, kiel, trier and ulm have made", "| bonn | 1 | 1 |", "| ulm | 6 | 6 |"):
+        assert line in card
+    assert "* purpose: a second opinion on samples that a pathologist has seen" in card
+    with (here / "predicted.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    data = load_breast_cancer()
+    right = [row["predicted"] == data.target_names[data.target[int(row["sample"])]] for row in rows]
+    assert len(rows) == 29
+    assert sum(right) >= 22
+
+
+@pytest.mark.skipif(not HEART_DISEASE.is_dir(), reason=f"needs UCI's files in {HEART_DISEASE}")
+def test_the_same_runs_with_real_hospitals(here, capsys):
+    said = follow(sections()[1].replace(PLACE, str(HEART_DISEASE)), here, capsys)
+    (row,) = csv.DictReader(said["gdpfed predict heart/model patient.csv"].splitlines())
+    assert row["predicted"] in ("healthy", "disease")
+    assert "| switzerland | 3 | 3 |" in (here / "heart" / "model_card.md").read_text()
