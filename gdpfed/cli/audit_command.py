@@ -20,7 +20,8 @@ EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
 gdpfed audit --node-ledger ledger.json --client 3 runs/*   and lacks no round
-gdpfed audit --canaries method=gdpfed           epsilon as it is measured"""
+gdpfed audit --canaries method=gdpfed           epsilon as it is measured
+gdpfed audit --attack runs/heart                what its model tells of single records"""
 RUN_HEADINGS = (
     "group",
     "clients",
@@ -60,6 +61,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--node-ledger", type=user_path, metavar="FILE", help="the ledger of one node")
     parser.add_argument("--client", type=int, metavar="K", help="the number of the node's client in the runs")
     kind.add_argument("--canaries", action="store_true", help="measure epsilon on simulated runs")
+    kind.add_argument("--attack", action="store_true", help="guess from a run's model who was trained on")
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     canaries = parser.add_argument_group("with --canaries")
     canaries.add_argument("--runs", type=int, default=20, help="how many runs to simulate (20)")
@@ -80,6 +82,10 @@ def _execute(options: argparse.Namespace) -> int:
         from gdpfed.cli.canaries import measure_canaries
 
         return measure_canaries(options)
+    if options.attack:
+        from gdpfed.cli.attack import attack_model
+
+        return attack_model(options)
     if options.node_ledger is None and len(options.overrides) != 1:
         raise ConfigError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
     if (options.client is not None) != (options.node_ledger is not None and bool(options.overrides)):

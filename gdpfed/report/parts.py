@@ -21,6 +21,8 @@ from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.file_formats import PARTS_FILE, VERSION_KEY, check_version, versioned
 
+NOT_PRIVATE = {"private": False}
+"""What the file says of its values: they carry no noise, so no budget covers them."""
 HEADINGS = ("run", "test examples of", "number")
 NOTE = (
     "The released model on the test examples of each party, and of all parties whose budget is the same. "
@@ -55,7 +57,7 @@ class Parts:
 
     def to_json(self) -> str:
         """A text that :meth:`read` reads."""
-        return json.dumps(versioned(asdict(self)), allow_nan=False, indent=1)
+        return json.dumps(versioned(NOT_PRIVATE | asdict(self)), allow_nan=False, indent=1)
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
@@ -71,6 +73,7 @@ class Parts:
         try:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             check_version(path, values.pop(VERSION_KEY, None))
+            values = {name: value for name, value in values.items() if name not in NOT_PRIVATE}
             return cls(**{name: [Part(**part) for part in parts] for name, parts in values.items()})
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise ReportError(f"{path} cannot be read as results by party: {error}") from None

@@ -74,6 +74,14 @@ def persons_of(data: Dataset) -> Dataset:
     return replace(data, train=grouped(data.train, data.owners), owners=owners, by_person=True)
 
 
+def persons_held_out(
+    test: Split, owners: npt.NDArray[np.int64] | None
+) -> tuple[Split, npt.NDArray[np.int64] | None]:
+    """Make one record of all test rows of a person, with the owner of each."""
+    _, first, _ = _persons(test, owners)
+    return grouped(test, owners), None if owners is None else owners[first]
+
+
 def refuse_shared(train: Split, test: Split, place: str) -> None:
     """Refuse persons who are both trained and tested on: then what is held out is not.
 
