@@ -42,9 +42,27 @@ def _source(config: Config) -> "DataSource":
     return DataSource(config.dataset.name, path=config.dataset.path, columns=config.dataset.columns)
 
 
+def declared_digest(config: Config) -> str | None:
+    """What names the declaration of a run's tables; None where it declares none. No row is read."""
+    if config.dataset.name != "csv" or config.dataset.path is None:
+        return None
+    from gdpfed.learning.data.tabular import declared_columns
+
+    return declared_columns(_source(config)).digest
+
+
 def group_of_client(plan: PrivacyPlan) -> Mapping[int, int]:
     """The group of every client."""
     return {client: index for index, group in enumerate(plan.groups) for client in group.clients}
+
+
+def party_dict(config: Config, plan: PrivacyPlan) -> dict[str, object]:
+    """The parties' budgets by name and what names the declared columns, as far as there are some."""
+    digest, names, groups = declared_digest(config), party_names(config), group_of_client(plan)
+    values: dict[str, object] = {} if digest is None else {"columns": digest}
+    if names and plan.private and config.privacy.budgets_of == "clients":
+        values["parties"] = {name: plan.groups[groups[client]].epsilon for client, name in enumerate(names)}
+    return values
 
 
 def party_lines(config: Config, plan: PrivacyPlan) -> Iterator[str]:
@@ -55,10 +73,8 @@ def party_lines(config: Config, plan: PrivacyPlan) -> Iterator[str]:
     Args:
         config: with budgets in the order of clients, as a method resolves it.
     """
-    if config.dataset.name == "csv" and config.dataset.path is not None:
-        from gdpfed.learning.data.tabular import declared_columns
-
-        digest = declared_columns(_source(config)).digest
+    digest = declared_digest(config)
+    if digest is not None:
         yield f"columns as declared: {digest[:DIGITS]}, the same at all parties and in the model"
     if not plan.private or config.privacy.budgets_of == "records":
         return

@@ -48,6 +48,11 @@ def test_a_run_names_its_parties_wherever_it_speaks_of_them(data, tmp_path, caps
         [[[0, 1]], [[1, 2]], [[2, 3]]],
     )
     assert main(["audit", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["plan", *words, *chosen, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["parties"] == {"bonn": 1, "fulda": 3, "kiel": 6}
+    assert planned["columns"] == assignment["columns"]
     card = (tmp_path / "run" / "model_card.md").read_text()
     for line in (
         "* purpose: to plan beds",
