@@ -30,7 +30,7 @@ def task_of(config: Config) -> Task:
         class_weights=tuple(data.class_weights or ()),
         seed=config.run.seed,
         record_shares=config.privacy.record_shares,
-        by_person=config.privacy.unit == "record" and declares_persons(source),
+        by_person=config.privacy.about_records and declares_persons(source),
         local_parameters=tuple(config.training.local_parameters or ()),
     )
 

@@ -9,7 +9,7 @@ from gdpfed.methods.base import ClientSum, Method, SumRequest
 from gdpfed.methods.party_budgets import resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
-from gdpfed.privacy.planning.held_out_plan import with_held_out
+from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.registry import Registry
 
 METHODS: Registry[type[Method]] = Registry(
@@ -101,7 +101,7 @@ def make_method(config: Config) -> Method:
 def _planned(method: type[Method], config: Config) -> Method:
     """The method with its plan, which also pays for what clients count on records that they hold out."""
     made = method.from_config(config)
-    if config.privacy.unit == "record" and _names_persons(config):
+    if config.privacy.about_records and _names_persons(config):
         if made.plan.mechanism.kind != "record_sums":
             raise ConfigError(
                 f"the columns of dataset.path={config.dataset.path} name persons, and "

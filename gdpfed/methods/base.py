@@ -20,8 +20,9 @@ from gdpfed.errors import ConfigError
 from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
-from gdpfed.privacy.plan import PrivacyPlan, with_adaptive_clipping
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_shares
+from gdpfed.privacy.planning.plan_extensions import with_adaptive_clipping
 from gdpfed.privacy.release import NoiseAt, Release, Vector
 from gdpfed.privacy.sampling.laws import ClientIds
 

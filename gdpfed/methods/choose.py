@@ -90,7 +90,7 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
     if proposed is not None:
         resolved, proposals = proposed
         return Choice((), resolved.run.num_rounds, tuple(proposals))
-    if method.unit is None or config.privacy.unit != "client":
+    if method.unit is None or config.privacy.about_records:
         raise ConfigError(
             f"--choose is for methods that choose settings, not method={config.method.name} with "
             f"privacy.unit={config.privacy.unit}: choose another, or leave --choose out"

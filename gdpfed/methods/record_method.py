@@ -32,7 +32,7 @@ from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.record_budgets import Heterogeneous, RecordTraining
 from gdpfed.privacy.planning.record_plan import most_rounds, record_plan
 from gdpfed.privacy.release import NoiseAt
-from gdpfed.record_steps import RecordSteps, Work
+from gdpfed.record_steps import KINDS, RecordSteps, Work
 
 HETEROGENEOUS = get_args(Heterogeneous)
 
@@ -84,7 +84,9 @@ class RecordMethod(ConfiguredMethod):
     @classmethod
     def resolve(cls, config: Config) -> Config:
         """Give the configuration with what nobody set, chosen from public numbers."""
-        if config.privacy.unit != "record" or not any("=" not in each for each in config.method.chosen or ()):
+        if not config.privacy.about_records or not any(
+            "=" not in each for each in config.method.chosen or ()
+        ):
             return config
         resolved, proposals = cls.proposals(config)
         chosen = [each.override for each in proposals]
@@ -105,7 +107,7 @@ class RecordMethod(ConfiguredMethod):
             records=rate * float(counts.sum()),
             privacy=_mean_privacy(config),
             dimension=_dimension(config),
-            shares_noise=cls.work == "gradient_sum",
+            shares_noise=not KINDS[cls.work].own_noise,
         )
         return propose(config, config.method.chosen or (), known, steps_of)
 

@@ -14,8 +14,8 @@ from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.held_out_plan import with_held_out
 from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.release import NoiseAt

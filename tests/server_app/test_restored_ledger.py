@@ -38,9 +38,10 @@ def copied(tmp_path, source, to):
         shutil.copy(path, tmp_path / to / path.name)
 
 
-@pytest.fixture
-def put_back(tmp_path):
-    """The victim has taken part in two runs, and its ledger holds the first of them alone."""
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """The victim took part in two runs in this folder, and its ledger holds the first of them alone."""
+    tmp_path = tmp_path_factory.mktemp("two_runs")
     run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
     copied(tmp_path, "ledgers", "backup")
     run(tmp_path / "second", EVERYBODY, grid=owners(tmp_path))
@@ -48,7 +49,14 @@ def put_back(tmp_path):
     assert len(second.rounds) == 2
     copied(tmp_path, "backup", "ledgers")
     assert len(ledger_of(tmp_path / "ledgers", VICTIM).runs) == 1
-    return second.terms.run
+    return tmp_path, second.terms.run
+
+
+@pytest.fixture
+def put_back(tmp_path, two_runs):
+    """A copy of these runs in the test's folder: the name of the second."""
+    shutil.copytree(two_runs[0], tmp_path, dirs_exist_ok=True)
+    return two_runs[1]
 
 
 def test_a_ledger_that_was_put_back_with_its_lock_is_refused_in_the_next_run(tmp_path, put_back, caplog):

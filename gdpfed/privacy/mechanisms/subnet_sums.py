@@ -1,4 +1,4 @@
-"""Subnets of devices behind edges: local windows of steps on records, and sums noised where trust is.
+"""Subnets of devices behind edges: local windows of steps on records, and noise of sums from whom they trust.
 
 The bounds of windows are proved in docs/h2fdp.md. `Trust` says who adds the noise of a subnet's sum.
 """

@@ -285,12 +285,9 @@ class H2FDP(SubnetMethod):
 
     def noise_at_edge(self, group_index: int) -> float:
         """The same in what the edge sees of each device: nothing, its own noise, or of the sum alone."""
-        trust = self.trusts[group_index]
-        if trust == "trusted":
-            return 0.0
-        noise = self.mean_noise(group_index)
         size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
-        return noise if trust == "secagg" else noise / float(np.sqrt(size))
+        seen = {"trusted": 0.0, "secagg": 1.0, "untrusted": 1 / float(np.sqrt(size))}
+        return self.mean_noise(group_index) * seen[self.trusts[group_index]]
 
     @property
     def trusts(self) -> tuple[Trust, ...]:
