@@ -211,6 +211,16 @@ def test_turns_of_nodes_that_come_late_or_go_are_moved_and_each_pays_for_its_own
     assert audit_run(directory).passed
 
 
+def test_whose_turn_an_interrupted_round_was_is_in_the_log(tmp_path):
+    turns = [*EVERYBODY, *TURNS, "run.num_rounds=4", "privacy.sampling_rate=0.5"]
+    with pytest.raises(Crash):
+        run(tmp_path / "run", turns, grid=crashing_grid(NUM_CLIENTS, "mask", 9))
+    records = run(tmp_path / "run", [], resume=True)
+    assert ["round" in record.failures for record in records] == [False, True, False, False]
+    assert [record.turns[0] for record in records[:2]] == [list(range(0, 15, 2)), list(range(1, 15, 2))]
+    assert audit_run(tmp_path / "run").passed
+
+
 def test_fewer_than_the_least_are_too_few(tmp_path):
     grid = online_from(LocalGrid(NUM_CLIENTS), range(10, NUM_CLIENTS))
     with pytest.raises(RunError, match="10 SuperNodes for 15 clients"):
