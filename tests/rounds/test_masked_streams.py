@@ -131,7 +131,6 @@ def check_noise(done):
     ("overrides", "how"),
     [
         ([], {}),
-        (["privacy.noise_taps=2"], {"ahead": False}),
         (["secagg.mode=active", "secagg.identities=first_seen"], {"in_process": True}),
         (["privacy.noise_taps=2"], {"in_process": True}),
         # Turns follow each other so soon that some take noise back and bring an update at once.
