@@ -11,13 +11,14 @@ from safetensors.numpy import load_file
 from conf.load import load
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
-from gdpfed.errors import LearningError, RunError
+from gdpfed.errors import LearningError, ReportError, RunError
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.training.near_fit import fit_near
 from gdpfed.learning.training.record_losses import make_loss
 from gdpfed.methods import ClientSum, make_method
 from gdpfed.report.class_figures import figures_of
+from gdpfed.report.rivals import Parties
 from gdpfed.simulation import simulate
 
 RUN = (
@@ -140,6 +141,11 @@ def test_the_command_compares_and_marks_what_no_budget_covers(path, capsys):
     base = found["figures"]["most frequent class"]["all"]["accuracy"][0]
     assert base == pytest.approx(max(found["prevalence"]["all"], 1 - found["prevalence"]["all"]))
     assert main(["compare", str(path), "--pull", "-1"]) == 2
+
+
+def test_data_without_parties_of_their_own_are_not_compared():
+    with pytest.raises(ReportError, match="does not say whose its test rows are"):
+        Parties.of(task_of(load(["dataset=digits"])))
 
 
 def test_a_party_adapts_a_model_to_its_rows(path, tmp_path, capsys):
