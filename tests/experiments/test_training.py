@@ -101,7 +101,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, capfd, fail, j
     train = partial(train_or_fail, fail=fail, method="gdpfed_plus")
     complete, shown = run_pair(tmp_path, trainer_of(train), jobs=jobs)
     assert not complete
-    assert len(list(tmp_path.glob("runs/*/model.safetensors"))) == 3
+    assert len(list(tmp_path.glob("runs/*/model/weights.safetensors"))) == 3
     (failed,) = [line for line in shown.splitlines() if "the training of" in line]
     assert failed.startswith(f"the training of {tmp_path}/runs/digits-gdpfed_plus-")
     assert failed.endswith(f"-seed0 failed: {reason}")
