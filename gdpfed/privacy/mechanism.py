@@ -27,7 +27,8 @@ from gdpfed.privacy.sampling.laws import ClientIds, SamplingLaw, sampling_law
 from gdpfed.record_steps import Work
 
 if TYPE_CHECKING:
-    from gdpfed.privacy.ledgers.terms import PromisedRun, Terms
+    from gdpfed.privacy.ledgers.promised_run import PromisedRun
+    from gdpfed.privacy.ledgers.terms import Terms
 
 
 COUNTS_DISTANCE = math.sqrt(2)

@@ -17,7 +17,8 @@ from gdpfed.privacy.charges import Charge, event_of_round
 from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Gaussian
 from gdpfed.privacy.group_plan import GroupPlan
-from gdpfed.privacy.ledgers.terms import PromisedRun, Terms
+from gdpfed.privacy.ledgers.promised_run import PromisedRun
+from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.mechanism import History, Mechanism
 from gdpfed.privacy.mechanisms.record_terms import RecordTerms, TermsOfRecords
 from gdpfed.privacy.plan import PrivacyPlan

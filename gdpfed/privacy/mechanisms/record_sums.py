@@ -13,7 +13,7 @@ from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps, RecordEvent, Unit
 from gdpfed.privacy.group_plan import GroupPlan, check_accounted
-from gdpfed.privacy.ledgers.terms import PromisedRun
+from gdpfed.privacy.ledgers.promised_run import PromisedRun
 from gdpfed.privacy.mechanism import History, Mechanism, RecordGroup
 from gdpfed.privacy.mechanisms.record_terms import RecordTerms, StepTerms, rates_within
 from gdpfed.privacy.plan import PrivacyPlan

@@ -18,7 +18,8 @@ from gdpfed.privacy.accountants.gaussian import server_epsilon
 from gdpfed.privacy.charges import Charge, event_of_round, first_charges
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
+from gdpfed.privacy.ledgers.promised_run import PromisedRun
+from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.mechanism import History, Mechanism
 from gdpfed.privacy.release import ROUNDING, Release
 

@@ -26,7 +26,8 @@ from gdpfed.privacy.correlated_noise import (
 )
 from gdpfed.privacy.events import Sampling
 from gdpfed.privacy.group_plan import GroupPlan
-from gdpfed.privacy.ledgers.terms import Instructions, PromisedRun, Terms
+from gdpfed.privacy.ledgers.promised_run import PromisedRun
+from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.mechanism import History, Mechanism
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
