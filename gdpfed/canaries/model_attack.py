@@ -33,11 +33,12 @@ from gdpfed.clients.configured import task_of
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.errors import ReportError
 from gdpfed.learning.data import Dataset, Split
-from gdpfed.learning.data.persons import NO_ROW, PersonModel, persons_held_out
+from gdpfed.learning.data.persons import NO_ROW, persons_held_out
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import model_outputs
+from gdpfed.learning.training.person_losses import PersonModel
 from gdpfed.methods import make_method
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.runs.resume import load_run

@@ -9,10 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
-from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.dataset import Dataset, Labels, Split
 
@@ -96,28 +93,3 @@ def refuse_shared(train: Split, test: Split, place: str) -> None:
             f"{place}: {len(shared)} persons have rows to train on and rows for testing: hold out all rows "
             "of a person, or none"
         )
-
-
-class PersonModel(nn.Module):
-    """A model of rows, applied to persons: (N, R, ...) to (N, R, outputs)."""
-
-    def __init__(self, rows: nn.Module) -> None:
-        super().__init__()
-        self.rows = rows
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the model to every row."""
-        outputs: torch.Tensor = self.rows(x.flatten(0, 1))
-        return outputs.reshape(*x.shape[:2], *outputs.shape[1:])
-
-
-def person_loss(loss: Loss) -> Loss:
-    """Return the loss of persons: the sum over their rows, outputs (N, R, k) and labels (N, R) to (N,)."""
-
-    def summed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        there = ~y.isnan() if y.is_floating_point() else y != NO_ROW
-        labels = y.nan_to_num() if y.is_floating_point() else y.clamp(min=0)
-        rows = loss(outputs.flatten(0, 1), labels.flatten()).reshape(y.shape)
-        return torch.where(there, rows, 0.0).sum(dim=1)
-
-    return summed
