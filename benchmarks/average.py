@@ -22,7 +22,7 @@ from gdpfed.simulation.simulated_run import simulate_prepared
 
 METHODS = ("fedavg", "gdpfed_star", "idp_fedavg_sample", "idp_fedavg_scale", "gdpfed_plus", "dp_fedavg")
 BUDGETS = ("[2,6,12]", "[0.5,1.5,3]")
-SETTING = ("dataset=digits", "secagg=off", "privacy.sampling_rate=0.1")
+SETTING = ("dataset=digits", "privacy.against=outsiders", "secagg=off", "privacy.sampling_rate=0.1")
 
 
 class Averaging(Observer):

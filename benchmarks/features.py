@@ -30,6 +30,7 @@ SETTING = (
     "privacy.clipping_norm=3",
     "run.num_rounds=30",
     "secagg=off",
+    "privacy.against=outsiders",
 )
 
 

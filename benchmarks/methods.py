@@ -40,7 +40,10 @@ def row(name: str, accuracies: Sequence[float], overrides: Sequence[str]) -> tup
 def main() -> None:
     """Train each method with each seed and show the final accuracies."""
     options = read_options(__doc__, overrides=True, seeds=3)
-    lines = {name: ["dataset=digits", *method, *options.overrides] for name, method in LINES.items()}
+    lines = {
+        name: ["dataset=digits", "privacy.against=outsiders", *method, *options.overrides]
+        for name, method in LINES.items()
+    }
     accuracies: dict[str, list[float]] = {name: [] for name in lines}
     cells = [(name, seed) for name in lines for seed in range(options.seeds)]
     for name, seed in track(cells, "runs", console=CONSOLE):

@@ -27,7 +27,8 @@ BUDGETS = ("[2,6,12]", "[0.5,1.5,3]")
 def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
     """Train once; accuracy of the last model and of the average, in percent."""
     with tempfile.TemporaryDirectory() as directory:
-        run = PreparedRun.of(load(["secagg=off", *overrides, f"run.directory={Path(directory) / 'run'}"]))
+        usual = ("secagg=off", "privacy.against=outsiders")
+        run = PreparedRun.of(load([*usual, *overrides, f"run.directory={Path(directory) / 'run'}"]))
         averaging = Averaging()
         simulate_prepared(run, make_observers=lambda prepared, announce: [averaging])
         return averaging.accuracies(run)

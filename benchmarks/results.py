@@ -1,37 +1,56 @@
-"""Trains the experiment `best` and writes its tables into a document; said again, it goes on.
+"""Trains the experiments `demo`, `everybody` and `best`, and writes their tables; said again, it goes on.
 
-Every other option is one of `gdpfed reproduce best`, which leaves the pictures in the output directory.
+Every other option is one of `gdpfed reproduce`, which leaves the pictures in the output directory.
 
-    python -m benchmarks.results [OVERRIDE ...] [--seeds 3] [--output runs/best] [--datasets digits ...]
+    python -m benchmarks.results [OVERRIDE ...] [--experiments demo] [--datasets digits ...] [--rows pfa]
 """
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 from benchmarks.harness import CONSOLE, present_command, publish, read_options
 from gdpfed.experiments.accuracy import accuracy_tables
 from gdpfed.experiments.cells import Setting, cells_of
-from gdpfed.experiments.definitions import load_experiment
+from gdpfed.experiments.definitions import Experiment, load_experiment
 from gdpfed.experiments.reproduction import Reproduction, reproduce
 from gdpfed.experiments.runs import outcomes_of, runs_of
+from gdpfed.report.console import Table
 
-EXPERIMENT = "best"
+EXPERIMENTS = ("demo", "everybody", "best")
 
 
 def main() -> None:
     """Train what is missing, and publish the tables if nothing is."""
-    experiment = load_experiment(EXPERIMENT)
-    datasets = tuple(experiment.datasets)
-    options = read_options(__doc__, overrides=True, seeds=3, jobs=1, output="runs/best", datasets=datasets)
-    setting = Setting(datasets=tuple(options.datasets), overrides=tuple(options.overrides))
-    request = Reproduction(
-        experiment, setting, options.seeds, Path(options.output), present_command(), options.jobs
+    best = load_experiment("best")
+    options = read_options(
+        __doc__,
+        overrides=True,
+        seeds=3,
+        jobs=1,
+        output="runs/best",
+        experiments=EXPERIMENTS,
+        datasets=tuple(best.datasets),
+        rows=tuple(best.methods),
     )
+    tables: list[Table] = []
+    for name in options.experiments:
+        experiment = load_experiment(name)
+        rows = [row for row in options.rows if row in experiment.rows]
+        tables += _tables(experiment.with_rows(rows), options)
+    publish(tables, options.write)
+
+
+def _tables(experiment: Experiment, options: Namespace) -> list[Table]:
+    chosen = tuple(name for name in options.datasets if name in experiment.datasets)
+    setting = Setting(datasets=chosen, overrides=tuple(options.overrides))
+    output = Path(options.output)
+    request = Reproduction(experiment, setting, options.seeds, output, present_command(), options.jobs)
     if not reproduce(request, CONSOLE):
         sys.exit("some runs are missing: no table is written")
     cells = cells_of(experiment, setting)
-    outcomes = outcomes_of(cells, runs_of(cells, options.seeds, request.output), {})
-    publish(accuracy_tables(experiment, request.datasets, outcomes), options.write)
+    outcomes = outcomes_of(cells, runs_of(cells, options.seeds, output), {})
+    return accuracy_tables(experiment, request.datasets, outcomes)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from gdpfed.methods.weighting import step_of_noise
 from gdpfed.report.console import Table
 
 METHODS = ("gdpfed_star", "idp_fedavg_scale", "gdpfed_plus", "dp_fedavg")
-SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
+SETTING = ("dataset=digits", "privacy.against=outsiders", "privacy.sampling_rate=0.1")
 
 
 def step(method: str, budgets: str) -> str:

@@ -58,12 +58,13 @@ def train(options: argparse.Namespace, console: Console) -> None:
     console.print(plan_table(method))
     kept = run_path(config.run.directory, config.dataset.name, config.method.name)
     require_unused(kept)
-    budgets = method.plan.budgets
+    plan = method.plan
     console.print(f"starting the server and {len(federation.nodes)} nodes ...")
     with LoopbackFederation(federation, files) as running:
         console.print("every node is online, over TLS and under its own key")
         waiting = "training ..."
-        with RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
+        shown = RunProgress(console, plan.num_rounds, plan.budgets, waiting=waiting, against=plan.against)
+        with shown as progress:
             follow(running, overrides, kept, progress)
         audit_nodes(running, console)
     console.print(f"The run's files are in {kept}", soft_wrap=True)

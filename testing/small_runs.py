@@ -31,6 +31,7 @@ SMALL = (
     "privacy.sampling_rate=0.6",
     "privacy.delta=1e-3",
     "privacy.accountant=rdp",
+    "privacy.against=outsiders",
 )
 # Sums with signatures, over nodes that believe the first roster that they are sent.
 ACTIVE = ("secagg.mode=active", "secagg.identities=first_seen")

@@ -7,6 +7,8 @@ from omegaconf import MISSING
 
 from conf.schema.checks import require, require_limits
 
+RECOMMENDED = ("everyone", "outsiders")
+"""Whom epsilon is to hold against, where a data set says so."""
 PARTITIONS = ("iid", "labels", "shards", "dirichlet", "natural")
 
 
@@ -49,9 +51,14 @@ class DatasetConfig:
     learning_rate: float = MISSING
     learning_rate_decay: float = 0.99
     momentum: float = 0.0
+    against: str = "everyone"
 
     def validate(self) -> None:
         require_limits("dataset", self)
+        require(
+            self.against in RECOMMENDED,
+            f"dataset.against={self.against} is none of {', '.join(RECOMMENDED)}",
+        )
         _require_training("dataset", self)
         require(
             self.partition in PARTITIONS,

@@ -6,7 +6,7 @@ from omegaconf import MISSING
 
 from conf.schema.checks import require, require_limits
 
-AVERAGES = ("none", "polynomial")
+AVERAGES = ("auto", "none", "polynomial")
 CHOOSABLE = (
     *("run.num_rounds", "privacy.batch_rate", "privacy.clipping_norm", "training.local_steps"),
     *("training.learning_rate", "training.learning_rate_decay", "training.momentum"),
@@ -20,7 +20,7 @@ class MethodConfig:
 
     name: str = MISSING
     server_learning_rate: float = 1.0
-    average: str = "none"
+    average: str = "auto"
 
     def validate(self) -> None:
         """Check the options; a class that adds some extends this.

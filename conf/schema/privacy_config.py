@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from conf.errors import ConfigError
 from conf.schema.checks import are_numbers, require, require_limits
 
 RENYI_ORDERS = ("auto", "fine", "whole")
@@ -14,7 +15,17 @@ CLIPPINGS = ("fixed", "adaptive")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
 """privacy.budgets where every client says its own."""
-AGAINST = ("outsiders", "everyone")
+AGAINST = ("auto", "outsiders", "everyone")
+PROVED_OF_TURNS = {
+    "unit": "client",
+    "sampling": "poisson",
+    "noise": "gaussian",
+    "clipping": "fixed",
+    "accountant": "pld",
+    "sampling_rates": "auto",
+    "min_sampling_rate": 0.0,
+}
+"""What is proved of turns and correlated noise; `poisson` is the default, and nothing is drawn."""
 MOST_NOISE_TAPS = 16
 UNITS = ("client", "record")
 MOST_SHOWN = 8
@@ -26,7 +37,7 @@ class PrivacyConfig:
     """Budgets, their accounting, and what follows from them."""
 
     unit: str = "client"
-    against: str = "outsiders"
+    against: str = "auto"
     noise_taps: int = 1
     accountant: str = "pld"
     renyi_orders: str = "auto"
@@ -87,25 +98,17 @@ class PrivacyConfig:
             f"privacy.noise_taps={self.noise_taps} must be from 0, for noise that is not correlated, to "
             f"{MOST_NOISE_TAPS}",
         )
-        if self.against == "outsiders":
-            return
-        # What is proved of turns and correlated noise.
-        proved = {
-            "unit": "client",
-            "sampling": "poisson",
-            "noise": "gaussian",
-            "clipping": "fixed",
-            "accountant": "pld",
-            "sampling_rates": "auto",
-            "min_sampling_rate": 0.0,
-        }
-        for key, only in proved.items():
-            value = getattr(self, key)
-            require(
-                value == only,
-                f"privacy.against=everyone does not go with privacy.{key}={value}: use privacy.{key}={only}, "
-                "or privacy.against=outsiders",
+        if self.against == "everyone" and self.unproved_of_turns is not None:
+            key = self.unproved_of_turns
+            raise ConfigError(
+                f"privacy.against=everyone does not go with privacy.{key}={getattr(self, key)}: use "
+                f"privacy.{key}={PROVED_OF_TURNS[key]}, or privacy.against=outsiders"
             )
+
+    @property
+    def unproved_of_turns(self) -> str | None:
+        """The first setting under which nothing is proved of turns; None where they have a plan."""
+        return next((key for key, only in PROVED_OF_TURNS.items() if getattr(self, key) != only), None)
 
     def _validate_clipping(self) -> None:
         require(

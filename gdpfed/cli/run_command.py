@@ -46,9 +46,9 @@ def _execute(options: argparse.Namespace) -> int:
         resuming=resuming,
         dataset_path=config.dataset.path,
     )
-    budgets = method.plan.budgets
-    waiting = "starting Flower and its workers ..."
-    with launch, RunProgress(console, config.run.num_rounds, budgets, waiting=waiting) as progress:
+    plan, waiting = method.plan, "starting Flower and its workers ..."
+    shown = RunProgress(console, plan.num_rounds, plan.budgets, waiting=waiting, against=plan.against)
+    with launch, shown as progress:
         while launch.running():
             progress.update(read_rounds(directory))
         log = launch.check()

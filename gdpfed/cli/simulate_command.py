@@ -31,10 +31,10 @@ def _execute(options: argparse.Namespace) -> int:
     show_plan(console, prepared.config, method)
     for line in data_warnings(prepared.task):
         console.print(line)
-    budgets = method.plan.budgets
+    plan, waiting = method.plan, "training the first round ..."
     try:
         with RunProgress(
-            console, prepared.config.run.num_rounds, budgets, waiting="training the first round ..."
+            console, plan.num_rounds, plan.budgets, waiting=waiting, against=plan.against
         ) as progress:
 
             def show(record: RoundLogEntry) -> None:

@@ -109,7 +109,7 @@ def cells_of(experiment: Experiment, setting: Setting) -> list[Cell]:
 
 def _cells(experiment: Experiment, setting: Setting) -> Iterator[Cell]:
     for dataset in setting.datasets_of(experiment):
-        start = (f"dataset={dataset}", *experiment.overrides)
+        start = (f"dataset={dataset}", *experiment.overrides, *experiment.of_dataset.get(dataset, ()))
         for column_name, column in (experiment.columns or {"": NO_COLUMN}).items():
             for row_name, row in experiment.rows.items():
                 overrides = _overrides(start, row, column, setting)

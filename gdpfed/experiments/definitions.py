@@ -97,6 +97,7 @@ class Experiment:
         methods: rows by their names in ``rows/methods.yaml``; others are methods as they come.
         rows, columns: more choices by name; without columns the data sets are the columns.
         overrides: settings of all of them.
+        of_dataset: settings of all cells of one data set, by its option.
         masks: whether sums are computed under masks; without them the text says so.
         best_of_columns: whether a last column has every row's best accuracy.
         traffic: whether a second picture has the accuracies over what clients received and sent.
@@ -114,6 +115,7 @@ class Experiment:
     rows: dict[str, Choice] = field(default_factory=dict)
     columns: dict[str, Choice] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
+    of_dataset: dict[str, list[str]] = field(default_factory=dict)
     masks: bool = True
     best_of_columns: bool = False
     traffic: bool = False

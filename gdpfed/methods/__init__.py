@@ -45,12 +45,30 @@ hand_in(methods=METHODS, option_packages=Registry("option package", "gdpfed.conf
 
 
 def resolve(config: Config) -> Config:
-    """Give the configuration with what its method chooses from public quantities: `Method.resolve`.
+    """Give the configuration with what follows from public quantities: `Method.resolve`, and what is auto.
 
     Raises ConfigError, PrivacyError: as :func:`make_method`.
     """
-    method = METHODS.get(config.method.name)
+    method, privacy, options = METHODS.get(config.method.name), config.privacy, config.method
+    if privacy.against == "auto" or not method.private:
+        privacy = replace(privacy, against=_usual_against(config, method))
+    if options.average == "auto":
+        average = "polynomial" if privacy.against == "everyone" else "none"
+        options = replace(options, average=average)
+    config = replace(config, privacy=privacy, method=options)
     return method.resolve(resolve_budgets(config, one_sum=method.unit == "record" or method.adapts_clipping))
+
+
+def _usual_against(config: Config, method: type[Method]) -> str:
+    """Say whom epsilon holds against by default: everyone, where data set or method want it and it is proved.
+
+    An edge's clients are in more than one federation, and counts on held-out records are no update.
+    """
+    run = config.run
+    alone = run.mailbox is None and run.evaluation == "server"
+    planned = method.has_turns and config.privacy.unproved_of_turns is None and alone
+    wanted = config.dataset.against == "everyone" or method.usually_against_everyone
+    return "everyone" if planned and wanted else "outsiders"
 
 
 def make_method(config: Config) -> Method:

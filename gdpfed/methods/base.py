@@ -111,8 +111,10 @@ class Method(ABC):
         differences: values of ``method.heterogeneous`` that are compared where records are protected.
         adapts_clipping: whether a round is one sum of updates under one noise, whose norms one factor can
             move.
+        private: whether it promises anything; privacy.against has no meaning for one that does not.
         has_turns: whether its plan can hold against everyone: sums of updates of clients that have turns
             (privacy.against).
+        usually_against_everyone: whether it does so by default, whatever the data set recommends.
         clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
     """
@@ -122,7 +124,9 @@ class Method(ABC):
     curve: ClassVar[CurveStyle | None] = None
     unit: ClassVar[Unit | None] = "client"
     adapts_clipping: ClassVar[bool] = False
+    private: ClassVar[bool] = True
     has_turns: ClassVar[bool] = False
+    usually_against_everyone: ClassVar[bool] = False
     compared: ClassVar[bool] = True
     differences: ClassVar[Sequence[str]] = ()
     config_class: ClassVar[type[MethodConfig]] = MethodConfig

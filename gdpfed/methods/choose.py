@@ -95,6 +95,11 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
             f"--choose is for methods that choose settings, not method={config.method.name} with "
             f"privacy.unit={config.privacy.unit}: choose another, or leave --choose out"
         )
+    if config.privacy.against == "everyone":
+        raise ConfigError(
+            "--choose estimates rounds for a secret sample, not privacy.against=everyone: leave that out, or "
+            "see --compare"
+        )
     if most_rounds < ROUNDS[0]:
         raise ConfigError(
             f"--most-rounds {most_rounds} is below {ROUNDS[0]}, the fewest compared: allow more"
@@ -152,6 +157,7 @@ def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Propos
             "learning rate times the root of the local steps: steps along gradients of norm one that "
             "have nothing in common",
         ),
+        Proposal("privacy.against", "outsiders", "rounds and step are estimated for a secret sample"),
         *_adaptive(config, best),
         *_server_step(config, best),
         Proposal("method.average", "polynomial", "the average of the models costs nothing"),

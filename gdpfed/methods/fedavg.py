@@ -21,6 +21,7 @@ class FedAvg(Method):
     label: ClassVar[str] = "FedAvg (no privacy)"
     curve: ClassVar[CurveStyle | None] = ("#000000", ":", "X")
     unit: ClassVar[Unit | None] = None
+    private: ClassVar[bool] = False
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

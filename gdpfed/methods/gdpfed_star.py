@@ -28,6 +28,7 @@ class GDPFedStar(SharedNoise):
     name: ClassVar[str] = "gdpfed_star"
     label: ClassVar[str] = "GDPFed*"
     curve: ClassVar[CurveStyle | None] = ("#C00000", "-", "p")
+    usually_against_everyone: ClassVar[bool] = True
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

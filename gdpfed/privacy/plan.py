@@ -146,6 +146,13 @@ class PrivacyPlan:
         """Whether epsilon holds only for those who are told nothing of the cohorts, their sizes included."""
         return self.private and any(map(self.mechanism.hides_by_sampling, self.groups))
 
+    @property
+    def against(self) -> str:
+        """Whom epsilon holds against; empty without privacy, and where it takes more than a word to say."""
+        if self.mechanism.against_everyone:
+            return "everyone" if self.sums_hidden else "all but the server"
+        return "outsiders" if self.sample_is_secret else ""
+
     def charges(
         self, group_index: int, rounds: int | None = None, record_group: int = 0
     ) -> tuple[Charge, ...]:

@@ -103,7 +103,8 @@ class ClientReport(MechanismReport):
     def table(self, method: Method) -> Table:
         """One row a group: its budget, its noise and its rates."""
         plan = method.plan
-        promise = f"{plan.unit}-level DP" if plan.private else "no privacy"
+        against = f" against {plan.against}" if plan.against else ""
+        promise = f"{plan.unit}-level DP{against}" if plan.private else "no privacy"
         table = Table(
             title=f"{method.name}: {promise}, {plan.num_rounds} rounds",
             caption=_caption(method),

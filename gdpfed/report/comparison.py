@@ -1,6 +1,7 @@
 """Tables that put lines of runs side by side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gdpfed.errors import ReportError
 from gdpfed.report.console import Table
@@ -20,7 +21,10 @@ RESULT_HEADINGS = (
     "down (kB)",
     "s / round",
 )
-BUDGET_HEADINGS = ("run", "group", "clients", "rate q", "sigma²", "epsilon budget", "spent", "vs server")
+BUDGET_HEADINGS = (
+    *("run", "group", "clients", "rate q", "sigma²", "against", "epsilon budget", "spent", "vs server"),
+)
+TRUSTED = "all but server"
 
 
 def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spread | None:
@@ -100,9 +104,10 @@ def budgets_table(lines: Sequence[Line]) -> Table:
         headings=BUDGET_HEADINGS,
         rows=[row for line in lines for row in _budget_rows(line)],
         note=(
-            "Spent: accounted against everybody who is told nothing of who was sampled. Vs server: for the "
-            "coordinating server and members of the same sums, as planned: of a client that takes part as "
-            "often as 99 of 100 do at most; none: no bound holds against the server."
+            "Against outsiders budget and spent hold for whoever is told nothing of who was sampled, and not "
+            "for the coordinating server and members of the same sums: for them vs server holds, as planned, "
+            "of a client that takes part as often as 99 of 100 do at most. Against everyone they hold for "
+            "all of these. None: no bound holds against the server, which sees single updates."
         ),
     )
 
@@ -115,12 +120,22 @@ def _budget_rows(line: Line) -> list[list[str]]:
             str(group["clients"]),
             f"{100 * group['sampling_rate']:.2f} %",
             f"{group['noise_variance_multiplier']:.3f}",
+            _against(line.runs[0].plan),
             _epsilon([group["epsilon"]]),
             _epsilon([run.records[-1].spent_epsilon[index] for run in line.runs]),
             _epsilon([group["epsilon_against_server"]]),
         ]
         for index, group in enumerate(line.runs[0].plan["groups"])
     ]
+
+
+def _against(plan: Mapping[str, Any]) -> str:
+    """Whom epsilon holds against."""
+    if not plan["private"]:
+        return ABSENT
+    if plan["sampling"] != "scheduled":
+        return "outsiders"
+    return "everyone" if plan["sums_hidden"] else TRUSTED
 
 
 def _epsilon(values: Sequence[float | None]) -> str:

@@ -24,7 +24,13 @@ WITHOUT_A_SUM = "no sum, rounds.jsonl says why"
 
 
 def status_line(
-    record: RoundLogEntry, budgets: Sequence[float], num_rounds: int, seconds_left: float, *, cohorts: bool
+    record: RoundLogEntry,
+    budgets: Sequence[float],
+    num_rounds: int,
+    seconds_left: float,
+    *,
+    cohorts: bool,
+    against: str,
 ) -> str:
     """Round, metric, cohort, survivors, epsilon spent and left of every group, time, failures.
 
@@ -33,7 +39,7 @@ def status_line(
     failures = record.failures if cohorts else dict.fromkeys(record.failures, WITHOUT_A_SUM)
     failed = "".join(f"; {name}: {reason}" for name, reason in failures.items())
     shown = f"round {record.round}/{num_rounds}: {shown_in(record)}"
-    spent = _budgets(record.spent_epsilon, budgets)
+    spent = _budgets(record.spent_epsilon, budgets, against)
     left = f"{_duration(seconds_left)} left{failed}"
     if not cohorts:
         return f"{shown}, {spent}, {left}"
@@ -45,7 +51,7 @@ def _each(sizes: Sequence[int]) -> str:
     return "+".join(str(size) for size in sizes) or "0"
 
 
-def _budgets(spent: Sequence[float | None], budgets: Sequence[float]) -> str:
+def _budgets(spent: Sequence[float | None], budgets: Sequence[float], against: str) -> str:
     if all(isinf(budget) for budget in budgets):
         return "no privacy"
     figures = [
@@ -53,7 +59,8 @@ def _budgets(spent: Sequence[float | None], budgets: Sequence[float]) -> str:
         for epsilon, budget in zip(spent, budgets, strict=True)
         if epsilon is not None
     ]
-    return f"epsilon spent+left {', '.join(figures)}"
+    whom = f" against {against}," if against else ""
+    return f"epsilon{whom} spent+left {', '.join(figures)}"
 
 
 def _duration(seconds: float) -> str:
@@ -93,14 +100,22 @@ class RunProgress:
 
     Args:
         waiting: what is said until the first round is there.
+        against: whom epsilon holds against.
     """
 
     def __init__(
-        self, console: Console, num_rounds: int, budgets: Sequence[float | None], *, waiting: str
+        self,
+        console: Console,
+        num_rounds: int,
+        budgets: Sequence[float | None],
+        *,
+        waiting: str,
+        against: str,
     ) -> None:
         self.console = console
         self.num_rounds = num_rounds
         self.budgets = budgets
+        self.against = against
         self.shown = 0
         self._began = self._said = monotonic()
         self._waiting = waiting
@@ -158,5 +173,6 @@ class RunProgress:
             for epsilon, budget in zip(record.spent_epsilon, self.budgets, strict=True)
             if epsilon is not None and budget is not None
         ]
-        budgets = f"  epsilon {' '.join(spent)}" if spent else ""
+        whom = f" against {self.against}" if self.against else ""
+        budgets = f"  epsilon{whom} {' '.join(spent)}" if spent else ""
         return f"{shown_in(record)}{budgets}"

@@ -68,12 +68,13 @@ class StatusLines(Observer):
 
     def round_ended(self, ended: RoundEnded) -> None:
         record, num_rounds = ended.record, self._run.config.run.num_rounds
-        budgets = [group.epsilon for group in self._run.method.plan.groups]
         self._seconds.append(record.seconds["total"])
         seconds_a_round = sum(self._seconds) / len(self._seconds)
         seconds_left = seconds_a_round * (num_rounds - record.round)
-        cohorts = shows_cohorts(self._run)
-        self._announce(status_line(record, budgets, num_rounds, seconds_left, cohorts=cohorts))
+        plan, cohorts = self._run.method.plan, shows_cohorts(self._run)
+        budgets = [group.epsilon for group in plan.groups]
+        line = status_line(record, budgets, num_rounds, seconds_left, cohorts=cohorts, against=plan.against)
+        self._announce(line)
 
 
 class Pictures(Observer):
@@ -90,7 +91,8 @@ class Pictures(Observer):
         most_frequent = base_rate(self._run.task)
         share = None if most_frequent is None else most_frequent[1]
         accuracy_curve(run.records, method.name, title, path / ACCURACY_PICTURE, share)
-        budget_curve(run.records, budgets, title, path / BUDGET_PICTURE)
+        against = f": epsilon against {method.plan.against}" if method.plan.against else ""
+        budget_curve(run.records, budgets, f"{title}{against}", path / BUDGET_PICTURE)
 
 
 class ModelCard(Observer):

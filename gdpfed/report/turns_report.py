@@ -55,7 +55,7 @@ class TurnsReport(ClientReport):
     def table(self, method: Method) -> Table:
         plan = method.plan
         table = Table(
-            title=f"{method.name}: client-level DP against everyone, {plan.num_rounds} rounds",
+            title=f"{method.name}: client-level DP against {plan.against}, {plan.num_rounds} rounds",
             caption=_caption(method),
             title_justify="left",
         )

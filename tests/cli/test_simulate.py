@@ -30,7 +30,7 @@ SMALL = (
 def test_simulate_shows_plan_and_rounds_and_where_the_files_are(tmp_path, capsys):
     assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 0
     out = capsys.readouterr().out
-    assert "dp_fedavg: client-level DP, 3 rounds" in out
+    assert "dp_fedavg: client-level DP against" in out
     assert [line.split()[1] for line in out.splitlines() if line.startswith("round")] == ["1/3", "2/3", "3/3"]
     assert f"The run's files are in {tmp_path}/run" in out
     assert (tmp_path / "run" / MODEL_FILE).exists()

@@ -21,7 +21,7 @@ def test_all_tables_and_figures_are_there():
     assert experiments() == [
         *(f"table{number}" for number in (2, 5, 6, 7, 8, 9, 10)),
         *(f"figure{number}" for number in (1, 2)),
-        *("best", "heart", "ali-tau", "records", "ali-noise"),
+        *("best", "demo", "heart", "ali-tau", "records", "ali-noise", "everybody"),
         "fedpcs-table2",
         "h2fdp-cifar10",
         *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9)),
@@ -46,7 +46,7 @@ def test_every_cell_of_those_about_records_composes(name):
 
 def test_every_method_has_the_same_training_and_average():
     cells = cells_of(load_experiment("best"), Setting(datasets=("digits", "cifar10-hog", "tinyshakespeare")))
-    assert len(cells) == 3 * 2 * 9
+    assert len(cells) == 3 * 4 * 9
     assert {cell.config.method.average for cell in cells} == {"polynomial"}
     for dataset in ("digits", "cifar10-hog", "tinyshakespeare"):
         own = [cell.config for cell in cells if cell.dataset == dataset]

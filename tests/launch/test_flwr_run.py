@@ -83,7 +83,9 @@ def test_a_run_end_to_end_interrupted_and_resumed(tmp_path, traces):
     assert f"The run's files are in {copy}" in out
     told = ("sigma²", f"round {done + 1}/3  accuracy", "round 3/3  accuracy")
     assert sorted(map(out.index, told)) == [out.index(words) for words in told]
-    assert re.search(r"round 3/3  accuracy \d+\.\d %  epsilon [\d.]+/1 [\d.]+/3 [\d.]+/6", out)
+    assert re.search(
+        r"round 3/3  accuracy \d+\.\d %  epsilon against [a-z ]+ [\d.]+/1 [\d.]+/3 [\d.]+/6", out
+    )
     rounds = rounds_of(copy)
     assert [line["round"] for line in rounds] == [1, 2, 3]
     # The round that was interrupted may have been charged already: it is not repeated then.

@@ -16,7 +16,7 @@ SMALL = (
 
 
 def method_of(*overrides):
-    return make_method(load(["method=gdpfed_star", *overrides]))
+    return make_method(load(["method=gdpfed_star", "privacy.against=outsiders", *overrides]))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ SMALL = [
 
 
 def method_of(name, *overrides):
-    return make_method(load([f"method={name}", *SMALL, *overrides]))
+    return make_method(load([f"method={name}", "privacy.against=outsiders", *SMALL, *overrides]))
 
 
 def test_clipping_norms_on_fmnist():

@@ -170,7 +170,11 @@ def test_kept_fractions_follow_from_the_number_of_groups():
         (["method=gdpfed", "privacy.sampling_rates=paper"], ConfigError, "does not go with method=gdpfed"),
         (["method=fedavg", "privacy.sampling_rates=[0.1]"], ConfigError, "does not go with method=fedavg"),
         (["privacy.sampling_rates=paper"], ConfigError, "the paper has no rates for digits"),
-        (["method.reweighting=uniform"], ConfigError, "makes Problem 1 the same for all rates"),
+        (
+            ["method.reweighting=uniform", "privacy.against=outsiders"],
+            ConfigError,
+            "makes Problem 1 the same for all rates",
+        ),
         (["privacy.sampling_rates=[0.1,0.2]"], PrivacyError, "2 entries for 3 groups"),
         (["privacy.sampling_rates=[0.1,0.2,1.2]"], PrivacyError, "needs more than every client"),
         (

@@ -113,7 +113,7 @@ def test_nothing_told_is_a_coin_and_no_noise_no_bound():
 
 
 def test_a_plan_has_one_for_every_group_and_epsilon_bounds_it():
-    plan = make_method(load(["method=gdpfed", "run.num_rounds=5"])).plan
+    plan = make_method(load(["method=gdpfed", "run.num_rounds=5", "privacy.against=outsiders"])).plan
     for index, group in enumerate(plan.groups):
         found, members = plan.inference_bound(index), plan.inference_bound_of_members(index, 3)
         assert found.tpr_at_1_percent_fpr <= math.exp(group.epsilon) * 0.01 + plan.delta

@@ -40,7 +40,9 @@ def test_the_progress_of_six_groups_fits_on_80_columns():
     console = Console(file=StringIO(), width=80, record=True)
     budgets = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     record = RoundLogEntry(1, 0.5, 1.0, [], [], {}, [each / 8 for each in budgets], [])
-    progress = RunProgress(Console(file=StringIO(), force_terminal=True), 30, budgets, waiting="...")
+    progress = RunProgress(
+        Console(file=StringIO(), force_terminal=True), 30, budgets, waiting="...", against="everyone"
+    )
     progress.update([record])
     console.print(progress._progress.get_renderable())
     shown = console.export_text()

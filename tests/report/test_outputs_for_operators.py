@@ -43,13 +43,15 @@ def ended(number, **changes):
 
 
 def test_the_status_line_says_who_took_part_and_what_is_left():
-    line = status_line(record(failures={"group 1": "too few"}), [1.0, 3.0], 30, 3725.0, cohorts=True)
-    assert line == (
-        "round 1/30: accuracy 50.0 %, asked 3+4, in the sums 3+0, epsilon spent+left 0.25+0.75, 2.0 s, "
-        "1 h 2 min left; group 1: too few"
+    line = status_line(
+        record(failures={"group 1": "too few"}), [1.0, 3.0], 30, 3725.0, cohorts=True, against="everyone"
     )
-    assert "no privacy" in status_line(record(), [inf, inf], 30, 65.0, cohorts=True)
-    assert "1 min 5 s left" in status_line(record(), [inf, inf], 30, 65.0, cohorts=True)
+    assert line == (
+        "round 1/30: accuracy 50.0 %, asked 3+4, in the sums 3+0, epsilon against everyone, spent+left "
+        "0.25+0.75, 2.0 s, 1 h 2 min left; group 1: too few"
+    )
+    assert "no privacy" in status_line(record(), [inf, inf], 30, 65.0, cohorts=True, against="")
+    assert "1 min 5 s left" in status_line(record(), [inf, inf], 30, 65.0, cohorts=True, against="")
 
 
 def test_metrics_leave_out_what_is_not_promised():
@@ -84,7 +86,7 @@ def test_nothing_that_is_shown_depends_on_who_was_drawn(tmp_path):
     few, many = drawn([3, 2], 0.5), drawn([90, 70], 60.0)
     shown = [
         (
-            status_line(record(**each), [1.0, 3.0], 30, 65.0, cohorts=False),
+            status_line(record(**each), [1.0, 3.0], 30, 65.0, cohorts=False, against="outsiders"),
             metrics_of(record(**each), cohorts=False),
         )
         for each in (few, many)

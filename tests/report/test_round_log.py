@@ -48,7 +48,9 @@ def test_pictures_are_written(tmp_path, budgets):
 def test_progress_off_a_terminal_is_one_line_a_round_and_no_long_silence(capsys, monkeypatch):
     now = 100.0
     monkeypatch.setattr("gdpfed.report.progress.monotonic", lambda: now)
-    with RunProgress(Console(width=100), 2, [1.0, None], waiting="training ...") as progress:
+    with RunProgress(
+        Console(width=100), 2, [1.0, None], waiting="training ...", against="everyone"
+    ) as progress:
         progress.update([])
         now = 131.0
         progress.update([])
@@ -58,5 +60,6 @@ def test_progress_off_a_terminal_is_one_line_a_round_and_no_long_silence(capsys,
         progress.update([RECORD])
     assert capsys.readouterr().out == (
         "training ...\nround 1/2 is under way for 31 s\n"
-        "round 1/2  accuracy 50.0 %  epsilon 0.25/1\nround 1, group 1: no sum, rounds.jsonl says why\n"
+        "round 1/2  accuracy 50.0 %  epsilon against everyone 0.25/1\n"
+        "round 1, group 1: no sum, rounds.jsonl says why\n"
     )

@@ -329,9 +329,8 @@ def _set(plan, key, value):
         (["run.mailbox=/a/folder"], "privacy.against=everyone does not go with run.mailbox=/a/folder"),
         (["privacy.unit=record"], "privacy.unit=record: use privacy.unit=client"),
         (["secagg.noise_levels=2"], "use privacy.noise=discrete_gaussian"),
-        (["privacy.against=nobody"], "privacy.against=nobody is none of outsiders, everyone"),
-        (["method=fedpcs", "privacy.budgets=clients"], "does not go with method=fedpcs: turns"),
-        (["method=fedavg"], "does not go with method=fedavg: turns"),
+        (["privacy.against=nobody"], "privacy.against=nobody is none of auto, outsiders, everyone"),
+        (["method=hier_fedavg"], "does not go with method=hier_fedavg: turns"),
         (["privacy.sampling_rate=0.1"], "less than one turn a client"),
     ],
 )

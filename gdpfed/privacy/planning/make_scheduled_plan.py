@@ -9,7 +9,6 @@ from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums, TurnLimits
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
 from gdpfed.privacy.planning.scheduled_plan import StreamPlan, TurnBudget, TurnsOf
-from gdpfed.privacy.validation import require_delta
 
 
 def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: bool = True) -> PrivacyPlan:
@@ -17,10 +16,9 @@ def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: b
 
     `sums_hidden` False says that the server sees single updates, against which no epsilon holds.
 
-    Raises PrivacyError for groups that share clients, and for a delta that is none.
+    Raises PrivacyError for groups that share clients.
     """
     check_disjoint(asked.groups)
-    require_delta(asked.delta)
     planned = tuple(
         _group_plan(asked, group, own, sums_hidden)
         for group, own in zip(asked.groups, stream.groups, strict=True)

@@ -31,6 +31,7 @@ from gdpfed.privacy.planning.stream_taps import best_taps
 from gdpfed.privacy.validation import (
     require_choice,
     require_count,
+    require_delta,
     require_length,
     require_positive,
     require_rate,
@@ -83,6 +84,7 @@ class TurnBudget:
         require_count("num_rounds", self.num_rounds)
         require_rate("sampling_rate", self.sampling_rate)
         require_positive("clipping_norm", self.clipping_norm)
+        require_delta(self.delta)
         require_choice("heard", self.heard, get_args(Heard))
         if require_count("noise_taps", self.num_taps, at_least=0) > MOST_TAPS:
             raise PrivacyError(f"noise_taps is {self.num_taps}; use at most {MOST_TAPS}")
