@@ -21,7 +21,7 @@ gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
 gdpfed audit --node-ledger ledger.json --client 3 runs/*   and lacks no round
 gdpfed audit --canaries method=gdpfed           epsilon as it is measured
-gdpfed audit --attack runs/heart                what its model tells of single records"""
+gdpfed audit --attack runs/heart    what its model tells of single records"""
 RUN_HEADINGS = (
     "group",
     "clients",

@@ -16,6 +16,7 @@ MANY = (
     "privacy.group_shares=[1]",
     "privacy.budgets=[3]",
     "method=dp_fedavg",
+    "privacy.against=outsiders",
     "secagg.dropout_tolerance=0",
     "secagg=off",
 )
@@ -24,6 +25,7 @@ STREAM = ("privacy.against=everyone", "privacy.accountant=pld", "privacy.samplin
 FEW = (
     "dataset=digits",
     "dataset.num_clients=60",
+    "privacy.against=outsiders",
     "dataset.num_rounds=2",
     "privacy.sampling_rate=0.5",
     "privacy.delta=1e-3",

@@ -28,8 +28,8 @@ def quiet(monkeypatch):
     """Cohorts of private runs from a fixed key, and no noise; clipping stays."""
     parameters = Fleet._parameters
 
-    def without_noise(self, round_index, request):
-        return parameters(self, round_index, replace(request, noise_multiplier=0.0))
+    def without_noise(self, round_index, request, *corrections):
+        return parameters(self, round_index, replace(request, noise_multiplier=0.0), *corrections)
 
     monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
     monkeypatch.setattr(Fleet, "_parameters", without_noise)
@@ -47,6 +47,7 @@ def test_both_fleets_train_the_same_model(tmp_path, quiet, method, secagg):
     if method == "sampled_fedavg" and secagg == "pairwise":
         pytest.skip("its weights are unequal, and nothing is clipped: refused")
     overrides = [f"method={method}", f"secagg={secagg}", "dataset.momentum=0.5", "run.num_rounds=2"]
+    overrides.append("privacy.against=outsiders")  # There is no noise here that could be taken back.
     over_flower = run(tmp_path / "flower", overrides)
     in_process = simulated(tmp_path / "process", overrides)
     assert [(r.cohort_sizes, r.survivors) for r in over_flower] == [
