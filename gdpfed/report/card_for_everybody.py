@@ -6,7 +6,7 @@ import numpy as np
 
 from gdpfed.learning.task import Task
 from gdpfed.report.mechanism_reports import CardSubject
-from gdpfed.report.party_lines import MOST_NAMED, group_of_client
+from gdpfed.report.party_lines import MOST_NAMED, group_of
 
 
 def base_rate(task: Task) -> tuple[str, float] | None:
@@ -97,11 +97,11 @@ def who_and_what(subject: CardSubject) -> list[str]:
             f"* from these columns: {', '.join(columns.inputs)}",
         ]
     if 0 < len(subject.parties) <= MOST_NAMED:
-        groups, plan = group_of_client(subject.plan), subject.plan
+        plan = subject.plan
         offered: Sequence[float] = subject.config.privacy.client_budgets or ()
         lines += ["", "| party | budget epsilon | offered | spent so far |", "|---|---:|---:|---:|"]
         for client, name in enumerate(subject.parties):
-            group = groups[client]
+            group = group_of(plan, client)
             budget, spent = (
                 (f"{plan.groups[group].epsilon:g}", f"{subject.spent[group]:.2f}")
                 if plan.private

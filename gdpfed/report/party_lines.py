@@ -1,6 +1,6 @@
 """The parties of a plan by name: which budget each has, and who is planned below what it offers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from conf.schema import Config
@@ -51,17 +51,19 @@ def declared_digest(config: Config) -> str | None:
     return declared_columns(_source(config)).digest
 
 
-def group_of_client(plan: PrivacyPlan) -> Mapping[int, int]:
-    """The group of every client."""
-    return {client: index for index, group in enumerate(plan.groups) for client in group.clients}
+def group_of(plan: PrivacyPlan, client: int) -> int:
+    """The index of a client's group."""
+    return next(index for index, group in enumerate(plan.groups) if client in group.clients)
 
 
 def party_dict(config: Config, plan: PrivacyPlan) -> dict[str, object]:
     """The parties' budgets by name and what names the declared columns, as far as there are some."""
-    digest, names, groups = declared_digest(config), party_names(config), group_of_client(plan)
+    digest, names = declared_digest(config), party_names(config)
     values: dict[str, object] = {} if digest is None else {"columns": digest}
     if names and plan.private and config.privacy.budgets_of == "clients":
-        values["parties"] = {name: plan.groups[groups[client]].epsilon for client, name in enumerate(names)}
+        values["parties"] = {
+            name: plan.groups[group_of(plan, client)].epsilon for client, name in enumerate(names)
+        }
     return values
 
 
@@ -78,9 +80,11 @@ def party_lines(config: Config, plan: PrivacyPlan) -> Iterator[str]:
         yield f"columns as declared: {digest[:DIGITS]}, the same at all parties and in the model"
     if not plan.private or config.privacy.budgets_of == "records":
         return
-    names, groups = party_names(config), group_of_client(plan)
+    names = party_names(config)
     if names:
-        budgets = (f"{name}: {plan.groups[groups[client]].epsilon:g}" for client, name in enumerate(names))
+        budgets = (
+            f"{name}: {plan.groups[group_of(plan, client)].epsilon:g}" for client, name in enumerate(names)
+        )
         yield f"epsilon by party: {', '.join(budgets)}"
     offered: Sequence[float] = config.privacy.client_budgets or ()
     if not 0 < len(offered) <= MOST_NAMED:

@@ -156,11 +156,6 @@ class HeavyWeightsInALargerSum(Rogue):
         ]
 
 
-class Statistics(Rogue):
-    def ask(self, honest):
-        return [replace(honest, work="statistics")]
-
-
 class GradientSum(Rogue):
     def ask(self, honest):
         return [replace(honest, work="gradient_sum")]
@@ -275,7 +270,6 @@ ROGUES = {
     NegativeNorm: "round 1, group 0: clipping_norm is -2.0; it must be above 0",
     HeavyWeights: "round 1, group 0: a client may contribute a norm of 4, above the sum's clipping_norm of 2",
     HeavyWeightsInALargerSum: r"round 1, group 0: client \d+ may contribute a norm of 4, above the plan's 2",
-    Statistics: "round 1, group 0: the plan charges update, not statistics",
     GradientSum: "round 1, group 0: the plan charges update, not gradient_sum",
     OtherUnit: "round 1, group 0: the plan protects a client, not a record",
     SameAgain: r"round 1, group 0: client \d+ was not drawn in this round",

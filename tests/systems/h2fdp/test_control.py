@@ -189,7 +189,9 @@ def test_a_configuration_is_resolved_once_and_for_all():
     assert chosen.run.num_rounds == math.ceil(24 / chosen.training.local_steps)
     assert len(chosen.method.participants) == 2
     assert resolve(chosen) == chosen
-    assert resolve(load(BASE)) == load(BASE)
+    plain = resolve(load(BASE))
+    assert resolve(plain) == plain
+    assert (plain.training, plain.run) == (load(BASE).training, load(BASE).run)
     dear = resolve(load([*PLANNED, "method.control_weights=[100,100,0]"]))
     assert (dear.training.local_steps, dear.method.participants) == (8, [3, 3])
     quiet = resolve(load([*PLANNED, "method.control_weights=[0,0,1]", "method.most_participants=5"]))
