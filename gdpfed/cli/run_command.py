@@ -19,7 +19,7 @@ def _execute(options: argparse.Namespace) -> int:
     from conf.per_client import spelled_out
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.launch.simulation_backend import Launch
-    from gdpfed.methods import make_method
+    from gdpfed.methods import make_method, resolve
     from gdpfed.privacy.sampling.cohorts import refuse_skipped
     from gdpfed.report.progress import RunProgress
     from gdpfed.runs.file_formats import WEAK_DATA
@@ -35,9 +35,10 @@ def _execute(options: argparse.Namespace) -> int:
     if not resuming:
         require_unused(directory)
     with planning():
-        method = make_method(config)
+        resolved = resolve(config)
+        method = make_method(resolved)
     console = make_console()
-    show_plan(console, config, method)
+    show_plan(console, resolved, method)
     refuse_skipped(method.plan, config.secagg.minimum_cohort)
     launch = Launch.training(
         spelled_out(options.overrides, config),

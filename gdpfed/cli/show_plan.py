@@ -7,7 +7,7 @@ from rich.console import Console
 from conf.load import load
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
-from gdpfed.methods import METHODS, make_method, resolve
+from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose_records import chosen_lines
 from gdpfed.report.party_lines import party_lines
@@ -27,7 +27,7 @@ def show_plan(console: Console, config: Config, method: Method) -> None:
     console.print(plan_table(method))
     for line in chosen_lines(config):
         console.print(line)
-    for line in (*party_lines(resolve(config), method.plan), *plan_warnings(method.plan, config)):
+    for line in (*party_lines(config, method.plan), *plan_warnings(method.plan, config)):
         console.print(line)
 
 
