@@ -77,12 +77,10 @@ class ClientReport(MechanismReport):
                 f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {most} "
                 f"| {_figure(group.epsilon_against_server)} | {_figure(members)} |"
             )
-        factors = [f"{_factor(group.epsilon)} (group {index})" for index, group in enumerate(plan.groups)]
         return [
             *lines,
             "",
-            "In plain words: that a client takes part multiplies the probability of anything by at most "
-            f"{', '.join(factors)}. The server knows whom it asked, and every member of a sum is told "
+            f"{in_plain_words(plan)} The server knows whom it asked, and every member of a sum is told "
             f"{TOLD_TO_MEMBERS[subject.config.secagg.mode]}. So against them the larger figures hold, of "
             "a client that takes part in K rounds: 99 of 100 take part in no more. (How often anybody did is "
             f"a secret of the server, which the epsilon rests on.) Accounted with {plan.accountant} for "
@@ -204,5 +202,10 @@ def _figure(value: float) -> str:
     return "no bound" if isinf(value) else f"{value:.2f}"
 
 
-def _factor(epsilon: float) -> str:
-    return f"{exp(min(epsilon, 700)):.3g}"
+def in_plain_words(plan: PrivacyPlan) -> str:
+    """Say by what factor a client's part changes the probability of anything, by group."""
+    factors = (f"{exp(min(group.epsilon, 700)):.3g} (group {m})" for m, group in enumerate(plan.groups))
+    return (
+        "In plain words: that a client takes part multiplies the probability of anything by at most "
+        f"{', '.join(factors)}."
+    )

@@ -1,13 +1,12 @@
 """A plan whose clients have turns: one epsilon, and in plain words against whom it holds."""
 
-from math import exp
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from gdpfed.methods.base import Method
 from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
-from gdpfed.report.client_report import ADJACENCY_IN_WORDS, ClientReport, number_or_none
+from gdpfed.report.client_report import ADJACENCY_IN_WORDS, ClientReport, in_plain_words, number_or_none
 from gdpfed.report.inference_lines import inference_line
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.plan_warnings import large_delta_lines
@@ -41,14 +40,12 @@ class TurnsReport(ClientReport):
                 f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {own.most_turns} "
                 f"| {own.separation} |"
             )
-        factors = [f"{exp(min(group.epsilon, 700)):.3g} (group {m})" for m, group in enumerate(plan.groups)]
         return [
             *lines,
             "",
-            "In plain words: that a client takes part multiplies the probability of anything by at most "
-            f"{', '.join(factors)}. Nothing rests on a secret: neither who takes part when, nor how many do. "
-            "What turns cost is computed exactly; `gdpfed audit` computes it a second time, from the turns "
-            "of every client.",
+            f"{in_plain_words(plan)} Nothing rests on a secret: neither who takes part when, nor how many "
+            "do. What turns cost is computed exactly; `gdpfed audit` computes it a second time, from the "
+            "turns of every client.",
             "",
         ]
 
