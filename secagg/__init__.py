@@ -19,9 +19,8 @@ from secagg.crypto.signatures import Identity
 from secagg.protocol.client_session import ClientSession
 from secagg.protocol.graph import COMPLETE_BELOW, sparse_degree
 from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters
-from secagg.protocol.policy import ClientPolicy
+from secagg.protocol.policy import ClientPolicy, threshold_for
 from secagg.protocol.server_session import MaskedSum, ServerSession
-from secagg.protocol.threshold import threshold_for
 from secagg.protocol.transitions import ClientStage, Stage
 from secagg.sum_errors import (
     Cause,

@@ -1,12 +1,19 @@
-"""Networks of linear layers and convolutions."""
+"""Networks of linear layers and convolutions, whose layers have names, as their parameters do in a file."""
 
+from collections import OrderedDict
 from itertools import pairwise
 from math import prod
 
 import torch
 from torch import nn
 
-from gdpfed.learning.models.layers import named_layers
+
+def named_layers(**layers: nn.Module) -> nn.Sequential:
+    """The layers one after another, in the order in which they are given.
+
+    ``named_layers(flatten=..., linear=...)`` has the parameters ``linear.weight`` and ``linear.bias``.
+    """
+    return nn.Sequential(OrderedDict(layers))
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:

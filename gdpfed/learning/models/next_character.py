@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fastgrad.modules import LastPosition, LSTMLayer
-from gdpfed.learning.models.layers import named_layers
+from gdpfed.learning.models.feedforward import named_layers
 
 
 def lstm(

@@ -7,7 +7,7 @@ from torch import nn
 
 from fastgrad.modules import UnitInputs
 from gdpfed.late_import import late_import
-from gdpfed.learning.models.layers import named_layers
+from gdpfed.learning.models.feedforward import named_layers
 
 stats = late_import("scipy.stats")
 
