@@ -11,8 +11,8 @@ from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.experiments.cells import Cell
 from gdpfed.experiments.definitions import Experiment
 from gdpfed.experiments.presentation import Footnotes, Presentation
-from gdpfed.methods.base import configured_groups
 from gdpfed.methods.gdpfed import GDPFedPlus
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import configured_delta, group_rates
 from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates
 from gdpfed.report.console import Table

@@ -15,13 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import CLIENTS, Config, MethodConfig
-from gdpfed.errors import ConfigError
-from gdpfed.methods.plan_tables import PlanTable
+from conf.schema import Config, MethodConfig
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_shares
 from gdpfed.privacy.planning.plan_extensions import with_adaptive_clipping
 from gdpfed.privacy.release import NoiseAt, Release, Vector
 from gdpfed.privacy.sampling.laws import ClientIds
@@ -92,8 +89,26 @@ Cohorts = Sequence[ClientIds]
 SumUpdates = Callable[[Sequence[SumRequest]], list[ClientSum]]
 """Charges requests and has them summed; refuses what goes beyond the plan."""
 
-USUAL_GROUPS = 3
-"""Of clients with budgets of their own, where nothing else is said."""
+
+@dataclass(frozen=True, kw_only=True)
+class PlanTable:
+    """One table of a plan.
+
+    Attributes:
+        title: above it.
+        headings: of its columns.
+        rows: one cell a heading; a cell may have several lines.
+        notes: below it, a paragraph each.
+        text_columns: headings of columns with words, which begin at the left; figures end at the right.
+    """
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    text_columns: Sequence[str] = ()
+
+
 CurveStyle = tuple[str, Any, str]
 """Colour, dash and marker of a curve, as matplotlib takes them."""
 
@@ -329,29 +344,3 @@ class ConfiguredMethod(Method):
     def from_config(cls, config: Config) -> Self:
         """Plan the configured run."""
         return cls(cls.make_plan(config), config)
-
-
-def configured_groups(config: Config) -> tuple[Group, ...]:
-    """The groups that the configuration describes, by budgets and shares or by the clients' own budgets.
-
-    Raises:
-        ConfigError: the clients' own budgets are not known yet, or are not one a client.
-        PrivacyError: budgets or groups that cannot be had.
-    """
-    privacy, num_clients = config.privacy, config.dataset.num_clients
-    if privacy.budgets != CLIENTS:
-        return groups_from_shares(num_clients, privacy.budgets, privacy.group_shares)
-    if privacy.client_budgets is None:
-        raise ConfigError(
-            f"privacy.budgets={CLIENTS} is planned once the nodes have joined and said their budgets: to "
-            "plan or simulate, name every client's in privacy.client_budgets=[0.5,2,...]"
-        )
-    if len(privacy.client_budgets) != num_clients:
-        raise ConfigError(
-            f"privacy.client_budgets has {len(privacy.client_budgets)} entries for "
-            f"dataset.num_clients={num_clients}: give one a client"
-        )
-    if privacy.group_edges is not None:
-        return form_groups(privacy.client_budgets, edges=privacy.group_edges)
-    few = len(set(privacy.client_budgets))
-    return form_groups(privacy.client_budgets, num_groups=privacy.num_groups or min(USUAL_GROUPS, few))

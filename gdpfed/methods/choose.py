@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS
-from gdpfed.methods.base import configured_groups
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.weighting import RELATIVE_NOISE, step_of_noise
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma

@@ -6,7 +6,8 @@ Source: McMahan et al., AISTATS 2017 and ICLR 2018.
 from typing import ClassVar, cast
 
 from conf.schema import Config
-from gdpfed.methods.base import CurveStyle, Method, configured_groups
+from gdpfed.methods.base import CurveStyle, Method
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import private_plan, refuse_given_rates, scheduled_plan
 from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.plan import PrivacyPlan

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import CurveStyle, Method, configured_groups
+from gdpfed.methods.base import CurveStyle, Method
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import (
     group_rates,
     private_plan,

@@ -3,7 +3,8 @@
 from typing import ClassVar, cast
 
 from conf.schema import Config
-from gdpfed.methods.base import CurveStyle, configured_groups
+from gdpfed.methods.base import CurveStyle
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import (
     configured_accountant,
     configured_delta,

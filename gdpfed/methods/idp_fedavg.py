@@ -7,7 +7,8 @@ arXiv:2303.17046, Sample and Scale, with clients in place of examples.
 from typing import ClassVar, cast
 
 from conf.schema import Config
-from gdpfed.methods.base import CurveStyle, configured_groups
+from gdpfed.methods.base import CurveStyle
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import (
     configured_accountant,
     configured_delta,

@@ -1,13 +1,15 @@
-"""Budgets of the clients' own in their order, and how many groups they form."""
+"""The groups of a plan, by budgets and shares or by budgets of the clients' own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
 from conf.schema import CLIENTS, Config
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import USUAL_GROUPS
+from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_shares
 
+USUAL_GROUPS = 3
+"""Of clients with budgets of their own, where nothing else is said."""
 FEW_CLIENTS = 20
 """Up to so many, each budget has a group of its own where all groups are one sum."""
 
@@ -30,9 +32,38 @@ def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
     budgets = privacy.client_budgets
     if privacy.num_groups is None and privacy.group_edges is None:
         apart = one_sum and len(budgets) <= FEW_CLIENTS
-        most = FEW_CLIENTS if apart else USUAL_GROUPS
-        privacy = replace(privacy, num_groups=min(most, len(set(budgets))))
+        privacy = replace(privacy, num_groups=_num_groups(budgets, FEW_CLIENTS if apart else USUAL_GROUPS))
     return replace(config, privacy=privacy)
+
+
+def configured_groups(config: Config) -> tuple[Group, ...]:
+    """The groups that the configuration describes, by budgets and shares or by the clients' own budgets.
+
+    Raises:
+        ConfigError: the clients' own budgets are not known yet, or are not one a client.
+        PrivacyError: budgets or groups that cannot be had.
+    """
+    privacy, num_clients = config.privacy, config.dataset.num_clients
+    if privacy.budgets != CLIENTS:
+        return groups_from_shares(num_clients, privacy.budgets, privacy.group_shares)
+    if privacy.client_budgets is None:
+        raise ConfigError(
+            f"privacy.budgets={CLIENTS} is planned once the nodes have joined and said their budgets: to "
+            "plan or simulate, name every client's in privacy.client_budgets=[0.5,2,...]"
+        )
+    if len(privacy.client_budgets) != num_clients:
+        raise ConfigError(
+            f"privacy.client_budgets has {len(privacy.client_budgets)} entries for "
+            f"dataset.num_clients={num_clients}: give one a client"
+        )
+    if privacy.group_edges is not None:
+        return form_groups(privacy.client_budgets, edges=privacy.group_edges)
+    num_groups = privacy.num_groups or _num_groups(privacy.client_budgets, USUAL_GROUPS)
+    return form_groups(privacy.client_budgets, num_groups=num_groups)
+
+
+def _num_groups(budgets: Sequence[float], most: int) -> int:
+    return min(most, len(set(budgets)))
 
 
 def _in_order(config: Config, named: Mapping[str, float]) -> list[float]:

@@ -14,7 +14,8 @@ from omegaconf import MISSING
 
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta, configured_groups
+from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.plan import PrivacyPlan

@@ -12,17 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import CHOOSABLE, Config, MethodConfig, require
-from gdpfed.methods.base import (
-    ClientSum,
-    Cohorts,
-    ConfiguredMethod,
-    SumRequest,
-    SumUpdates,
-    Theta,
-    configured_groups,
-)
+from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
 from gdpfed.methods.choose import Proposal
 from gdpfed.methods.choose_records import PublicNumbers, propose
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.events import Sampling, Unit

@@ -7,9 +7,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from gdpfed.methods.base import Method
+from gdpfed.methods.base import Method, PlanTable
 from gdpfed.methods.choose import Choice
-from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.report.console import WIDTH, Fitted
 from gdpfed.report.mechanism_reports import report_of
 

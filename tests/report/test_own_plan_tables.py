@@ -2,7 +2,7 @@
 
 from conf.load import load
 from gdpfed.methods import make_method
-from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.base import PlanTable
 from gdpfed.report.plan_table import plan_lines
 
 

@@ -15,8 +15,9 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import batch_generator
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.local_update import clip, local_update
-from gdpfed.methods.base import ClientSum, SumRequest, configured_groups
+from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.methods.fedavg import DPFedAvg, FedAvg
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.planning.groups import merge_groups
 from gdpfed.privacy.planning.make_plan import RelativeRounds, make_plan

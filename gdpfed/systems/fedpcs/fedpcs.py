@@ -20,11 +20,11 @@ from gdpfed.methods.base import (
     Cohorts,
     ConfiguredMethod,
     CurveStyle,
+    PlanTable,
     SumRequest,
     SumUpdates,
     Theta,
 )
-from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit

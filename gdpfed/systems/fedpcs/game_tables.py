@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gdpfed.files import save_whole
-from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.ledgers.participations import TURNS
 from gdpfed.privacy.plan import PrivacyPlan

@@ -19,8 +19,8 @@ from gdpfed.methods.base import (
     SumRequest,
     SumUpdates,
     Theta,
-    configured_groups,
 )
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import refuse_given_rates
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Sampling, Unit

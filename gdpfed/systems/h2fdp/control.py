@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
-from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
 
 BITS = 32

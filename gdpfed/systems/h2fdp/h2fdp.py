@@ -18,11 +18,11 @@ from gdpfed.methods.base import (
     Cohorts,
     ConfiguredMethod,
     CurveStyle,
+    PlanTable,
     SumRequest,
     SumUpdates,
     Theta,
 )
-from gdpfed.methods.plan_tables import PlanTable
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from gdpfed.methods.plan_tables import PlanTable
+from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.mechanisms.subnet_sums import Trust, TrustedSubnets

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.base import configured_groups
+from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.privacy.events import Sampling
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.privacy.planning.groups import Group, groups_from_sizes, merge_groups
