@@ -1,19 +1,17 @@
-"""Observers: the events of a run that they receive, and the observer that writes the run's files.
+"""Observers, and the events of a run that they receive.
 
 The moments of a run come in this order: the run is opened; every round ends; the run is concluded, which a
 run that fails or is interrupted never is; the run is closed, whatever happened. In each moment the
-observers are told one after the other: first :class:`RoundFiles`, then those that were given to the run,
-in their order. What an observer raises ends the run.
+observers are told one after the other: first `gdpfed.rounds.state.RoundFiles`, then those that were given to
+the run, in their order. What an observer raises ends the run. Methods with observers of their own are
+imported to plan, so nothing here loads torch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdpfed.methods.base import ClientSum, Method, Theta
-from gdpfed.rounds.state import RunState
-from gdpfed.runs.checkpoint import Checkpoint
-from gdpfed.runs.directory import RunDirectory
+from gdpfed.methods.base import ClientSum, Theta
 from gdpfed.runs.round_log import RoundLogEntry
 
 
@@ -82,21 +80,3 @@ class Observer:
 
     def closed(self) -> None:
         """No more moments come from this process."""
-
-
-class RoundFiles(Observer):
-    """Writes every round to the run directory: its record first, then the checkpoint that counts it.
-
-    A process that ends between the two leaves a record that no checkpoint counts; resuming drops it.
-    """
-
-    def __init__(self, files: RunDirectory, method: Method, state: RunState) -> None:
-        self._files, self._method, self._state = files, method, state
-
-    def round_ended(self, ended: RoundEnded) -> None:
-        """Keep theta itself, from which the run goes on, and not what is released of it."""
-        self._files.append_round(ended.record)
-        key = self._state.sampling_key
-        carried = self._state.average.state_dict() | self._state.norm_factor.state_dict()
-        method_state = self._method.state_dict() | carried | self._state.noise_streams.state_dict()
-        Checkpoint(ended.theta, ended.record.round, key, method_state).save(self._files.path)

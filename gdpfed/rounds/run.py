@@ -28,8 +28,8 @@ from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.held_out import TOO_FEW, record_request, result_of_counts, round_requests
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop, Start, where_it_left
 from gdpfed.rounds.norm_factor import NormFactor
-from gdpfed.rounds.observers import Observer, RoundFiles, RunConcluded, RunOpened
-from gdpfed.rounds.state import RunState, begin, restore
+from gdpfed.rounds.observers import Observer, RunConcluded, RunOpened
+from gdpfed.rounds.state import RoundFiles, RunState, begin, restore
 from gdpfed.runs.directory import Enrolment, RunDirectory
 from gdpfed.runs.paths import require_unused, run_path
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds

@@ -1,4 +1,4 @@
-"""The state of a run, either new or restored from its files."""
+"""The state of a run, either new or restored from its files, and the observer that writes them."""
 
 import os
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from gdpfed.record_steps import RecordSteps
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.noise_streams import NoiseStreams
 from gdpfed.rounds.norm_factor import NormFactor
+from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
 
@@ -109,3 +110,21 @@ def restore(files: RunDirectory, method: Method, average: ReleasedAverage) -> tu
         checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average, norm_factor, noise
     )
     return state, checkpoint.theta
+
+
+class RoundFiles(Observer):
+    """Writes every round to the run directory: its record first, then the checkpoint that counts it.
+
+    A process that ends between the two leaves a record that no checkpoint counts; resuming drops it.
+    """
+
+    def __init__(self, files: RunDirectory, method: Method, state: RunState) -> None:
+        self._files, self._method, self._state = files, method, state
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        """Keep theta itself, from which the run goes on, and not what is released of it."""
+        self._files.append_round(ended.record)
+        key = self._state.sampling_key
+        carried = self._state.average.state_dict() | self._state.norm_factor.state_dict()
+        method_state = self._method.state_dict() | carried | self._state.noise_streams.state_dict()
+        Checkpoint(ended.theta, ended.record.round, key, method_state).save(self._files.path)

@@ -145,7 +145,7 @@ def test_help_teaches_by_examples_that_work_and_is_80_columns_wide(capsys, monke
         load(chosen)
 
 
-def test_help_imports_only_what_it_prints():
+def test_help_and_plans_import_only_what_they_need():
     """Torch, hydra and scipy take seconds of processor time."""
     code = """
 import contextlib, io, sys
@@ -159,9 +159,12 @@ heavy = {"torch", "flwr", "hydra", "omegaconf", "numpy", "scipy", "matplotlib", 
 print(sorted(heavy & sys.modules.keys()))
 main(["identity", "show", "nowhere"])
 print(sorted({"torch", "flwr", "omegaconf", "scipy"} & sys.modules.keys()))
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["plan", "method=dp_fedavg"])
+print(sorted({"torch", "flwr"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n[]\n"
+    assert done.stdout == "[]\n[]\n[]\n"
 
 
 def test_the_version_is_printed(capsys):
