@@ -89,11 +89,17 @@ def _caption(method: Method) -> str:
     plan = method.plan
     return (
         f"{against_whom(plan)}\n"
-        f"A client takes part at most k times, at least b rounds apart; {plan.messages_a_round:.1f} messages "
+        f"{_who(plan)}, at least b rounds apart; {plan.messages_a_round:.1f} messages "
         f"a round, {_kinds(plan)}. Delta {plan.delta:.3g}, {plan.adjacency} adjacency, clipping norm "
         f"{plan.clipping_norm:g} on average; {_noise(plan)}; noise for the step "
         f"{method.weighting.noise_per_step(plan):.5f}\n{inference_line(plan)}"
     )
+
+
+def _who(plan: "PrivacyPlan") -> str:
+    rate = plan.groups[0].sampling_rate * plan.num_rounds
+    some = f", and {100 * rate:.3g} % of the clients do" if round(rate, 6) < 1 else ""
+    return f"A client takes part at most k times{some}"
 
 
 def _noise(plan: "PrivacyPlan") -> str:

@@ -181,11 +181,18 @@ def test_with_everybody_in_every_round_plain_noise_is_best():
     assert plan.noise_per_step == pytest.approx(0.00266, abs=5.01e-6)
 
 
+def test_below_one_turn_a_client_some_have_one_at_the_cost_of_one():
+    """At a third of one turn a client the norms are those of one turn each; a step has a third of them."""
+    one, third = planned("digits", sampling_rate=1 / 30), planned("digits", sampling_rate=1 / 90)
+    assert third.groups == one.groups
+    assert {each.most_turns for each in third.groups} == {1}
+    assert third.noise_per_step == pytest.approx(3 * one.noise_per_step)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
         ({"sampling_rate": 1.2}, "more than every client"),
-        ({"sampling_rate": 0.02}, "less than one turn a client"),
         ({"turns": (0, 5, 5)}, "at least 1"),
         ({"turns": (1, 5, 31)}, "at most 1"),
         ({"turns": (1, 5)}, "one each|give one"),

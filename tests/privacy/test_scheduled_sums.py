@@ -100,6 +100,20 @@ def test_where_turns_divide_the_rounds_client_j_begins_in_round_j_mod_b():
         assert draw_cohorts(plan, index, KEY)[0].tolist() == [j for j in range(12) if j % 4 == index % 4]
 
 
+def test_below_one_turn_a_client_as_many_have_one_as_there_are_messages_for():
+    """Of 1,000 clients a rate of 0.0151 asks one in 67 a round, and 12 in 67 in twelve rounds."""
+    plan = plan_of(groups=groups_from_sizes(2.0, (1000,)), turns=None, sampling_rate=0.0151, num_taps=1)
+    assert plan.sampling_rate == pytest.approx(1 / 67)
+    drawn = [draw_cohorts(plan, index, KEY)[0] for index in range(ROUNDS)]
+    assert all(abs(len(cohort) - 1000 / 67) < 1 for cohort in drawn)
+    asked = np.concatenate(drawn)
+    assert len(set(asked.tolist())) == len(asked)
+    due = plan.mechanism.turns_due(0, plan.groups[0], ROUNDS - 1)
+    assert np.flatnonzero(due).tolist() == sorted(asked.tolist())
+    assert due.max() == 1
+    assert plan.messages_a_round == pytest.approx((2 * len(asked) - len(drawn[-1])) / ROUNDS, rel=0.02)
+
+
 @pytest.mark.parametrize("turns", [(1, 1), (2, 5), (5, 8), (12, 11)])
 def test_messages_are_updates_and_corrections_of_those_whose_turn_it_is_not(turns):
     plan = plan_of(groups=groups_from_sizes(2.0, (12, 24)), turns=turns, sampling_rate=1.0, num_taps=2)

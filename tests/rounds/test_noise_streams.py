@@ -331,7 +331,6 @@ def _set(plan, key, value):
         (["secagg.noise_levels=2"], "use privacy.noise=discrete_gaussian"),
         (["privacy.against=nobody"], "privacy.against=nobody is none of auto, outsiders, everyone"),
         (["method=hier_fedavg"], "does not go with method=hier_fedavg: turns"),
-        (["privacy.sampling_rate=0.1"], "less than one turn a client"),
     ],
 )
 def test_what_is_not_proved_is_refused_in_one_line(overrides, match):

@@ -57,13 +57,14 @@ def test_planning_makes_nothing_of_the_size_of_the_population(traced):
     assert traced(before) < MOST_BYTES
 
 
-def test_training_makes_nothing_of_the_size_of_the_population(tmp_path, traced, monkeypatch):
+@pytest.mark.parametrize("promise", [(), ("privacy.accountant=pld", "privacy.against=everyone")])
+def test_training_makes_nothing_of_the_size_of_the_population(tmp_path, traced, monkeypatch, promise):
     # Composed losses have a size of their own, whatever the population.
     for name in ("inference_bound", "inference_bound_of_members"):
         monkeypatch.setattr(PrivacyPlan, name, lambda *given: NOTHING_TOLD)
     for name, num_clients in (("small", 1000), ("large", POPULATION)):
         tracemalloc.stop()
-        prepared = PreparedRun.of(load(overrides(num_clients, tmp_path / name, "gdpfed")))
+        prepared = PreparedRun.of(load([*overrides(num_clients, tmp_path / name, "gdpfed"), *promise]))
         tracemalloc.start()
         held, sizes = most_held(prepared, traced)
     assert held < MOST_BYTES

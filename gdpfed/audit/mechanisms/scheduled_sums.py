@@ -52,9 +52,12 @@ class ScheduledSumsRule(AuditRule):
         plan, privacy = self.plan, self.files.config["privacy"]
         if privacy["against"] != "everyone":
             yield f"plan.json has turns, and the configuration privacy.against={privacy['against']}"
-        sent = math.fsum(each["clients"] * each["turns"]["most_turns"] for each in plan["groups"])
+        sent = math.fsum(
+            each["clients"] * each["turns"]["most_turns"] / self._period(index)
+            for index, each in enumerate(plan["groups"])
+        )
         clients = sum(each["clients"] for each in plan["groups"])
-        if not _same(plan["sampling_rate"], sent / clients / plan["num_rounds"]):
+        if not _same(plan["sampling_rate"], sent / clients):
             yield f"plan.json has sampling_rate {plan['sampling_rate']}, which its turns do not make"
         if plan["sampling_rate"] > privacy["sampling_rate"] * (1 + ROUNDING):
             asked = privacy["sampling_rate"]
@@ -119,8 +122,8 @@ class ScheduledSumsRule(AuditRule):
             "epsilon_against_members": cost,
             "epsilon_against_server": self._seen(cost),
             "participations_p99": turns,
-            "sampling_rate": turns / num_rounds,
-            "expected_cohort_size": group["clients"] * turns / num_rounds,
+            "sampling_rate": turns / self._period(index),
+            "expected_cohort_size": group["clients"] * turns / self._period(index),
             "noise_variance_multiplier": group["noise_multiplier"] ** 2,
         }
         for key, value in exact.items():
@@ -207,6 +210,14 @@ class ScheduledSumsRule(AuditRule):
                         "follows from the turns"
                     )
                     return
+
+    def _period(self, index: int) -> int:
+        """In how many rounds a client has its turns: T, or more where not everyone has its one turn."""
+        group, num_rounds = self.plan["groups"][index], int(self.plan["num_rounds"])
+        if group["turns"]["most_turns"] > 1:
+            return num_rounds
+        rate: float = group["sampling_rate"]
+        return max(num_rounds, round(1 / rate))
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
         return float(self.plan["groups"][index]["charges"][0]["event"]["noise_stddev"])

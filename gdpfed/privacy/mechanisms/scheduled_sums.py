@@ -66,9 +66,14 @@ class ScheduledSums(Mechanism):
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
         """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn."""
-        chosen = np.flatnonzero(
-            self.turns_due(m, group, round_index) > self.turns_due(m, group, round_index - 1)
-        )
+        period, width = self._pattern(m, group)
+        whole, rest = _dealt(len(group.clients), period)
+        places = []
+        for step in range(round_index * width, (round_index + 1) * width):
+            phase = step % period
+            places.append(np.arange(phase, whole, period))
+            places.append(whole + np.arange(-(-phase * rest // period), -(-(phase + 1) * rest // period)))
+        chosen = np.concatenate(places)
         if isinstance(group.clients, range):
             return np.sort(group.clients.start + group.clients.step * chosen)
         return np.sort(np.asarray(group.clients, dtype=np.int64)[chosen])
@@ -76,24 +81,23 @@ class ScheduledSums(Mechanism):
     def turns_due(self, m: int, group: GroupPlan, round_index: int) -> ClientIds:
         """Return how many turns each client should have had by the end of a round, int64[n].
 
-        With w / P = k / T in lowest terms, a client of phase f has its turns in the rounds
-        floor((f + i P) / w), i < k. Where T is b k that is f, f + b, ...; else they are b or b + 1 apart, and
-        every round has as many clients, up to one. The j-th client has phase j mod P; the last n mod P
-        clients are spread evenly over the phases.
+        With w / P the rate of turns in lowest terms, k / T or less than 1 / T, a client of phase f has its
+        turns in the rounds floor((f + i P) / w), i < k. Where T is b k that is f, f + b, ...; else they are b
+        or b + 1 apart, and every round has as many clients, up to one. The j-th client has phase j mod P; the
+        last n mod P clients are spread evenly over the phases. Below 1 / T most phases come after the run.
         """
-        period, width = _pattern(self.limits[m].most_turns, _num_rounds(group))
-        phases = np.arange(len(group.clients)) % period
-        if rest := len(phases) % period:
-            phases[-rest:] = np.arange(rest) * period // rest
+        period, width = self._pattern(m, group)
+        whole, rest = _dealt(len(group.clients), period)
+        phases = np.append(np.arange(whole) % period, np.arange(rest) * period // max(1, rest))
         return np.asarray(((round_index + 1) * width - 1 - phases) // period + 1, dtype=np.int64)
 
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
         """Updates, and in the rounds after a turn what takes its noise back, unless it is the next turn."""
         num_rounds, limits = _num_rounds(group), self.limits[m]
         lags = [0, *(lag for lag, tap in enumerate(limits.taps, start=1) if masked and tap > 0)]
-        period, width = _pattern(limits.most_turns, num_rounds)
+        period, width = self._pattern(m, group)
         sent = 0
-        for phase in range(period):
+        for phase in range(min(period, num_rounds)):
             turns = ((phase + number * period) // width for number in range(limits.most_turns))
             sent += len({turn + lag for turn in turns for lag in lags if turn + lag < num_rounds})
         return len(group.clients) * sent / period / num_rounds
@@ -161,6 +165,14 @@ class ScheduledSums(Mechanism):
                 "taps": list(limits.taps),
             }
         }
+
+    def _pattern(self, m: int, group: GroupPlan) -> tuple[int, int]:
+        """P and w of turns that are dealt out evenly: w / P is the rate of turns in lowest terms."""
+        turns, num_rounds = self.limits[m].most_turns, _num_rounds(group)
+        if turns == 1:
+            return round(1 / group.ranges[0].sampling_rate), 1
+        common = math.gcd(num_rounds, turns)
+        return num_rounds // common, turns // common
 
     def _charges(self, m: int, group: GroupPlan, turns: Sequence[int], rounds: int) -> tuple[Charge, ...]:
         if not turns:
@@ -277,10 +289,9 @@ class ScheduledTerms(Terms):
         )
 
 
-def _pattern(most_turns: int, num_rounds: int) -> tuple[int, int]:
-    """P and w of turns that are dealt out evenly: w / P = k / T in lowest terms."""
-    common = math.gcd(num_rounds, most_turns)
-    return num_rounds // common, most_turns // common
+def _dealt(clients: int, period: int) -> tuple[int, int]:
+    """How many clients fill all phases alike, and how many are left to be spread over them."""
+    return clients - clients % period, clients % period
 
 
 def _num_rounds(group: GroupPlan) -> int:

@@ -55,7 +55,7 @@ def _group_plan(asked: TurnBudget, group: Group, own: TurnsOf, sums_hidden: bool
         ranges=(
             RoundRange(
                 num_rounds=asked.num_rounds,
-                sampling_rate=own.most_turns / asked.num_rounds,
+                sampling_rate=asked.share * own.most_turns / asked.num_rounds,
                 clipping_norm=own.clipping_norm,
                 noise_multiplier=sigma,
             ),

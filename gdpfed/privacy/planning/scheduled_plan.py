@@ -107,18 +107,26 @@ class TurnBudget:
         return self.sampling_rate * float(self.sizes.sum()) * self.num_rounds + ROUNDING
 
     @property
-    def equal_turns(self) -> tuple[int, ...]:
-        """The most turns a client that all clients can have; PrivacyError where that is none."""
-        turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
-        if turns < 1:
-            raise PrivacyError(
-                f"sampling_rate {self.sampling_rate:g} of {self.num_rounds} rounds is less than one turn a "
-                f"client; use {1 / self.num_rounds:.3g} or more, or more rounds"
-            )
-        return (turns,) * len(self.groups)
+    def share(self) -> float:
+        """Of the clients, those that have a turn in these rounds: all, unless q is below 1 / T.
 
-    def checked(self, turns: Sequence[int]) -> tuple[int, ...]:
-        """Return turns that are given; PrivacyError for what cannot be."""
+        It is then T / P with a whole P, as if each had one turn in P rounds.
+        """
+        return self.num_rounds / max(self.num_rounds, math.ceil(1 / self.sampling_rate - ROUNDING))
+
+    @property
+    def equal_turns(self) -> tuple[int, ...]:
+        """The most turns a client that all clients can have, at least one."""
+        turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
+        return (max(1, turns),) * len(self.groups)
+
+    def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
+        """Return turns that are given, or one each where no more are left; else None.
+
+        PrivacyError for what cannot be.
+        """
+        if turns is None:
+            return self.equal_turns if self.share < 1 else None
         require_length("turns", turns, len(self.groups))
         for each in turns:
             if require_count("a group's turns", each) > self.num_rounds:
@@ -168,7 +176,7 @@ def plan_stream(
         equal_norms: whether all groups have one norm.
 
     Raises:
-        PrivacyError: turns that cannot be, and where not every client can have one turn.
+        PrivacyError: turns that cannot be.
     """
 
     def norms(taps: Sequence[float], chosen: Sequence[int]) -> Floats:
@@ -179,8 +187,8 @@ def plan_stream(
     def figure(taps: Sequence[float]) -> float:
         return asked.noise(taps) / float((updates * norms(taps, chosen)).sum())
 
-    chosen = asked.checked(turns) if turns is not None else _best_turns(asked, equal_norms)
-    updates = asked.sizes * np.array(chosen)
+    chosen = asked.checked(turns) or _best_turns(asked, equal_norms)
+    updates = asked.share * asked.sizes * np.array(chosen)
     taps = best_taps(figure, asked.num_taps, asked.num_rounds)
     in_noise = norms(taps, chosen)
     stddev = asked.clipping_norm * float(updates.sum() / (updates * in_noise).sum())
@@ -200,9 +208,9 @@ def plan_group_streams(asked: TurnBudget, weigh: Weigh, *, turns: Sequence[int] 
         turns: k_m where they are given; None to choose them.
 
     Raises:
-        PrivacyError: turns that cannot be, and where not every client can have one turn.
+        PrivacyError: turns that cannot be.
     """
-    chosen = asked.checked(turns) if turns is not None else _best_group_turns(asked, weigh)
+    chosen = asked.checked(turns) or _best_group_turns(asked, weigh)
     planned = []
     for each, mu in zip(chosen, asked.mu.tolist(), strict=True):
         taps = best_taps(lambda g, k=each: _left(asked, g, k), asked.num_taps, asked.num_rounds)  # type: ignore[misc]
@@ -230,7 +238,7 @@ def _left(asked: TurnBudget, taps: Sequence[float], turns: int) -> float:
 
 def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64], left: Floats) -> Floats:
     """The noise for the step of turns, shape (..., M), whose sums are left with so much noise."""
-    updates = asked.sizes * turns
+    updates = asked.share * asked.sizes * turns
     weights = weigh(updates)
     return np.asarray(np.linalg.norm(weights * left / asked.mu, axis=-1) / (weights * updates).sum(axis=-1))
 
