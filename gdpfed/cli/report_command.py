@@ -4,11 +4,13 @@ import argparse
 import sys
 
 from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.errors import AuditError, ConfigError
 
 EXAMPLES = """\
 gdpfed report runs/*                       all runs side by side
 gdpfed report runs/* --output comparison   as Markdown, CSV and pictures
-gdpfed report runs/* --markdown            tables to paste"""
+gdpfed report runs/* --markdown            tables to paste
+gdpfed report runs/heart --html            one run on one page, with its audit"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,9 +19,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=user_path, metavar="DIR", help="write report.md, CSV files and pictures"
     )
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    parser.add_argument(
+        "--html",
+        action="store_true",
+        help="write report.html into the directory of the one run: all of it on a page that needs no network",
+    )
 
 
 def _execute(options: argparse.Namespace) -> int:
+    if options.html:
+        return _write_page(options)
     from gdpfed.report.finished_run import UnfinishedError, read_run
     from gdpfed.report.lines import lines_of
     from gdpfed.report.report_files import tables_of, write_report
@@ -44,6 +53,24 @@ def _execute(options: argparse.Namespace) -> int:
             console.print(table.to_rich())
     if written and not options.markdown:
         console.print(f"The report is in {written}", soft_wrap=True)
+    return 0
+
+
+def _write_page(options: argparse.Namespace) -> int:
+    from gdpfed.audit.run_audit import audit_run
+    from gdpfed.cli.audit_tables import run_table, verdict
+    from gdpfed.report.finished_run import read_run
+    from gdpfed.report.run_page import Checked, write_page
+
+    if len(options.runs) > 1 or options.output or options.markdown:
+        raise ConfigError("--html writes the page of one run, and nothing else: name one run alone")
+    run = read_run(options.runs[0])
+    try:
+        audit = audit_run(run.path)
+        checked = Checked(audit.passed, verdict(audit), audit.findings, run_table(audit))
+    except AuditError as error:
+        checked = Checked(False, f"The audit cannot be made: {error}")
+    make_console().print(f"The page is {write_page(run, checked)}", soft_wrap=True)
     return 0
 
 

@@ -120,7 +120,7 @@ def _budget_rows(line: Line) -> list[list[str]]:
             str(group["clients"]),
             f"{100 * group['sampling_rate']:.2f} %",
             f"{group['noise_variance_multiplier']:.3f}",
-            _against(line.runs[0].plan),
+            whom_it_holds_against(line.runs[0].plan),
             _epsilon([group["epsilon"]]),
             _epsilon([run.records[-1].spent_epsilon[index] for run in line.runs]),
             _epsilon([group["epsilon_against_server"]]),
@@ -129,8 +129,8 @@ def _budget_rows(line: Line) -> list[list[str]]:
     ]
 
 
-def _against(plan: Mapping[str, Any]) -> str:
-    """Whom epsilon holds against."""
+def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
+    """Return whom a plan's epsilon holds against, of its JSON form."""
     if not plan["private"]:
         return ABSENT
     if plan["sampling"] != "scheduled":

@@ -1,0 +1,129 @@
+"""An audit as a table and a sentence: of a run by group, of a node by run."""
+
+from math import isinf
+
+from gdpfed.audit.node_audit import NodeAudit
+from gdpfed.audit.rules import GroupAudit
+from gdpfed.audit.run_audit import RunAudit
+from gdpfed.report.console import Table
+
+RUN_HEADINGS = (
+    "group",
+    "clients",
+    "budget",
+    "epsilon",
+    "recorded",
+    "whole plan",
+    "vs server",
+    "vs members",
+    "held",
+)
+TURN_HEADINGS = (*RUN_HEADINGS[:6], "most of a client", "held")
+RECORD_HEADINGS = (
+    "group",
+    "clients",
+    "records",
+    "budget",
+    "epsilon",
+    "recorded",
+    "whole plan",
+    "vs server",
+    "steps",
+    "held",
+)
+NODE_HEADINGS = ("run", "budget", "delta", "epsilon", "vs server", "updates", "held")
+
+
+def verdict(audit: RunAudit | NodeAudit) -> str:
+    """Return the one sentence that an audit comes to."""
+    if not audit.passed:
+        return "The statement does NOT hold."
+    if isinstance(audit, RunAudit) and not audit.private:
+        return "The files agree. Nothing was promised: this run had no clipping and no noise."
+    return "Every budget held, and the files agree."
+
+
+def run_table(audit: RunAudit) -> Table:
+    """Return the figures of a run, a group a row."""
+    title = f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}"
+    if any(group.records is not None for group in audit.groups):
+        return _record_table(audit, title)
+    everyone = any(group.most_spent is not None for group in audit.groups)
+    rows = []
+    for group, held in zip(audit.groups, audit.held, strict=True):
+        most = group.most_spent
+        known = [f"{_figure(group.against_server)} (K={group.most_rounds})", _figure(group.against_members)]
+        if most is not None:
+            known = [f"{_figure(most.epsilon)} ({len(most.rounds)} turns)"]
+        own = [str(group.group), str(group.clients), *_spent(group)]
+        rows.append([*own, *known, _held(held, group.within_budget)])
+    return Table(
+        title,
+        TURN_HEADINGS if everyone else RUN_HEADINGS,
+        rows,
+        "epsilon against everyone, by turns that all may know; of each group's dearest client"
+        if everyone
+        else "",
+    )
+
+
+def _record_table(audit: RunAudit, title: str) -> Table:
+    rows = [
+        [
+            str(group.group),
+            str(group.clients),
+            f"{100 * group.records.share:.3g} %",
+            *_spent(group),
+            _figure(group.against_server),
+            f"{group.records.steps}/{group.records.steps_allowed}",
+            _held(held, group.within_budget),
+        ]
+        for group, held in zip(audit.groups, audit.held, strict=True)
+        if group.records is not None
+    ]
+    note = f"what is protected is one {audit.record_is}; steps: the most that one paid for, of those admitted"
+    return Table(title, RECORD_HEADINGS, rows, note)
+
+
+def _spent(group: GroupAudit) -> list[str]:
+    """Budget, epsilon so far, epsilon as the run recorded it, and that of the whole plan."""
+    recorded = "" if group.recorded is None else _figure(group.recorded)
+    return [_figure(group.budget), _figure(group.spent), recorded, _figure(group.planned)]
+
+
+def node_table(audit: NodeAudit) -> Table:
+    """Return the figures of a node over its runs, a run a row."""
+    about_records = any(run.unit == "record" for run in audit.runs)
+    rows = []
+    for run, held in zip(audit.runs, audit.held, strict=True):
+        group = "" if run.record_group is None else f" {run.record_group}"
+        unit = "client" if run.unit == "client" else f"records{group}"
+        steps = f"{run.steps}/{run.num_steps}" if run.unit == "record" else ""
+        figures = [_figure(run.budget), f"{run.delta:.3g}", _figure(run.epsilon), _figure(run.against_server)]
+        rows.append(
+            [
+                run.name[:12],
+                *([unit] if about_records else []),
+                *figures,
+                f"{run.sent}/{run.num_updates}",
+                *([steps] if about_records else []),
+                _held(held, run.within_budget),
+            ]
+        )
+    return Table(
+        f"runs that this client has begun; each figure counts those above it{' in its unit' * about_records}",
+        ("run", "protects", *NODE_HEADINGS[1:-1], "steps", "held") if about_records else NODE_HEADINGS,
+        rows,
+        "vs server: against members of the same sums, too",
+    )
+
+
+def _figure(value: float) -> str:
+    return "none" if isinf(value) else f"{value:.4g}"
+
+
+def _held(held: bool, within_budget: bool) -> str:
+    """Figures that the files contradict prove nothing, however small they are."""
+    if held:
+        return "yes"
+    return "unproved" if within_budget else "NO"

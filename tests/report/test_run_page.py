@@ -1,0 +1,111 @@
+"""`gdpfed report RUN --html`: one page, which asks for nothing else and tells no more than the run may."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from conf.load import load
+from gdpfed.cli import main
+from gdpfed.report.run_page import HIDDEN, PAGE_FILE
+from gdpfed.simulation import simulate
+
+EVERYONE = ("method=gdpfed_star", "privacy.against=everyone", "privacy.accountant=pld")
+SECRET = ("method=dp_fedavg", "privacy.against=outsiders", "privacy.accountant=rdp")
+
+
+class Page(HTMLParser):
+    """Its texts, and all that it would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.loads, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Runs by name, of the same few clients."""
+    directory, words = tmp_path_factory.mktemp("pages"), ("run.num_rounds=3", "privacy.sampling_rate=0.4")
+    few = ("dataset=digits", "dataset.num_clients=15", "privacy.budgets=[1,3]", "simulation.workers=1")
+    for name, options in {"everyone": EVERYONE, "secret": SECRET}.items():
+        simulate(load([*few, *words, *options, f"run.directory={directory / name}"]))
+    return directory
+
+
+@pytest.fixture
+def runs(simulated, tmp_path):
+    shutil.copytree(simulated, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def page_of(run, capsys):
+    assert main(["report", str(run), "--html"]) == 0
+    assert str(run / PAGE_FILE) in capsys.readouterr().out
+    return (run / PAGE_FILE).read_text()
+
+
+def test_the_page_has_all_of_a_run_and_loads_nothing(runs, capsys):
+    text = page_of(runs / "everyone", capsys)
+    page, shown = Page(text), " ".join(re.sub(r"<style>.*?</style>", "", text, flags=re.S).split())
+    assert not {"script", "link", "iframe", "object", "form"} & set(page.tags)
+    assert len(page.loads) == page.tags.count("img") == 4
+    assert all(each.startswith("data:image/png;base64,") for each in page.loads)
+    assert "default-src 'none'" in text
+    last = json.loads((runs / "everyone" / "rounds.jsonl").read_text().splitlines()[-1])
+    assert f"<b>{100 * last['accuracy']:.1f}</b>" in shown
+    budgets = " ".join(
+        f"{each:.2f}/{budget}" for each, budget in zip(last["spent_epsilon"], (1, 3), strict=True)
+    )
+    assert f"<b>{budgets}</b><small>spent/budget against everyone</small>" in shown
+    assert "Every budget held, and the files agree." in page.words
+    assert {"What is promised", "What is not covered"} <= set(page.words)
+    assert "num_clients: 15" in text
+    assert main(["audit", str(runs / "everyone")]) == 0
+
+
+def test_what_depends_on_a_secret_sample_is_not_on_the_page(runs, capsys):
+    text = page_of(runs / "secret", capsys)
+    assert len(Page(text).loads) == 2
+    assert HIDDEN in text
+    assert HIDDEN not in page_of(runs / "everyone", capsys)
+
+
+def test_files_that_do_not_fit_are_said_on_the_page(runs, capsys):
+    run = runs / "everyone"
+    ledger = json.loads((run / "ledger.json").read_text())
+    ledger["participations"][0].clear()
+    (run / "ledger.json").write_text(json.dumps(ledger))
+    page = Page(page_of(run, capsys))
+    assert "The statement does NOT hold." in page.words
+    assert any(each.startswith("wrong: ") for each in page.words)
+    (run / "ledger.json").write_text("{}")
+    assert any("The audit cannot be made" in each for each in Page(page_of(run, capsys)).words)
+
+
+def test_no_text_of_a_run_becomes_part_of_the_page(runs, capsys):
+    run = runs / "secret"
+    for name in ("config.yaml", "model_card.md"):
+        text = (run / name).read_text()
+        (run / name).write_text(f"{text}\n# <script>alert(1)</script> <img src=https://example.org/x>\n")
+    page = Page(page_of(run, capsys))
+    assert "script" not in page.tags
+    assert all(each.startswith("data:") for each in page.loads)
+
+
+def test_a_page_is_of_one_finished_run(runs, capsys):
+    assert main(["report", str(runs / "everyone"), str(runs / "secret"), "--html"]) == 2
+    assert "name one run alone" in capsys.readouterr().err
+    (runs / "secret" / "accuracy.png").unlink()
+    assert main(["report", str(runs / "secret"), "--html"]) == 2
+    assert "accuracy.png, which the page shows, cannot be read" in capsys.readouterr().err
+    assert not (runs / "secret" / PAGE_FILE).exists()
