@@ -27,6 +27,13 @@ gets right on records that are held out."""
 RecordIs = Literal["record", "person"]
 """What is one record: a row, or a person with all its rows, whose gradient is their sum."""
 
+
+def person_words(parties: int) -> str:
+    """Say what a record is by how many clients one person may be at; "" of rows, which no person owns."""
+    several = f" at up to {parties} parties" if parties > 1 else ""
+    return f"person{several}" if parties else ""
+
+
 LEAST_NORM = 1e-25
 """Of a record's clipping norm: float32 holds a ten-thousandth part of its square."""
 

@@ -99,8 +99,14 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count the results of an event: a step of DP-SGD is one, and so is a whole window."""
-    return int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
+    """Count the results of an event: a step of DP-SGD is one at each client of a person, a window is one."""
+    steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
+    return steps * parties_in(event)
+
+
+def parties_in(event: Mapping[str, Any]) -> int:
+    """Read at how many clients a person may be whom the steps of an event are charged for; 1 of a row."""
+    return int(event.get("parties", 1))
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:

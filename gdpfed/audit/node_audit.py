@@ -32,6 +32,7 @@ class NodeRunAudit:
         sent: updates that left the client in this run.
         against_server: epsilon at delta of the updates of this run and all before it; inf where one of them
             was shown to an edge, by the client's own word.
+        protects: whose presence, in the client's own word: a person, where its columns declare persons.
         record_group: which of the client's records the figures are about; None where they are about it.
         steps: that these records have paid for, and `num_steps` that they may; 0 of a client.
     """
@@ -44,6 +45,7 @@ class NodeRunAudit:
     num_updates: int
     sent: int
     against_server: float
+    protects: str = ""
     record_group: int | None = None
     steps: int = 0
     num_steps: int = 0

@@ -13,6 +13,7 @@ import yaml
 from gdpfed.errors import AuditError
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
+    COLUMNS_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
     HELD_OUT_FILE,
@@ -40,6 +41,7 @@ class RunFiles:
         name: by which clients know the run.
         seal: the hashes of files as the run left them; None where it has left none.
         held_out: counts over held-out records; None where none were released.
+        declared_parties: at how many clients a person may be by the run's columns; 0 where none are declared.
     """
 
     config: dict[str, Any]
@@ -51,6 +53,7 @@ class RunFiles:
     seal: dict[str, str] | None = None
     name: str = ""
     held_out: dict[str, Any] | None = None
+    declared_parties: int = 0
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -64,7 +67,7 @@ class RunFiles:
             raise AuditError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
         plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
         assignment = _versioned(directory / ASSIGNMENT_FILE, _mapping(directory / ASSIGNMENT_FILE))
-        held_out = directory / HELD_OUT_FILE
+        held_out, columns = directory / HELD_OUT_FILE, directory / COLUMNS_FILE
         try:
             clients = [[(int(a), int(b)) for a, b in group] for group in assignment["clients"]]
         except (KeyError, TypeError, ValueError) as error:
@@ -79,6 +82,7 @@ class RunFiles:
             seal=_seal(directory / SEAL_FILE),
             name=str(assignment.get("run", "")),
             held_out=_versioned(held_out, _mapping(held_out)) if held_out.exists() else None,
+            declared_parties=_parties(columns) if columns.exists() else 0,
         )
 
     def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -124,6 +128,14 @@ def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
             "use the gdpfed that wrote the run"
         )
     return {key: value for key, value in data.items() if key != "version"}
+
+
+def _parties(path: Path) -> int:
+    person = _mapping(path).get("person")
+    try:
+        return int(person["parties"]) if isinstance(person, dict) else int(person is not None)
+    except (LookupError, TypeError, ValueError) as error:
+        raise AuditError(f"{path} does not say at how many parties a person may be: {error}") from None
 
 
 def _seal(path: Path) -> dict[str, str] | None:

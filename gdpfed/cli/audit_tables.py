@@ -97,7 +97,7 @@ def node_table(audit: NodeAudit) -> Table:
     rows = []
     for run, held in zip(audit.runs, audit.held, strict=True):
         group = "" if run.record_group is None else f" {run.record_group}"
-        unit = "client" if run.unit == "client" else f"records{group}"
+        unit = f"{run.protects}{group}" if run.unit == "record" else run.unit
         steps = f"{run.steps}/{run.num_steps}" if run.unit == "record" else ""
         figures = [_figure(run.budget), f"{run.delta:.3g}", _figure(run.epsilon), _figure(run.against_server)]
         rows.append(

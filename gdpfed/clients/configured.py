@@ -9,15 +9,19 @@ from conf.schema import Config
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import ConfigError
 from gdpfed.learning.data import DataSource
-from gdpfed.learning.data.tabular import declares_persons
+from gdpfed.learning.data.tabular import parties_of_person
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
 
 
+def source_of(config: Config) -> DataSource:
+    """Where the data of the configuration come from."""
+    return DataSource(**{field.name: getattr(config.dataset, field.name) for field in fields(DataSource)})
+
+
 def task_of(config: Config) -> Task:
     """The learning task that the configuration describes."""
-    data = config.dataset
-    source = DataSource(**{field.name: getattr(data, field.name) for field in fields(DataSource)})
+    data, source = config.dataset, source_of(config)
     return Task(
         source=source,
         model=data.model,
@@ -30,7 +34,7 @@ def task_of(config: Config) -> Task:
         class_weights=tuple(data.class_weights or ()),
         seed=config.run.seed,
         record_shares=config.privacy.record_shares,
-        by_person=config.privacy.about_records and declares_persons(source),
+        by_person=config.privacy.about_records and parties_of_person(source) > 0,
         local_parameters=tuple(config.training.local_parameters or ()),
     )
 

@@ -6,7 +6,7 @@ from conf.extensions import hand_in
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.base import ClientSum, Method, SumRequest
-from gdpfed.methods.party_budgets import resolve_budgets
+from gdpfed.methods.party_budgets import configured_parties, resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
 from gdpfed.privacy.planning.plan_extensions import with_held_out
@@ -119,7 +119,7 @@ def make_method(config: Config) -> Method:
 def _planned(method: type[Method], config: Config) -> Method:
     """The method with its plan, which also pays for what clients count on records that they hold out."""
     made = method.from_config(config)
-    if config.privacy.about_records and _names_persons(config):
+    if configured_parties(config):
         if made.plan.mechanism.kind != "record_sums":
             raise ConfigError(
                 f"the columns of dataset.path={config.dataset.path} name persons, and "
@@ -130,16 +130,6 @@ def _planned(method: type[Method], config: Config) -> Method:
     if config.run.evaluation != "server":
         made.plan = with_held_out(made.plan)
     return made
-
-
-def _names_persons(config: Config) -> bool:
-    """Whether a record is a person; a plan that is made without its data can do without them."""
-    if config.dataset.name != "csv" or config.dataset.path is None:
-        return False
-    # Torch takes seconds to load.
-    from gdpfed.clients.configured import task_of
-
-    return task_of(config).by_person
 
 
 __all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "resolve"]

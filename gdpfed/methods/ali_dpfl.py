@@ -17,6 +17,7 @@ from conf.schema.checks import LIMITS
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.base import CurveStyle
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
+from gdpfed.methods.party_budgets import configured_parties
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.methods.record_method import configured_records, record_budgets, record_groups
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
@@ -205,22 +206,25 @@ def convergence(config: Config) -> Convergence:
 
 def _knee(config: Config, accountant: Accountant, num_rounds: int) -> int:
     largest, rate, delta = max(_epsilons(config)), config.privacy.batch_rate, configured_delta(config)
+    parties = configured_parties(config) or 1
 
     def noise_of(num_steps: int) -> float:
-        return step_noise(accountant, epsilon=largest, delta=delta, batch_rate=rate, num_steps=num_steps)
+        paid = num_steps * parties
+        return step_noise(accountant, epsilon=largest, delta=delta, batch_rate=rate, num_steps=paid)
 
     return knee_steps(noise_of, num_rounds, config.method.most_local_steps)
 
 
 def _steps_allowed(config: Config, accountant: Accountant) -> int:
     largest, sigma = max(_epsilons(config)), config.method.noise_multiplier
-    allowed = steps_allowed(
+    paid = steps_allowed(
         accountant,
         epsilon=largest,
         delta=configured_delta(config),
         batch_rate=config.privacy.batch_rate,
         noise_multiplier=sigma,
     )
+    allowed = paid // (configured_parties(config) or 1)
     if allowed == 0:
         raise PrivacyError(
             f"epsilon {largest:g} admits not one step at privacy.batch_rate={config.privacy.batch_rate:g} "

@@ -39,6 +39,7 @@ class PublicNumbers:
         privacy: mu, the mean Gaussian privacy parameter of the budgets (1 / sigma of one release).
         dimension: d.
         shares_noise: whether all clients of a round share one noise; else each adds its own.
+        parties: S, at how many clients one person may be, whose steps at all of them are paid for.
     """
 
     clients: float
@@ -46,21 +47,22 @@ class PublicNumbers:
     privacy: float
     dimension: int
     shares_noise: bool
+    parties: int = 1
 
     def reached(self, batch_rate: float, num_steps: int) -> float:
         """Return the signal-to-noise ratio of a run, as a fraction of that of whole batches.
 
         sqrt(ln(1 + x) / x) with x = mu^2 / (q^2 T), by `noise_multiplier`.
         """
-        exponent = (self.privacy / batch_rate) ** 2 / num_steps
+        exponent = (self.privacy / batch_rate) ** 2 / (num_steps * self.parties)
         return math.sqrt(math.log1p(exponent) / exponent)
 
     def noise_multiplier(self, batch_rate: float, num_steps: int) -> float:
-        """Return sigma = ln(1 + mu^2 / (q^2 T))^(-1/2), of T steps at rate q.
+        """Return sigma = ln(1 + mu^2 / (q^2 S T))^(-1/2), of T steps at rate q.
 
         Source: Bu, Dong, Long, Su, arXiv:1911.11607, Corollary 5.4.
         """
-        return 1 / math.sqrt(math.log1p((self.privacy / batch_rate) ** 2 / num_steps))
+        return 1 / math.sqrt(math.log1p((self.privacy / batch_rate) ** 2 / (num_steps * self.parties)))
 
     def batch_rate(self, num_steps: int) -> float:
         """Return the least rate that reaches `ENOUGH` with `LEAST_BATCH` records in a step; else 1."""
@@ -80,9 +82,12 @@ class PublicNumbers:
     def step(self, *, clipping_norm: float, batch_rate: float, num_steps: int, sigma: float) -> float:
         """Return eta at which T steps bring that noise: eta sqrt(T) C sigma / (q N), times sqrt(n) if own.
 
-        At most 1 / C.
+        At most 1 / C. One noise for all clients is C sigma / sqrt(S), on gradients of norm C / S.
         """
         noise = clipping_norm * sigma / (batch_rate * self.records)
+        if self.shares_noise:
+            noise /= math.sqrt(self.parties)
+            clipping_norm /= self.parties
         if not self.shares_noise:
             noise *= math.sqrt(self.clients)
         return min(LONGEST_STEP / clipping_norm, self.parameter_noise() / (noise * math.sqrt(num_steps)))

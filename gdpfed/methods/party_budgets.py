@@ -1,4 +1,4 @@
-"""The groups of a plan, by budgets and shares or by budgets of the clients' own."""
+"""The groups of a plan, by budgets and shares or by budgets of the clients' own, and whom they are about."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -90,3 +90,16 @@ def _in_order(config: Config, named: Mapping[str, float]) -> list[float]:
             f"privacy.client_budgets names no budget for {', '.join(silent)}: name one for each party"
         )
     return [named[name] for name in names]
+
+
+def configured_parties(config: Config) -> int:
+    """S, at how many clients a person may be, by the declaration of a table; 0 where a record is a row.
+
+    A plan that is made without its data takes a record for a row.
+    """
+    if not config.privacy.about_records or config.dataset.name != "csv":
+        return 0
+    from gdpfed.clients.configured import source_of
+    from gdpfed.learning.data.tabular import parties_of_person
+
+    return parties_of_person(source_of(config))

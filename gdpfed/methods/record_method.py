@@ -15,7 +15,7 @@ from conf.schema import CHOOSABLE, Config, MethodConfig, require
 from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
 from gdpfed.methods.choose import Proposal
 from gdpfed.methods.choose_records import PublicNumbers, propose
-from gdpfed.methods.party_budgets import configured_groups
+from gdpfed.methods.party_budgets import configured_groups, configured_parties
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.events import Sampling, Unit
@@ -101,6 +101,7 @@ class RecordMethod(ConfiguredMethod):
             privacy=_mean_privacy(config),
             dimension=_dimension(config),
             shares_noise=not KINDS[cls.work].own_noise,
+            parties=configured_parties(config) or 1,
         )
         return propose(config, config.method.chosen or (), known, steps_of)
 
@@ -125,6 +126,7 @@ class RecordMethod(ConfiguredMethod):
                 heterogeneous=cast("Heterogeneous", config.method.heterogeneous),
                 work=cls.work,
                 whole_rounds=privacy.sampling_rate < 1,
+                parties=configured_parties(config) or 1,
             ),
             delta=configured_delta(config),
             accountant=privacy.accountant,

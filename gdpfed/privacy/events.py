@@ -196,7 +196,8 @@ class DPSGDSteps(Event):
 
     Each step draws every record with probability `batch_rate` on the client, clips its gradient to C and
     adds noise of standard deviation `noise_multiplier` C to the batch's sum. A neighbour has one record's
-    gradient zeroed. The draw is secret from everybody, the server included.
+    gradient zeroed. The draw is secret from everybody, the server included. Where a person may be a record of
+    up to `parties` clients, each client's step is a release: docs/records.md has the proof.
     """
 
     kind: ClassVar[str] = "dp_sgd_steps"
@@ -205,15 +206,25 @@ class DPSGDSteps(Event):
     batch_rate: float
     noise_multiplier: float
     num_steps: int
+    parties: int = 1
 
     def __post_init__(self) -> None:
         require_rate("batch_rate", self.batch_rate)
         require_count("num_steps", self.num_steps)
+        require_count("parties", self.parties)
         _require_stddev(self.noise_multiplier, "noise_multiplier")
+
+    @property
+    def num_releases(self) -> int:
+        return self.num_steps * self.parties
 
     @property
     def is_noisy(self) -> bool:
         return self.noise_multiplier > 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        values = super().to_dict()
+        return values if self.parties > 1 else {key: values[key] for key in values if key != "parties"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +281,7 @@ class LocalWindows(Event):
 
     kind: ClassVar[str] = "local_windows"
     unit: ClassVar[Unit | None] = "record"
+    parties: ClassVar[int] = 1
 
     bound: WindowBound
     batch_rate: float
@@ -316,7 +328,7 @@ class LocalWindows(Event):
 
 
 RecordEvent = DPSGDSteps | LocalWindows
-"""What steps on records cost; all of them have a `batch_rate`, a `noise_multiplier` and `num_steps`."""
+"""What steps on records cost; all have a `batch_rate`, a `noise_multiplier`, `num_steps` and `parties`."""
 
 
 def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:

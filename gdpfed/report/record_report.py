@@ -48,7 +48,7 @@ ROWS_OF_PERSONS = (
     """\
 * the client as a whole: a hospital with many persons is protected far less than one of them, and what is
   typical of its patients may be learnt
-* a person with rows at several clients: at S of them the figures above hold for each, together S times
+* a person with rows at {elsewhere}: the figures above hold for each part of them, and add up
 * how many persons every client has""",
 )
 """What a card says of rows, and of persons."""
@@ -60,7 +60,7 @@ class RecordReport(MechanismReport):
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
         word = plan.record_is
-        whole = "" if word == "record" else ", with all its rows at one client,"
+        whole = "" if word == "record" else f", with all its rows at {_clients(_parties(plan))},"
         lines = [
             f"Take any one {word} of any client. Whoever sees the models of this run, the server included, "
             f"can hardly tell them from those that came out if this {word}{whole} had had no influence (its "
@@ -85,6 +85,7 @@ class RecordReport(MechanismReport):
             "Batches were drawn on the clients, unknown to everybody else, so the same figures hold against "
             f"the server and the other clients. Accounted with {plan.accountant}; `gdpfed audit` computes "
             "the figures a second time.",
+            *([_at_several(_parties(plan))] if _parties(plan) > 1 else []),
             *inference_lines(plan, subject.charged_rounds),
             "",
         ]
@@ -92,7 +93,12 @@ class RecordReport(MechanismReport):
     def not_covered(self, subject: CardSubject) -> list[str]:
         seen = subject.plan.works != ("dp_sgd",) and not subject.plan.sums_hidden
         persons = subject.plan.record_is == "person"
-        covered = NOT_COVERED.replace(*ROWS_OF_PERSONS) if persons else NOT_COVERED
+        rows, of_persons = ROWS_OF_PERSONS
+        parties = _parties(subject.plan)
+        elsewhere = "several clients" if parties == 1 else f"more than {parties} clients"
+        covered = NOT_COVERED
+        if persons:
+            covered = covered.replace(rows, of_persons.format(elsewhere=elsewhere))
         return [SERVER_MAY_SEE, covered] if seen else [covered]
 
     def table(self, method: Method) -> Table:
@@ -190,6 +196,21 @@ def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
     return math.sqrt(variance) / learnt if learnt else math.inf
 
 
+def _parties(plan: PrivacyPlan) -> int:
+    return max(each.parties for each in records_of(plan))
+
+
+def _clients(parties: int) -> str:
+    return "one client" if parties == 1 else f"up to {parties} clients"
+
+
+def _at_several(parties: int) -> str:
+    return (
+        f"A person may be at up to {parties} clients, and its steps at all of them are paid for. Where their "
+        "budgets differ, the largest of those at which it is holds for it."
+    )
+
+
 def _steps(charges: Sequence[Charge]) -> int:
     return sum(
         charge.count * charge.event.num_steps for charge in charges if isinstance(charge.event, DPSGDSteps)
@@ -198,8 +219,10 @@ def _steps(charges: Sequence[Charge]) -> int:
 
 def _caption(plan: PrivacyPlan) -> str:
     summed = plan.works == ("gradient_sum",)
+    parties = _parties(plan)
     noise = (
-        "one noise of sigma C on the sum of all clients, which they share"
+        f"one noise of {'' if parties == 1 else f'sqrt({parties}) '}sigma C on the sum of all clients, which "
+        "they share"
         if summed
         else "noise of sigma C on every client's own batch, in every step"
     )
@@ -211,6 +234,8 @@ def _caption(plan: PrivacyPlan) -> str:
         f"{plan.record_is}; {noise}. Batches are drawn on the client: epsilon holds against "
         f"everybody.{hidden}"
     ]
+    if parties > 1:
+        lines.append(_at_several(parties))
     if plan.sampling_rate < 1:
         lines.append(
             f"Clients are drawn at rate {plan.sampling_rate:g} ({plan.sampling}), which is not accounted; "

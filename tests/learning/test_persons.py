@@ -15,11 +15,13 @@ from gdpfed.clients.record_work import gradients_of
 from gdpfed.clients.update import update_steps
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DataSource, Split, load_dataset
+from gdpfed.learning.data.declaration import read_columns, to_yaml
 from gdpfed.learning.data.persons import grouped
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import data_warnings
 from gdpfed.learning.training.held_out_counts import held_out_counts
 from gdpfed.methods import make_method
+from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.record_steps import RecordSteps
 from gdpfed.report.run_observers import ModelCard
 from gdpfed.simulation.batched import BatchedEngine
@@ -168,6 +170,66 @@ def test_a_column_of_persons_that_repeat_and_is_not_declared_is_a_warning(settin
     (warned,) = [line for line in data_warnings(undeclared(tmp_path, settings)) if "person" in line]
     assert "column 'patient' repeats" in warned
     assert not [line for line in data_warnings(task_of(load(settings))) if "column" in line]
+
+
+SEVERAL = DECLARATION.replace("person: patient", "person: {column: patient, parties: 2}")
+
+
+def at_two_clinics(folder):
+    """The same table, whose patients of the east and of the west are the same people."""
+    (folder / "columns.yaml").write_text(SEVERAL)
+    table = folder / "data.csv"
+    table.write_text(table.read_text().replace("west-", "east-"))
+
+
+def test_a_person_at_two_clinics_moves_the_sum_of_both_by_the_norm_at_most(settings, tmp_path):
+    at_two_clinics(tmp_path)
+    method = make_method(load([*settings, "method=dp_sum", "privacy.clipping_norm=0.5"]))
+    (records,) = records_of(method.plan)
+    assert (records.clipping_norm, records.parties) == (0.25, 2)
+    steps: Any = method
+    asked = [each.clipping_norm for each in steps.requests(np.zeros(6), 0, [np.arange(3)])[0].records]
+    assert asked == [0.25] * 3
+    # Who is at both is held out at both, or at neither.
+    data: Any = load_dataset(DataSource("csv", str(tmp_path / "data.csv")))
+    assert not np.intersect1d(data.train.persons, data.test.persons).size
+    assert len(data.test)
+
+
+@pytest.mark.parametrize("method", ["dp_sum", "dp_sgd", "ali_dpfl"])
+def test_a_run_pays_for_all_clinics_of_a_person_and_its_audit_finds_where_it_did_not(
+    method, settings, tmp_path
+):
+    at_two_clinics(tmp_path)
+    told = [f"method={method}", "run.num_rounds=2", f"run.directory={tmp_path / 'run'}"]
+    path = simulate(load([*settings, *told]), make_observers=lambda run, announce: [ModelCard(run)])
+    audit = audit_run(path)
+    assert audit.passed
+    (group,) = audit.groups
+    assert group.records is not None
+    assert group.records.steps <= group.records.steps_allowed
+    assert "A person may be at up to 2 clients" in (path / "model_card.md").read_text()
+    columns = path / "model" / "columns.yaml"
+    columns.write_text(columns.read_text().replace("parties: 2", "parties: 3"))
+    found = [line for line in audit_run(path).findings if "columns.yaml says" in line]
+    assert found == [
+        "group 0 is charged for persons at 2 clients, and columns.yaml says that one may be at 3"
+    ]
+
+
+@pytest.mark.parametrize("parties", ["0", "1.5", "many"])
+def test_at_how_many_parties_a_person_is_must_be_a_number(parties, settings, tmp_path):
+    (tmp_path / "columns.yaml").write_text(SEVERAL.replace("parties: 2", f"parties: {parties}"))
+    with pytest.raises(LearningError, match=f"person.parties is '{parties}'; it must be"):
+        task_of(load(settings))
+
+
+def test_a_declaration_of_parties_is_written_as_it_was_read(settings, tmp_path):
+    at_two_clinics(tmp_path)
+    columns = read_columns(tmp_path / "columns.yaml")
+    (tmp_path / "again.yaml").write_text(to_yaml(columns))
+    assert read_columns(tmp_path / "again.yaml") == columns
+    assert columns.digest != replace(columns, person_parties=1).digest
 
 
 def undeclared(folder, settings):

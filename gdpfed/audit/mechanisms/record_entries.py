@@ -8,7 +8,7 @@ from typing import Any
 
 import dp_accounting as dp
 
-from gdpfed.audit.accounting import Charges, charges_of, composed_epsilon, first_rounds
+from gdpfed.audit.accounting import Charges, charges_of, composed_epsilon, first_rounds, parties_in
 from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 
 
@@ -55,6 +55,7 @@ class RecordEntry(NodeEntry):
             yield NodeRunAudit(
                 name=self.terms["run"],
                 unit=self.protects,
+                protects=plural(str(self.terms.get("record_is", "")) or self.protects),
                 # One number is for all groups; records that are all alike keep the least.
                 budget=budgets[group] if len(budgets) == groups else min(budgets),
                 delta=delta,
@@ -86,7 +87,7 @@ class StepEntry(RecordEntry):
     @property
     def most_steps(self) -> int:
         left = first_rounds(self.charges, len(self.rounds))
-        return sum(count * sums.window_steps for sums, count in left)
+        return sum(count * sums.window_steps for sums, count in left) // parties_in(self.charges[0]["event"])
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
         return self._steps(last, group, self.most_steps)
@@ -108,10 +109,15 @@ class StepEntry(RecordEntry):
 
     def check_charges(self) -> Iterator[str]:
         events = [charge["event"] for charge in self.charges]
-        if len({(each["batch_rate"], each["noise_multiplier"]) for each in events}) > 1 or (
-            events[0]["batch_rate"] != self.records["batch_rates"][0]
-        ):
+        alike = {(each["batch_rate"], each["noise_multiplier"], parties_in(each)) for each in events}
+        if len(alike) > 1 or (events[0]["batch_rate"] != self.records["batch_rates"][0]):
             yield f"the charges of run {self.terms['run']} are not those of one noise and its batch rates"
+
+
+def plural(word: str) -> str:
+    """Make records of record, and persons at up to 3 parties of person at up to 3 parties."""
+    first, *rest = word.split()
+    return " ".join([f"{first}s", *rest])
 
 
 def records_in(entry: NodeEntry) -> Mapping[str, Any]:

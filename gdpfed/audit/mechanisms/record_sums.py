@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gdpfed.audit.accounting import charges_of, epsilon_after, first_rounds
+from gdpfed.audit.accounting import charges_of, epsilon_after, first_rounds, parties_in
 from gdpfed.audit.mechanisms.charged_groups import AGREES_WITHIN, SAME_FIGURE, ChargedGroups
 from gdpfed.audit.rules import ROUNDING, GroupAudit, RecordAudit, or_infinite
 
@@ -32,6 +32,10 @@ class StepsRule(ChargedGroups):
         """What the plan says of the records of a group."""
         found: Mapping[str, Any] = self.plan["groups"][index]["records"]
         return found
+
+    def parties(self, index: int) -> int:
+        """At how many clients one person may be a record, as the plan says."""
+        return int(self.records(index).get("parties", 1))
 
     def cost(self, index: int, rounds: int) -> float:
         return epsilon_after(first_rounds(self.plan["groups"][index]["charges"], rounds), self.plan["delta"])
@@ -62,7 +66,8 @@ class StepsRule(ChargedGroups):
                 number=number,
                 share=own["share"],
                 batch_rate=own["batch_rate"],
-                steps=sum(count * sums.window_steps for sums, count in first_rounds(saved, most)),
+                steps=sum(count * sums.window_steps for sums, count in first_rounds(saved, most))
+                // self.parties(index),
                 steps_allowed=self.records(index)["steps_allowed"],
             ),
         )
@@ -71,12 +76,23 @@ class StepsRule(ChargedGroups):
         return self._noise_of_record(index)
 
     def _noise_of_record(self, index: int) -> float:
-        """The noise that hides one record in a sum, sigma C; 0 where steps have their own."""
+        """The noise that hides one record in a sum, 0 where steps have their own.
+
+        It is sigma C for each of the clients that one person may be at, whose variances add up.
+        """
         if self.plan["works"] == ["dp_sgd"]:
             return 0.0
-        return float(self.records(index)["noise_multiplier"] * self.records(index)["clipping_norm"])
+        records = self.records(index)
+        return float(records["noise_multiplier"] * records["clipping_norm"]) * math.sqrt(self.parties(index))
 
     def check_plan(self) -> Iterator[str]:
+        declared = self.files.declared_parties
+        for index in range(len(self.plan["groups"])):
+            if self.plan["unit"] == "record" and self.parties(index) < declared:
+                yield (
+                    f"group {index} is charged for persons at {self.parties(index)} clients, and "
+                    f"columns.yaml says that one may be at {declared}"
+                )
         for index in range(len(self.plan["groups"])):
             yield from self._check_groups(index)
             yield from self._check_shares(index)
@@ -99,13 +115,15 @@ class StepsRule(ChargedGroups):
             yield f"group {index} takes part in {records['most_rounds']} of {num_rounds} rounds"
         shape = _shape(group["charges"])
         for number, own in enumerate(records["groups"]):
-            said = own["batch_rate"], records["noise_multiplier"]
+            said = own["batch_rate"], records["noise_multiplier"], self.parties(index)
             events = [charge["event"] for charge in own["charges"]]
-            if any((each["batch_rate"], each["noise_multiplier"]) != said for each in events):
+            if any(
+                (each["batch_rate"], each["noise_multiplier"], parties_in(each)) != said for each in events
+            ):
                 yield (
                     f"the charges of group {index}, records {number}, are not those of batch rate "
-                    f"{own['batch_rate']:.6g} and noise multiplier {records['noise_multiplier']:.6g} in "
-                    "plan.json"
+                    f"{own['batch_rate']:.6g}, noise multiplier {records['noise_multiplier']:.6g} and "
+                    f"persons at {self.parties(index)} clients in plan.json"
                 )
             if _shape(own["charges"]) != shape:
                 yield (
@@ -157,6 +175,7 @@ class StepsRule(ChargedGroups):
             "batch_rate": records["groups"][number]["batch_rate"],
             "noise_multiplier": records["noise_multiplier"],
             "num_steps": steps,
+            "parties": self.parties(index),
         }
         if "bound" in records:
             window = {"bound": records["bound"], "window_steps": records["window_steps"]}
@@ -206,6 +225,8 @@ class RecordSumsRule(StepsRule):
         """Check that X is the largest number of steps within all budgets, and the norm the configured one."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
+        if self.plan["works"] != ["dp_sgd"]:
+            asked /= self.parties(index)
         if records["clipping_norm"] != asked:
             yield f"group {index} clips gradients to {records['clipping_norm']}, and {asked} was configured"
         # Another accountant's bound may end earlier than the losses that are accounted here.

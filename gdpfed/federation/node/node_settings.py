@@ -34,6 +34,7 @@ from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
 from gdpfed.learning.data.own import OwnData
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.record_steps import person_words
 from secagg import ClientPolicy
 from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF
 
@@ -150,14 +151,18 @@ class NodeSettings:
 
         Raises:
             LearningError: a table without a declaration.
+            NodeConfigError: its persons may be at more parties than the terms pay for.
         """
         own = self.data
-        told = terms.unit == "record" and own is not None
-        return replace(
-            terms,
-            held_out_by=own.rule if told and own is not None and terms.held_out else "",
-            record_is="person" if told and own is not None and own.names_persons else "",
-        )
+        if terms.unit != "record" or own is None:
+            return replace(terms, held_out_by="", record_is="")
+        parties = own.person_parties
+        if terms.parties < parties:
+            raise NodeConfigError(
+                f"a person may be at {parties} parties by this node's own declaration, and the terms pay for "
+                f"{terms.parties}: the server's declaration must say as many"
+            )
+        return replace(terms, held_out_by=own.rule if terms.held_out else "", record_is=person_words(parties))
 
     def path(self, key: str) -> Path | None:
         """The path that a setting gives; None without it."""

@@ -68,6 +68,7 @@ class Columns:
         record_group: which group of records it belongs to, whose budget is its own.
         test: the column that says what is for testing, with the values that do.
         person: the column that says which person a row is about; None where every row is one's own.
+        person_parties: at how many parties one person may have rows at most; nobody links them.
         missing: texts that stand for a missing value, besides :data:`ALWAYS_MISSING`.
         missing_labels: ``error``, or ``drop`` for leaving out records without a label.
         incomplete_rows: ``keep``, or ``drop`` for leaving out records with any value missing.
@@ -94,6 +95,7 @@ class Columns:
     purpose: str = ""
     period: str = ""
     person: str | None = None
+    person_parties: int = 1
 
     @property
     def num_inputs(self) -> int:

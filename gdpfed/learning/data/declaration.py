@@ -60,6 +60,7 @@ def columns_of(values: Any, place: str) -> Columns:
     if ("classes" in label) == ("range" in label):
         raise LearningError(f"{place}: label must have classes, or a range where it is a number")
     names, classes = _classes(label["classes"]) if "classes" in label else ((), ())
+    person, person_parties = _person(found.get("person"))
     columns = Columns(
         label=label["column"].text(),
         classes=classes,
@@ -78,7 +79,8 @@ def columns_of(values: Any, place: str) -> Columns:
         encoding=_word(found.get("encoding"), ENCODINGS),
         purpose=found["purpose"].text() if "purpose" in found else "",
         period=found["period"].text() if "period" in found else "",
-        person=found["person"].text() if "person" in found else None,
+        person=person,
+        person_parties=person_parties,
     )
     if columns.num_inputs == 0:
         raise LearningError(f"{place} declares no column under numeric or categorical: a model needs inputs")
@@ -206,6 +208,17 @@ def _categorical(item: tuple[str, _Reader]) -> Categorical:
     return Categorical(name, values, **stand_ins)
 
 
+def _person(reader: _Reader | None) -> tuple[str | None, int]:
+    """The column that names a row's person, and at how many parties one may have rows."""
+    if reader is None or isinstance(reader.values, str):
+        return None if reader is None else reader.text(), 1
+    found = reader.mapping(required=("column", "parties"), allowed=())
+    parties = found["parties"].number()
+    if parties < 1 or parties % 1:
+        raise found["parties"].wrong("a whole number from 1: the most parties that one person has rows at")
+    return found["column"].text(), int(parties)
+
+
 def _marks(reader: _Reader | None) -> tuple[str, ...]:
     return () if reader is None else tuple(each.text(empty=True) for each in reader.list())
 
@@ -248,6 +261,8 @@ def to_yaml(columns: Columns) -> str:
     for key in (*marks, *ABOUT):
         value = getattr(columns, key)
         written[key] = list(value) if isinstance(value, tuple) else value
+    if columns.person_parties > 1:
+        written["person"] = {"column": columns.person, "parties": columns.person_parties}
     present = {key: value for key, value in written.items() if value}
     return yaml.safe_dump(present, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
 

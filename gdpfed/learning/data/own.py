@@ -61,13 +61,14 @@ class OwnData:
         return sha256(repr((str(self.held_out_path), self.held_out_share, declared)).encode()).hexdigest()
 
     @property
-    def names_persons(self) -> bool:
-        """Whether it is a table whose declaration says which person a row is about.
+    def person_parties(self) -> int:
+        """At how many parties a person may have rows, by a table's declaration; 0 where none are declared.
 
         Raises:
             LearningError: a table without a declaration.
         """
-        return self.path.suffix in TABLE_KINDS and own_columns(self.path).person is not None
+        columns = own_columns(self.path) if self.path.suffix in TABLE_KINDS else None
+        return 0 if columns is None or columns.person is None else columns.person_parties
 
 
 @dataclass(frozen=True)

@@ -109,13 +109,16 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
     return kept.x, kept.y, kept.groups, kept.persons
 
 
-def declares_persons(source: DataSource) -> bool:
-    """Whether the data is a table whose declaration says which person a row is about.
+def parties_of_person(source: DataSource) -> int:
+    """At how many parties a person may have rows, by the declaration; 0 where it tells rows by no person.
 
     Raises:
         LearningError: as in :func:`declared_columns`.
     """
-    return source.name == "csv" and source.path is not None and declared_columns(source).person is not None
+    if source.name != "csv" or source.path is None:
+        return 0
+    columns = declared_columns(source)
+    return 0 if columns.person is None else columns.person_parties
 
 
 def undeclared_persons(source: DataSource) -> str:
@@ -143,7 +146,8 @@ def dataset_of(
 ) -> Dataset:
     """Split the rows of every party into those to train on and those to test on.
 
-    Which rows of a party are held out depends on how many it has, and on nothing that they hold.
+    Which rows of a party are held out depends on how many it has, and on nothing that they hold. A person
+    who may be at several parties is held out at all of them, or at none.
 
     Raises:
         LearningError: a party without rows to train on, or nothing to test on.
@@ -153,25 +157,31 @@ def dataset_of(
             f"dataset.test_fraction={test_fraction} and the column '{columns.test.name}' both say what is "
             "for testing: leave one out"
         )
+    fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
+    everybody = _everybody(parties) if columns.person_parties > 1 else None
     train, test = list[Party](), list[Party]()
     for number, party in enumerate(parties):
         held_out = party.rows.for_testing
-        if held_out is None:
-            fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
-            held_out = _drawn(len(party.rows), fraction, number, party.rows.persons)
+        persons = party.rows.persons
+        if held_out is None and persons is not None:
+            among, first = (np.unique(persons), number) if everybody is None else (everybody, 0)
+            held_out = _drawn(len(among), fraction, first)[np.searchsorted(among, persons)]
+        elif held_out is None:
+            held_out = _drawn(len(party.rows), fraction, number)
         for parts, testing in ((train, False), (test, True)):
             chosen = _positions(held_out, len(party.rows), testing=testing)
             parts.append(Party(party.name, _taken(party.rows, chosen)))
     return _joined(train, test, columns, place)
 
 
-def _drawn(
-    count: int, fraction: float, number: int, persons: npt.NDArray[np.int64] | None = None
-) -> npt.NDArray[np.bool_]:
-    """Which of so many rows are held out; of persons all rows or none."""
-    if persons is not None:
-        found, row_of = np.unique(persons, return_inverse=True)
-        return _drawn(len(found), fraction, number)[row_of]
+def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
+    """The persons of all parties, each once, in order."""
+    own = [party.rows.persons for party in parties if party.rows.persons is not None]
+    return np.unique(np.concatenate(own))
+
+
+def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
+    """Which of so many rows are held out, or persons."""
     held_out = np.zeros(count, dtype=np.bool_)
     held_out[np.random.default_rng([count, number]).permutation(count)[: round(fraction * count)]] = True
     return held_out

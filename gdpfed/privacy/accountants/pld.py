@@ -67,7 +67,7 @@ def _(event: SampledGaussian) -> tuple[Step, int]:
 
 @releases_of.register
 def _(event: DPSGDSteps) -> tuple[Step, int]:
-    return Step(event.noise_multiplier, event.batch_rate), event.num_steps
+    return Step(event.noise_multiplier, event.batch_rate), event.num_releases
 
 
 @releases_of.register

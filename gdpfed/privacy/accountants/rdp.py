@@ -145,7 +145,7 @@ def _(event: Gaussian) -> dict[float, float]:
 @renyi_curve.register
 def _(event: DPSGDSteps) -> dict[float, float]:
     one_step = _poisson_renyi(event.noise_multiplier, event.batch_rate)
-    return _with_slack(POISSON_ORDERS, one_step, event.num_steps)
+    return _with_slack(POISSON_ORDERS, one_step, event.num_releases)
 
 
 @renyi_curve.register

@@ -79,10 +79,11 @@ class ClientLedger:
             raise PrivacyError(
                 f"a {also.unit}'s charges cannot be added to a {unit}'s; account each by itself"
             )
-        if also is not None and any(run.terms.record_is != also.record_is for run in self._of(unit)):
+        others = {run.terms.record_is for run in self._of(unit)} - {"" if also is None else also.record_is}
+        if also is not None and others:
             raise PrivacyError(
-                "this ledger has runs about rows and about persons, whose figures do not add up; use a "
-                "ledger of its own for each"
+                f"this ledger has runs about a {others.pop() or 'row'}, and this one is about a "
+                f"{also.record_is or 'row'}: these figures do not add up; use a ledger of its own for each"
             )
         charged = [
             run.terms.spent_charges(run.rounds, also, record_group)

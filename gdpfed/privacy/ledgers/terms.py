@@ -126,6 +126,11 @@ class Terms(ABC):
             if not 0.0 <= require_number(f"the terms' {name}", getattr(self, name)) < 1.0:
                 raise PrivacyError(f"the terms' {name} is {getattr(self, name)}; it must lie in [0, 1)")
 
+    @property
+    def parties(self) -> int:
+        """Of how many clients one may be a record who is protected, all of them paid for."""
+        return 1
+
     def counts_in(self, round_index: int) -> bool:
         """Whether a round, from 0, is the one after the last, in which held-out records are counted."""
         return bool(self.held_out) and round_index == self.num_rounds

@@ -28,7 +28,9 @@ class RecordPlan:
     A step clips every record's gradient to `clipping_norm` C and adds noise of standard deviation sigma C,
     `noise_multiplier` sigma, to the sum that is released: the batch's of one client, or that of all clients
     together. `groups` share out a client's records, the smallest budget first; `steps_allowed` is X, the most
-    steps that all of their budgets admit, and a client takes part in at most `most_rounds` rounds.
+    steps that all of their budgets admit, and a client takes part in at most `most_rounds` rounds. Where a
+    person may be a record of S clients, `parties`, a sum of all clients has noise of sqrt(S) sigma C: so much
+    that each of the S carries sigma C of it, which is what the steps of each are charged for.
     """
 
     groups: tuple[RecordGroup, ...]
@@ -36,6 +38,7 @@ class RecordPlan:
     noise_multiplier: float
     steps_allowed: int
     most_rounds: int
+    parties: int = 1
 
     def __post_init__(self) -> None:
         for group in self.groups:
@@ -44,7 +47,13 @@ class RecordPlan:
     def event(self, record_group: int, num_steps: int) -> RecordEvent:
         """What so many steps cost a record of one group."""
         rate = self.groups[record_group].batch_rate
-        return DPSGDSteps(batch_rate=rate, noise_multiplier=self.noise_multiplier, num_steps=num_steps)
+        sigma = self.noise_multiplier
+        return DPSGDSteps(batch_rate=rate, noise_multiplier=sigma, num_steps=num_steps, parties=self.parties)
+
+    @property
+    def sum_noise(self) -> float:
+        """The standard deviation of the noise in a sum of all clients, in units of C."""
+        return self.noise_multiplier * math.sqrt(self.parties)
 
     def broken_steps(self, client: int, num_steps: int, most: int) -> str:
         """Say how so many steps of a client exceed those of a round; "" if they do not."""
@@ -144,10 +153,11 @@ class RecordSums(Mechanism):
         moved = weight * record_move(request.work, asked) * self.noise_factor(m, len(request.clients))
         own = KINDS[request.work].own_noise
         carried = asked.noise_multiplier if own else request.noise_stddev / moved
-        if not carried >= planned.noise_multiplier * (1 - ROUNDING):
+        owed = planned.noise_multiplier if own else planned.sum_noise
+        if not carried >= owed * (1 - ROUNDING):
             return (
                 f"noise multiplier {carried:.6g} on the records of client {client} is below the plan's "
-                f"{planned.noise_multiplier:.6g}"
+                f"{owed:.6g}"
             )
         return ""
 
@@ -186,7 +196,10 @@ class RecordSums(Mechanism):
             }
             for number, each in enumerate(planned.groups)
         ]
-        return {"records": {**asdict(planned), "groups": groups}}
+        said = asdict(planned)
+        if planned.parties == 1:
+            del said["parties"]
+        return {"records": {**said, "groups": groups}}
 
 
 def records_of(plan: PrivacyPlan) -> tuple[RecordPlan, ...]:

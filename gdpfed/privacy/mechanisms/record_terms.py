@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from math import inf
+from math import inf, sqrt
 from typing import Any, ClassVar
 
 from gdpfed.errors import PrivacyError
@@ -171,7 +171,7 @@ class StepTerms(TermsOfRecords):
     event_class: ClassVar[type[Event]] = DPSGDSteps
 
     def _check_charges(self) -> None:
-        steps = {(each.batch_rate, each.noise_multiplier) for each in self.events}
+        steps = {(each.batch_rate, each.noise_multiplier, each.parties) for each in self.events}
         if len(self.events) != len(self.charges) or len(steps) != 1:
             raise PrivacyError(
                 "the terms charge a record for something else than steps of DP-SGD with one batch rate and "
@@ -196,11 +196,16 @@ class StepTerms(TermsOfRecords):
         """sigma, the noise multiplier that every step on records is accounted with."""
         return self.events[0].noise_multiplier
 
+    @property
+    def parties(self) -> int:
+        """S, of how many clients a person may be a record at most; 1 of a row."""
+        return self.events[0].parties
+
     def noise_of_step(self, round_index: int) -> float:
         return self.step_noise
 
     def owed_noise(self, round_index: int) -> float:
-        return self.step_noise * self.records.clipping_norm
+        return self.step_noise * self.records.clipping_norm * sqrt(self.parties)
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
         """Return what so many steps cost a record of one group; None for the one that is drawn most often.
@@ -245,9 +250,10 @@ class StepTerms(TermsOfRecords):
             )
 
     def in_words(self, at_most: float = inf) -> str:
+        several = f", of persons at up to {self.parties} parties" if self.parties > 1 else ""
         return (
             f"{self.num_steps} steps at batch rate {listed(self.records.batch_rates)} with noise "
-            f"multiplier {self.step_noise:.4g}"
+            f"multiplier {self.step_noise:.4g}{several}"
         )
 
 

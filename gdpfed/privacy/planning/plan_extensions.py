@@ -6,6 +6,7 @@ from dataclasses import replace
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.held_out import RECORD_MOVES, HeldOutCounts
+from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import AdaptiveClipping, PrivacyPlan
 
 SLACK = 1e-9
@@ -29,6 +30,12 @@ def with_held_out(plan: PrivacyPlan) -> PrivacyPlan:
             raise PrivacyError(
                 "run.evaluation=nodes promises that counts are seen in one sum, and secagg=off shows those "
                 "of each client: use secagg=pairwise, or run.evaluation=server"
+            )
+        if (parties := max(each.parties for each in records_of(plan))) > 1:
+            raise PrivacyError(
+                f"run.evaluation=nodes counts persons who are not trained on, and one at up to {parties} "
+                "parties may be counted at one and trained on at another, which is proved of no budget: use "
+                "run.evaluation=server"
             )
         budget = min(
             each.epsilon for m in range(len(plan.groups)) for each in plan.mechanism.record_groups(m)

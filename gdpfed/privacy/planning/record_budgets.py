@@ -47,6 +47,7 @@ class RecordTraining:
         heterogeneous: what differs where budgets do.
         work: dp_sgd, noise on every client's own steps; gradient_sum, one noise on the sum of all clients.
         whole_rounds: a client takes all steps of a round or none; so it is where clients are sampled.
+        parties: S, at how many clients a person may be at most; its steps at all of them are paid for.
     """
 
     batch_rate: float
@@ -56,8 +57,10 @@ class RecordTraining:
     heterogeneous: Heterogeneous = "rate"
     work: Work = "dp_sgd"
     whole_rounds: bool = False
+    parties: int = 1
 
     def __post_init__(self) -> None:
+        require_count("parties", self.parties)
         require_rate("batch_rate", self.batch_rate)
         require_positive("clipping_norm", self.clipping_norm)
         require_choice("heterogeneous", self.heterogeneous, get_args(Heterogeneous))
@@ -68,6 +71,11 @@ class RecordTraining:
             raise PrivacyError("the schedule has no step: the budget admits none; take less of it a step")
         if self.noise_multiplier is not None:
             require_positive("noise_multiplier", self.noise_multiplier)
+
+    @property
+    def paid_steps(self) -> int:
+        """The steps of all rounds at all clients of one person."""
+        return sum(self.schedule) * self.parties
 
 
 def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
@@ -96,7 +104,7 @@ def _own_rates(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
     """One noise and one schedule: strict budgets have small batches, and all are spent together."""
-    total, sigma = sum(training.schedule), training.noise_multiplier
+    total, sigma = training.paid_steps, training.noise_multiplier
     if sigma is not None:
         rates: Sequence[float] = [
             largest_batch_rate(
@@ -143,7 +151,7 @@ def _own_norms(
             f"noise_multiplier {training.noise_multiplier:g} leaves heterogeneous=scale nothing to choose: "
             "leave it out, or use heterogeneous=rate or steps"
         )
-    total = sum(training.schedule)
+    total = training.paid_steps
     sigmas = [
         step_noise(
             accountant, epsilon=part.epsilon, delta=delta, batch_rate=training.batch_rate, num_steps=total
@@ -170,13 +178,14 @@ def _own_steps(
     rate, sigma = training.batch_rate, training.noise_multiplier
     if sigma is None:
         largest = max(part.epsilon for part in parts)
-        total = sum(training.schedule)
+        total = training.paid_steps
         sigma = step_noise(accountant, epsilon=largest, delta=delta, batch_rate=rate, num_steps=total)
     budgeted = []
     for part in parts:
-        allowed = steps_allowed(
+        paid = steps_allowed(
             accountant, epsilon=part.epsilon, delta=delta, batch_rate=rate, noise_multiplier=sigma
         )
+        allowed = paid // training.parties
         schedule = _cut(training.schedule, allowed, whole_rounds=training.whole_rounds)
         if not any(schedule):
             raise PrivacyError(

@@ -49,6 +49,11 @@ class _Common:
         """Whether the sum is noised, and not every step."""
         return not KINDS[self.training.work].own_noise
 
+    @property
+    def share_of_norm(self) -> float:
+        """1/S where S clients of one person are in one sum, which it then moves by C at most."""
+        return 1 / self.training.parties if self.is_noised else 1.0
+
 
 class RecordOptions(PlanOptions, total=False):
     """What a plan for records may be made with besides.
@@ -107,7 +112,9 @@ def record_plan(
         norm = math.inf
     else:
         budgeted = [each for shares in shared for each, _ in shares]
-        norm = contribution_norm(budgeted, require_count("most_records", options.get("most_records")))
+        norm = common.share_of_norm * contribution_norm(
+            budgeted, require_count("most_records", options.get("most_records"))
+        )
     records = tuple(_record_plan(common, shares) for shares in shared)
     return PrivacyPlan(
         groups=tuple(
@@ -193,8 +200,8 @@ def contribution_norm(budgeted: Sequence[Budgeted], most_records: int) -> float:
 
 def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
     """The plan of the records of clients whose records have these budgets, by share."""
-    first, accountant, delta = shares[0][0], common.accountant, common.delta
-    noise, total = first.noise_multiplier, sum(first.schedule)
+    first, accountant, delta, parties = shares[0][0], common.accountant, common.delta, common.training.parties
+    noise, paid = first.noise_multiplier, sum(first.schedule) * parties
     if any((each.noise_multiplier, each.schedule) != (noise, first.schedule) for each, _ in shares):
         raise PrivacyError("records of one client share its noise and its steps: use heterogeneous=rate")
     return RecordPlan(
@@ -205,7 +212,7 @@ def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
                     accountant,
                     batch_rate=each.batch_rate,
                     noise_multiplier=noise,
-                    num_steps=total,
+                    num_steps=paid,
                     delta=delta,
                 ),
                 share=share,
@@ -213,7 +220,7 @@ def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
             )
             for each, share in shares
         ),
-        clipping_norm=first.clipping_norm,
+        clipping_norm=first.clipping_norm * common.share_of_norm,
         noise_multiplier=noise,
         steps_allowed=min(
             steps_allowed(
@@ -222,11 +229,13 @@ def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
                 delta=delta,
                 batch_rate=each.batch_rate,
                 noise_multiplier=noise,
-                at_least=total,
+                at_least=paid,
             )
+            // parties
             for each, _ in shares
         ),
         most_rounds=sum(steps > 0 for steps in first.schedule),
+        parties=parties,
     )
 
 
@@ -237,7 +246,7 @@ def _group_plan(
     rate = common.law.drawn_rate(common.sampling_rate, group.size)
     if rate != 1.0:
         schedule = (schedule[0],) * common.num_rounds
-    stddev = records.noise_multiplier * records.clipping_norm if common.is_noised else 0.0
+    stddev = records.sum_noise * records.clipping_norm if common.is_noised else 0.0
     accounted = records.groups[0].epsilon_accounted
     return GroupPlan(
         epsilon=records.groups[0].epsilon,
