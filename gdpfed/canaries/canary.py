@@ -44,15 +44,15 @@ class DiracDirections(Directions):
     """
 
     def __init__(self, coordinates: npt.NDArray[np.int64], dimension: int) -> None:
-        self._coordinates, self._dimension = coordinates, dimension
+        self.coordinates, self._dimension = coordinates, dimension
 
     def vectors(self, canaries: npt.NDArray[np.int64]) -> Vectors:
         found = np.zeros((len(canaries), self._dimension))
-        found[np.arange(len(canaries)), self._coordinates[canaries]] = 1.0
+        found[np.arange(len(canaries)), self.coordinates[canaries]] = 1.0
         return found
 
     def project(self, total: npt.NDArray[np.floating]) -> Vectors:
-        return np.asarray(total[self._coordinates], dtype=np.float64)
+        return np.asarray(total[self.coordinates], dtype=np.float64)
 
 
 class DenseDirections(Directions):
@@ -110,6 +110,11 @@ class Canaries:
         """By what each multiplies its vector, shape (m,)."""
         return np.where(self.present, 1.0, 0.0 if self.adjacency == "zero_out" else -1.0)
 
+    @property
+    def parts(self) -> npt.NDArray[np.int64]:
+        """At how many clients each is, shape (m,)."""
+        return np.ones(len(self.clients), dtype=np.int64)
+
     def signs_of(self, clients: Sequence[int]) -> npt.NDArray[np.float64]:
         """By what these canaries multiply their vectors."""
         return self.signs[[self.numbers[client] for client in clients]]
@@ -135,7 +140,7 @@ def choose_clients(
     return np.concatenate(chosen), np.concatenate(numbers)
 
 
-def dirac_directions(count: int, dimension: int, generator: np.random.Generator) -> Directions:
+def dirac_directions(count: int, dimension: int, generator: np.random.Generator) -> DiracDirections:
     """A coordinate for each of ``count`` canaries, at most d of them."""
     return DiracDirections(generator.choice(dimension, count, replace=False).astype(np.int64), dimension)
 

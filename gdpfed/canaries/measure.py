@@ -15,6 +15,7 @@ from conf.schema import Config, SecAggConfig
 from gdpfed.canaries.canary import (
     Canaries,
     CanaryEngine,
+    Directions,
     Kind,
     choose_clients,
     dirac_directions,
@@ -222,7 +223,7 @@ def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: E
         return choose_records(plan, prepared.task, dimension, generator)
     if settings.kind == "dirac":
         clients, groups = choose_clients(plan, dimension, generator)
-        directions = dirac_directions(len(clients), dimension, generator)
+        directions: Directions = dirac_directions(len(clients), dimension, generator)
     else:
         most = min(MOST_DENSE_CANARIES, int(settings.share * plan.num_clients))
         clients, groups = choose_clients(plan, most, generator)

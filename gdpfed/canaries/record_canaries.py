@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +9,15 @@ import torch
 
 from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import Part, RecordGradients, Rows
-from gdpfed.canaries.canary import OVERSHOOT, Canaries, Vectors, dirac_directions, parts_of
+from gdpfed.canaries.canary import OVERSHOOT, Canaries, DiracDirections, Vectors, dirac_directions, parts_of
+from gdpfed.canaries.person_canaries import PersonRows, person_gradients
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.clients.record_work import checked_steps
 from gdpfed.clients.update import contribution_steps
+from gdpfed.errors import LearningError
 from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.record_training import Take
 from gdpfed.methods.base import Theta
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
@@ -32,21 +34,43 @@ class RecordCanaries(Canaries):
 
     Of a canary that is present the gradient is minus a vector three times as long as the bound, in every
     step, whatever the model is; of all other records it is zero. So what a client sends goes in the canary's
-    direction. `clients`: whose record each is, shape (m,). `places`: where each lies among the examples,
-    shape (m,). `norms`: the bound on the gradient of each, shape (m,). `group_sizes`: how many records of
-    each group every client has, shape (clients, groups of records).
+    direction. A canary that is a person has such a gradient for each of its rows, at every client where it
+    has any.
+
+    `clients`: whose record each is, of a person the first, shape (m,). `directions`: a coordinate of its own
+    for each. `number_at`: the number of the canary at every place among the examples, -1 where there is none.
+    `norms`: the bound on the gradient of each, shape (m,). `group_sizes`: how many records of each group
+    every client has, shape (clients, groups of records). `at`: at which clients each is, shape (clients, m).
+    `rows`: of the table whose persons the canaries are; None of records.
     """
 
-    places: npt.NDArray[np.int64]
+    directions: DiracDirections
+    number_at: npt.NDArray[np.int64]
     norms: npt.NDArray[np.float64]
     group_sizes: npt.NDArray[np.int64]
+    at: npt.NDArray[np.bool_]
+    rows: PersonRows | None = None
 
-    @cached_property
-    def number_at(self) -> npt.NDArray[np.int64]:
-        """The number of the canary at every place up to the last, -1 where there is none."""
-        numbers = np.full(int(self.places.max()) + 1, -1, dtype=np.int64)
-        numbers[self.places] = np.arange(len(self.places))
-        return numbers
+    @property
+    def parts(self) -> npt.NDArray[np.int64]:
+        """At how many clients each canary is, shape (m,)."""
+        return np.asarray(self.at.sum(axis=0))
+
+    @property
+    def lengths(self) -> npt.NDArray[np.float64]:
+        """How long the gradient of each canary is, or of each of its rows, shape (m,)."""
+        return OVERSHOOT * self.norms * self.present
+
+    @property
+    def number_of_person(self) -> npt.NDArray[np.int64]:
+        """The number of the canary that every person of the table is, -1 of none, shape (persons,)."""
+        rows = self.rows
+        if rows is None:
+            raise LearningError("canaries among records are no persons")
+        number = np.full(int(rows.person_of.max()) + 1, -1, dtype=np.int64)
+        ours = np.flatnonzero(self.number_at >= 0)
+        number[rows.whose[ours]] = self.number_at[ours]
+        return number
 
     def gradients(self, places: npt.NDArray[np.int64], dimension: int) -> npt.NDArray[np.float32]:
         """The gradients of the records at these places before they are clipped, shape (places, d)."""
@@ -54,8 +78,7 @@ class RecordCanaries(Canaries):
         numbers = np.where(places < len(self.number_at), self.number_at[places % len(self.number_at)], -1)
         ours = np.flatnonzero(numbers >= 0)
         canaries = numbers[ours]
-        lengths = OVERSHOOT * self.norms * self.present
-        found[ours] = -self.directions.vectors(canaries) * lengths[canaries, None]
+        found[ours] = -self.directions.vectors(canaries) * self.lengths[canaries, None]
         return found
 
 
@@ -63,28 +86,45 @@ def choose_records(
     plan: PrivacyPlan, task: Task, dimension: int, generator: np.random.Generator
 ) -> RecordCanaries:
     """Records of all clients and groups alike as canaries: all, or as many as there are coordinates."""
-    num_groups = max(part.record_group for part in parts_of(plan)) + 1
+    parts = parts_of(plan)
+    num_groups = max(part.record_group for part in parts) + 1
     sizes = np.zeros((plan.num_clients, num_groups), dtype=np.int64)
-    found, norms, first = [], [], 0
+    found, norms, budgets, first = [], list[float](), list[float](), 0
     for group, records in zip(plan.groups, records_of(plan), strict=True):
         for client_id in group.clients:
             own, record_group = _records(task, client_id, num_groups)
             sizes[client_id] = np.bincount(record_group, minlength=num_groups)
             found.append(np.stack([np.full(len(own), client_id), first + record_group, own]))
         norms += [records.clipping_norm] * len(records.groups)
+        budgets += [each.epsilon for each in records.groups]
         first = len(norms)
-    clients, parts, places = np.concatenate(found, axis=1).astype(np.int64)
-    count = min(dimension, len(places))
-    chosen = np.sort(generator.choice(len(places), count, replace=False))
+    clients, part_of, places = np.concatenate(found, axis=1).astype(np.int64)
+    # A person at clients with different budgets is promised the largest.
+    dearest = np.argsort(-np.asarray(budgets)[part_of], kind="stable")
+    clients, part_of, places = clients[dearest], part_of[dearest], places[dearest]
+    rows = PersonRows.of(task, records_of(plan)[0].parties) if task.by_person else None
+    whose = places if rows is None else rows.whose[places]
+    units, chosen_from, unit_of = np.unique(whose, return_index=True, return_inverse=True)
+    count = min(dimension, len(units))
+    chosen = np.sort(generator.choice(len(units), count, replace=False))
+    numbers = np.full(len(units), -1, dtype=np.int64)
+    numbers[chosen] = np.arange(count)
+    number_at = np.full(int(places.max()) + 1, -1, dtype=np.int64)
+    number_at[places] = numbers[unit_of]
+    at = np.zeros((plan.num_clients, count + 1), dtype=np.bool_)
+    at[clients, numbers[unit_of]] = True
+    groups = part_of[chosen_from[chosen]]
     return RecordCanaries(
-        clients=clients[chosen],
-        groups=parts[chosen],
+        clients=clients[chosen_from[chosen]],
+        groups=groups,
         present=generator.random(count) < 0.5,
         directions=dirac_directions(count, dimension, generator),
         adjacency=plan.adjacency,
-        places=places[chosen],
-        norms=np.asarray(norms)[parts[chosen]],
+        number_at=number_at,
+        norms=np.asarray(norms)[groups],
         group_sizes=sizes,
+        at=at[:, :count],
+        rows=rows,
     )
 
 
@@ -126,23 +166,35 @@ class RecordCanaryEngine(Engine):
         self, canaries: RecordCanaries, task: Task, *, many_at_once: bool, tell: TellUpdates
     ) -> None:
         self._canaries, self._many_at_once, self._tell = canaries, many_at_once, tell
-        self._records = BatchedRecords(CanaryGradients(task, canaries))
+        gradients: RecordGradients = CanaryGradients(task, canaries)
+        self._take: Take = _places
+        if canaries.rows is not None:
+            gradients, self._take = person_gradients(
+                canaries.rows,
+                canaries.number_of_person,
+                canaries.directions.coordinates,
+                canaries.lengths,
+                task.dimension,
+            )
+        self._records = BatchedRecords(gradients)
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
         clients = list(cohort.clients)
-        shown, noise = np.zeros((2, len(self._canaries.clients)))
+        shown, variance = np.zeros((2, len(self._canaries.clients)))
         for some in [clients] if self._many_at_once else [[each] for each in clients]:
-            updates = self._records.updates(order, theta, some, cohort, _places)
+            updates = self._records.updates(order, theta, some, cohort, self._take)
             steps = self._steps(order, updates, cohort, some)
             if order.kind.own_noise:
                 for client_id, own in zip(some, steps, strict=True):
-                    ours = self._canaries.clients == client_id
-                    shown[ours], noise[ours] = self._shown(order, cohort, client_id, own)[:, ours]
+                    told, stddev = self._shown(order, cohort, client_id, own)
+                    shown += self._canaries.at[client_id] * told
+                    variance += self._canaries.at[client_id] * stddev**2
             yield some, steps
         if order.kind.own_noise:
-            self._tell(order.round_index, np.isin(self._canaries.clients, clients), shown, noise)
+            asked = np.asarray(self._canaries.at[clients].any(axis=0))
+            self._tell(order.round_index, asked, shown, np.sqrt(variance))
 
     def _steps(
         self, order: TrainingOrder, updates: torch.Tensor, cohort: Cohort, clients: Sequence[int]

@@ -55,7 +55,8 @@ def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
     """Of sums of steps on records, or of every update of some: the same, for who knows no batch.
 
     k of tau steps have drawn a record with probability Bin(k; tau, q). With x the projection over C and v the
-    variance of its noise over C^2, that tells log sum_k Bin(k; tau, q) exp((2 k x - k^2) / (2 v)).
+    variance of its noise over C^2, that tells log sum_k Bin(k; tau, q) exp((2 k x - k^2) / (2 v)). Of one
+    who is at p clients the steps are p tau.
     """
     canaries = transcript.canaries
     total = np.zeros(len(canaries.clients))
@@ -68,8 +69,9 @@ def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
                 continue
             x = (revealed.projections[ours] / records.clipping_norm)[:, None]
             noise = np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / records.clipping_norm
-            times = np.arange(tau + 1)
-            drawn = binom.logpmf(times, tau, records.batch_rates[part.record_group])
+            tries = tau * canaries.parts[ours]
+            times = np.arange(tries.max() + 1)
+            drawn = binom.logpmf(times, tries[:, None], records.batch_rates[part.record_group])
             ratios = (2 * times * x - times**2) / (2 * noise[:, None] ** 2)
             total[ours] += logsumexp(drawn + ratios, axis=1)
     return total

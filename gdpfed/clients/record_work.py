@@ -10,8 +10,10 @@ from math import inf, sqrt
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from fastgrad.forms import record_gradients
+from fastgrad.modules import Loss
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.data import Split
@@ -63,7 +65,7 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     form = task.form or ExampleForm.of(task.load())
     each = (_TRIED_ROWS, *form.input_shape) if task.by_person else form.input_shape
     if task.by_person:
-        model, loss = PersonModel(model), person_loss(loss)
+        model, loss = of_persons(model, loss)
     generator, shape = torch.Generator().manual_seed(0), (_TRIED_RECORDS, *each)
     if np.dtype(form.input_dtype).kind == "f":
         x = torch.randn(shape, generator=generator)
@@ -77,6 +79,11 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
         y = torch.randint(form.num_classes, outputs.shape[:-1], generator=generator)
     refuse_coupled_records(model, loss, x, y)
     return record_gradients(model, loss, x[1:], y[1:], device=device)
+
+
+def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
+    """A model and a loss of rows, as they are applied to persons with several."""
+    return PersonModel(model), person_loss(loss)
 
 
 def holder_of(
