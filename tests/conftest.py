@@ -1,12 +1,16 @@
 """Settings of the suite: one thread, checked shapes, what hypothesis draws, and which files come first."""
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
 
 # Before numpy and torch are loaded. Beside other programs a second thread waits more than it works.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# What is imported and collected lives to the end: the collector need not look through it while it is made.
+gc.disable()
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # Its processes, and theirs, share what was calibrated.
     os.environ["GDPFED_CACHE_DIR"] = tempfile.mkdtemp(prefix="gdpfed-tests-")
@@ -31,6 +35,12 @@ LONGEST = ("deploy", "launch", "server_app", "experiments")
 def pytest_collection_modifyitems(items):
     """The longest files come first; make test keeps each file in one process."""
     items.sort(key=_place)
+
+
+def pytest_collection_finish():
+    """Collect garbage again from here on, and only among what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def _place(item):
