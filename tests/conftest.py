@@ -9,9 +9,6 @@ import tempfile
 # Before numpy and torch are loaded. Beside other programs a second thread waits more than it works.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# What is imported and collected lives to the end: the collector need not look through it while it is made.
-gc.disable()
-
 if "PYTEST_XDIST_WORKER" not in os.environ:  # Its processes, and theirs, share what was calibrated.
     os.environ["GDPFED_CACHE_DIR"] = tempfile.mkdtemp(prefix="gdpfed-tests-")
     atexit.register(shutil.rmtree, os.environ["GDPFED_CACHE_DIR"], ignore_errors=True)
@@ -22,6 +19,9 @@ from testing.documented_shapes import check_documented_shapes
 
 check_documented_shapes("fastgrad", "gdpfed", "secagg")
 
+# What is imported and collected lives to the end: the collector need not look through it while it is made.
+gc.disable()
+
 import gdpfed.methods  # noqa: E402, F401 - hands the methods to conf
 
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -30,6 +30,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "search")
 
 # Real runs and whole trainings: the last process to end is not to begin with one of these.
 LONGEST = ("deploy", "launch", "server_app", "experiments")
+
+
+def pytest_configure():
+    """Have nothing reach the disk, which takes milliseconds a file: tests end processes and cut no power."""
+    os.fsync = lambda fd: None
 
 
 def pytest_collection_modifyitems(items):

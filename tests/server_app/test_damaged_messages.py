@@ -42,9 +42,8 @@ VALUES: tuple[Any, ...] = (
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    """No words about what is refused, and no waiting for a disk."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+def quiet():
+    """No words about what is refused."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

@@ -64,8 +64,7 @@ def test_an_old_session_is_deleted(file, monkeypatch):
     assert sealed[0] not in file.path.read_text()
 
 
-def test_the_file_does_not_grow_without_end(file, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+def test_the_file_does_not_grow_without_end(file):
     sealed = [file.seal(b"session", "advertised", ROUND, None) for _ in range(MOST_SESSIONS + 3)]
     assert len(json.loads(file.path.read_text())["sessions"]) == MOST_SESSIONS
     assert file.open(sealed[-1], ROUND) == b"session"
