@@ -25,6 +25,7 @@ from conf.schema import (
 )
 
 Methods = tuple[tuple[str, type[MethodConfig]], ...]
+Choices = tuple[tuple[str, str], ...]
 
 ANOTHER_GROUP = re.compile(r"^\s*-\s*(override\b|[\"']?/)|@package|@_global_", re.MULTILINE)
 """How an option file would choose or set what is not of its group."""
@@ -38,13 +39,17 @@ def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], me
     group, as in ``{"dataset": "fmnist"}``; others are as by default. `directories`: where option files are,
     the project's own first. `methods`: the schema of every method.
     """
-    known = _known(directories, methods)
+    return deepcopy(_tree(tuple(options.items()), directories, methods))
+
+
+@lru_cache(maxsize=64)
+def _tree(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> DictConfig:
+    options, known = dict(chosen), _known(directories, methods)
     (first, *others) = parts = [(group, options.get(group)) for group in groups()]
     if not (all(part in known for part in parts) and _each_group_is_alone(directories)):
-        choices = tuple(f"{group}={name}" for group, name in options.items())
-        made = _composed(choices, directories, methods)
+        made = _composed(tuple(f"{group}={name}" for group, name in chosen), directories, methods)
         known |= dict.fromkeys(parts, made)
-        return deepcopy(made)
+        return made
     tree = deepcopy(known[first])
     for part in others:
         tree[part[0]] = known[part][part[0]]
@@ -68,7 +73,6 @@ def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
     return not any(ANOTHER_GROUP.search(path.read_text(encoding="utf-8")) for path in files)
 
 
-@lru_cache(maxsize=64)
 def _composed(choices: tuple[str, ...], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
     _register_schema(methods)
     GlobalHydra.instance().clear()

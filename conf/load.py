@@ -4,7 +4,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -137,7 +137,7 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     known = _known_keys(overrides)
     for key in (override.partition("=")[0] for override in overrides):
         if key not in known and key not in groups():
-            return f"there is no setting '{key}'{_suggestion(key, known, overrides)}"
+            return f"there is no setting '{key}'{_suggestion(key, known)}"
     cause = error.__cause__
     unread = _UNREAD.search(f"{error} {cause}")
     if unread is not None:
@@ -149,15 +149,15 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     return ": ".join(" ".join(text.partition("full_key")[0].split()) for text in lines if text)
 
 
-def _suggestion(key: str, known: Sequence[str], overrides: Sequence[str]) -> str:
-    methods = method_configs() if key.startswith("method.") else ()
-    owners = [name for name in methods if key in _known_keys([*overrides, f"method={name}"])]
+def _suggestion(key: str, known: Sequence[str]) -> str:
+    section, _, setting = key.partition(".")
+    methods = method_configs() if section == "method" else {}
+    owners = [name for name, each in methods.items() if setting in {field.name for field in fields(each)}]
     if owners:
         return f" for this method; it belongs to method={' or method='.join(owners)}"
     near = nearest(key, known)
     hint = f"; did you mean '{near}'?" if near else ""
-    group = key.partition(".")[0]
-    listed = f"gdpfed settings {group}" if group in groups() else "gdpfed settings"
+    listed = f"gdpfed settings {section}" if section in groups() else "gdpfed settings"
     return f"{hint or ';'} '{listed}' lists what there is"
 
 
