@@ -1,7 +1,7 @@
 """The one call of Hydra: it selects an option file of each group. Results are cached."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields
 from functools import lru_cache
@@ -81,7 +81,8 @@ def _composed(choices: tuple[str, ...], directories: tuple[Path, ...], methods: 
         return compose("config", overrides=[f"hydra.searchpath=[{others}]", *choices])
 
 
-def _register_schema(methods: Sequence[tuple[str, type[MethodConfig]]]) -> None:
+@lru_cache(maxsize=1)
+def _register_schema(methods: Methods) -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for group, node in (

@@ -13,6 +13,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # Its processes, and theirs, share 
     os.environ["GDPFED_CACHE_DIR"] = tempfile.mkdtemp(prefix="gdpfed-tests-")
     atexit.register(shutil.rmtree, os.environ["GDPFED_CACHE_DIR"], ignore_errors=True)
 
+import pytest
 from hypothesis import settings
 
 from testing.documented_shapes import check_documented_shapes
@@ -30,6 +31,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "search")
 
 # Real runs and whole trainings: the last process to end is not to begin with one of these.
 LONGEST = ("deploy", "launch", "server_app", "experiments")
+
+
+# Folders whose tests train and look at no picture of it; those in LOOK_AT_PICTURES look at some.
+UNDRAWN = ("audit", "canaries", "fedpcs", "h2fdp", "methods", "rounds", "runs", "simulation")
+LOOK_AT_PICTURES = ("test_prices.py", "test_choose_records.py")
 
 
 def pytest_configure():
@@ -51,3 +57,16 @@ def pytest_collection_finish():
 def _place(item):
     directory = item.path.parent.name
     return LONGEST.index(directory) if directory in LONGEST else len(LONGEST)
+
+
+@pytest.fixture(autouse=True)
+def pictures_of_runs(request):
+    """Leave the files of pictures empty where no test looks at one: to draw takes as long as to train."""
+    file = request.path
+    if file.parent.name not in UNDRAWN or file.name in LOOK_AT_PICTURES:
+        yield
+        return
+    from testing.small_runs import nothing_drawn
+
+    with nothing_drawn():
+        yield
