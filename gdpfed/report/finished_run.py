@@ -5,15 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from safetensors import SafetensorError, safe_open
 
 from gdpfed.errors import ReportError
 from gdpfed.report.metric_display import MetricDisplay
+from gdpfed.report.progress import metrics_of
 from gdpfed.runs.file_formats import CONFIG_FILE, MODEL_FILE, PLAN_FILE, check_json_file
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+
+if TYPE_CHECKING:
+    import pandas
 
 SECTIONS = ("dataset", "training", "method", "privacy", "secagg", "run")
 FLOAT32_BYTES = 4
@@ -55,6 +59,17 @@ class FinishedRun:
     def final_result(self) -> float:
         """The metric after the last round, on the scale that it is shown on."""
         return self.results[-1]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return the records as a data frame: a round a row, a figure a column, as trackers are sent them.
+
+        Columns are `round`, `test/<metric>`, `epsilon/group_<m>`, `epsilon_against_server/group_<m>`,
+        `cohort/group_<m>`, `survivors/sum_<i>` and `seconds/<phase>`; what a round lacks is NaN.
+        """
+        import pandas
+
+        rows = [{"round": each.round} | metrics_of(each, cohorts=True) for each in self.records]
+        return pandas.DataFrame(rows)
 
     @property
     def seconds_a_round(self) -> float | None:

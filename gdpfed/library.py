@@ -1,0 +1,45 @@
+"""The product from Python: what its commands do, as functions of the same settings."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from conf.load import load
+from conf.schema import Config
+from gdpfed.methods import make_method, resolve
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.finished_run import FinishedRun, read_run
+from gdpfed.runs.round_log import RoundLogEntry
+
+Observe = Callable[[RoundLogEntry], None]
+
+
+def configure(*settings: str) -> Config:
+    """Return the checked configuration of settings, as ``gdpfed settings`` lists them: ``"dataset=digits"``.
+
+    Raises ConfigError: an unknown name or a value that cannot be, in one line that says what could.
+    """
+    return resolve(load(settings))
+
+
+def plan(*settings: str) -> PrivacyPlan:
+    """Return what ``gdpfed plan`` shows: rates, norms and noise of every group, and the epsilon they cost.
+
+    Raises ConfigError, PrivacyError: settings that cannot be, or that have no valid accounting.
+    """
+    return make_method(load(settings)).plan
+
+
+def simulate(*settings: str, observe: Observe | None = None) -> FinishedRun:
+    """Train in this process, as ``gdpfed simulate`` does, and return the run that is in its directory.
+
+    `observe` is given the record of every round. Raises ConfigError, PrivacyError, LearningError: before
+    anything is written; RunError: a file system that refuses, and a run without a sum.
+    """
+    from gdpfed import simulation
+
+    return read_run(simulation.simulate(load(settings), observe=observe))
+
+
+def finished_run(path: str | Path) -> FinishedRun:
+    """Return a finished run, read from its directory; ReportError for an unfinished or a damaged one."""
+    return read_run(Path(path))

@@ -1,0 +1,82 @@
+"""The library: its names, and the examples of docs/library.md as they stand there."""
+
+import ast
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gdpfed
+
+PAGE = Path(__file__).parents[2] / "docs" / "library.md"
+EXAMPLES = dict(
+    re.findall(r"^## (.*?)\n.*?^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+)
+
+
+def executed(title, directory, monkeypatch):
+    """The names that an example leaves behind."""
+    monkeypatch.chdir(directory)
+    names: dict[str, Any] = {}
+    exec(compile(EXAMPLES[title], title, "exec"), names)  # noqa: S102
+    return names
+
+
+def test_what_type_checkers_see_is_what_there_is():
+    tree = ast.parse(Path(gdpfed.__file__).read_text("utf-8"))
+    (typed,) = (each for each in tree.body if isinstance(each, ast.If))
+    imports = [each for each in typed.body if isinstance(each, ast.ImportFrom)]
+    seen = {name.name: str(each.module) for each in imports for name in each.names}
+    assert sorted([*seen, "__version__"]) == dir(gdpfed)
+    for name, home in seen.items():
+        assert getattr(gdpfed, name) is getattr(import_module(home), name), name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        gdpfed.nothing  # noqa: B018
+
+
+def test_the_page_names_every_name_once_and_no_example_is_long():
+    table = PAGE.read_text("utf-8").partition("\n\n| to |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)`", table)
+    assert sorted(each for each in named if each != "secagg") == [
+        each for each in dir(gdpfed) if each != "__version__"
+    ]
+    assert {title: text.count("\n") for title, text in EXAMPLES.items() if text.count("\n") > 60} == {}
+
+
+def test_a_plan_is_made_without_torch_and_flower():
+    words = "import gdpfed, sys; gdpfed.plan('dataset=digits'); print(*{'torch', 'flwr'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert found.stdout == "\n"
+
+
+def test_plan_train_and_look(tmp_path, monkeypatch):
+    names = executed("Plan, train, look", tmp_path, monkeypatch)
+    assert names["frame"]["round"].tolist() == [1, 2, 3, 4, 5]
+    assert names["frame"]["test/accuracy"].iloc[-1] == names["run"].records[-1].accuracy
+    assert names["predicted"].labels.shape == (1,)
+
+
+def test_a_loop_of_ones_own(tmp_path, monkeypatch):
+    names = executed("A loop of your own", tmp_path, monkeypatch)
+    assert names["ledger"].spent() == pytest.approx([2.0, 8.0], rel=0.02)
+    assert names["accuracy"] > 0.6
+
+
+def test_what_a_party_has_spent(tmp_path, monkeypatch, capsys):
+    names = executed("What a party has spent", tmp_path, monkeypatch)
+    out = capsys.readouterr().out
+    assert "after spring: epsilon 2.00" in out
+    assert "has had its update already" in out
+    assert names["ledger"].epsilon(1e-5) > 2.5
+    assert names["ledger"].from_dict(names["kept"]).epsilon(1e-5) == names["ledger"].epsilon(1e-5)
+
+
+def test_a_sum_without_a_look_at_the_summands(tmp_path, monkeypatch):
+    names = executed("A sum that nobody sees the summands of", tmp_path, monkeypatch)
+    assert names["result"].survivors == (0, 1, 2, 4, 5)
+    assert np.allclose(names["total"], 1.2, atol=1e-4)
