@@ -19,14 +19,18 @@ Work = Literal[
     "window_steps",
     "held_out_counts",
     "held_out_rates",
+    "vote",
 ]
 """What a client computes for a sum: its model's change, the same with noise of its own or by steps of DP-SGD,
-a sum of records' clipped gradients, the end of a window of steps on records without noise, or what a model
-gets right on records that are held out."""
+a sum of records' clipped gradients, the end of a window of steps on records without noise, what a model
+gets right on records that are held out, or a vote for the setting that does best on its records."""
 
 RecordIs = Literal["record", "person"]
 """What is one record: a row, or a person with all its rows, whose gradient is their sum."""
 
+VOTABLE = ("learning_rate", "momentum")
+MOST_SETTINGS = 16
+"""What a setting of a vote has, in this order, and how many settings there may be, as in `conf.schema`."""
 
 def person_words(parties: int) -> str:
     """Say what a record is by how many clients one person may be at; "" of rows, which no person owns."""
@@ -46,12 +50,14 @@ class WorkKind:
     whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
     of steps that are clipped each. `held_out`: it is made of records that are never trained on, as counts, of
     which one record moves two by one each, or over their number, of norm 1 at most for a whole client.
+    `vote`: it is 1 for one setting of several, and 0 for the others.
     """
 
     on_records: bool
     own_noise: bool = False
     window: Literal["convex", "window"] | None = None
     held_out: bool = False
+    vote: bool = False
 
 
 KINDS: Mapping[str, WorkKind] = {
@@ -63,6 +69,7 @@ KINDS: Mapping[str, WorkKind] = {
     "window_steps": WorkKind(on_records=True, window="window"),
     "held_out_counts": WorkKind(on_records=False, held_out=True),
     "held_out_rates": WorkKind(on_records=False, held_out=True),
+    "vote": WorkKind(on_records=False, vote=True),
 }
 
 RECORD_WORKS = tuple(work for work, kind in KINDS.items() if kind.on_records)

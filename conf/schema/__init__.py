@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from conf.schema.checks import require
-from conf.schema.dataset_config import DatasetConfig, TrainingConfig
+from conf.schema.dataset_config import VOTABLE, DatasetConfig, TrainingConfig
 from conf.schema.method_config import CHOOSABLE, MethodConfig
 from conf.schema.privacy_config import CLIENTS, PrivacyConfig
 from conf.schema.run_config import RunConfig, SimulationConfig
@@ -22,6 +22,7 @@ __all__ = [
     "CHOOSABLE",
     "CLIENTS",
     "FIRST_SEEN",
+    "VOTABLE",
     "Config",
     "DatasetConfig",
     "MethodConfig",

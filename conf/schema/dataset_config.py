@@ -1,14 +1,19 @@
 """The groups ``dataset`` and ``training``: what is trained on, and how a client trains."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from omegaconf import MISSING
 
-from conf.schema.checks import require, require_limits
+from conf.schema.checks import are_numbers, require, require_limits
 
 RECOMMENDED = ("everyone", "outsiders")
 """Whom epsilon is to hold against, where a data set says so."""
+VOTABLE = ("learning_rate", "momentum")
+"""Settings of training on which no accounting depends, so that clients may vote on them."""
+MOST_SETTINGS = 16
+"""Of a vote: each is one more coordinate with noise, and one more run that every client tries."""
 PARTITIONS = ("iid", "labels", "shards", "dirichlet", "natural")
 
 
@@ -127,10 +132,35 @@ class TrainingConfig:
     learning_rate_decay: float = MISSING
     momentum: float = MISSING
     local_parameters: list[str] | None = None
+    vote: Any = None
 
     def validate(self) -> None:
         require_limits("training", self)
         _require_training("training", self)
+        if self.vote is not None:
+            self._validate_vote()
+
+    def _validate_vote(self) -> None:
+        grid, example = self.vote, "as in 'training.vote={learning_rate:[0.1,0.3,1]}'"
+        require(
+            isinstance(grid, dict) and len(grid) > 0 and set(grid) <= set(VOTABLE),
+            f"training.vote={grid} must list values of {' and '.join(VOTABLE)}, on which no accounting "
+            f"depends, {example}",
+        )
+        for key, values in grid.items():
+            require(
+                are_numbers(values) and 0 < len(values) == len(set(values)),
+                f"training.vote.{key}={values} must be different numbers, {example}",
+            )
+            for value in values:
+                tried = replace(self, vote=None)
+                setattr(tried, key, float(value))
+                tried.validate()
+        number = prod(len(values) for values in grid.values())
+        require(
+            2 <= number <= MOST_SETTINGS,
+            f"training.vote={grid} has {number} settings: vote on 2 to {MOST_SETTINGS}",
+        )
 
 
 def _require_training(group: str, settings: DatasetConfig | TrainingConfig) -> None:

@@ -62,6 +62,7 @@ class PrivacyConfig:
     sampling_rates: Any = "auto"
     min_sampling_rate: float = 0.0
     batch_rate: float = 0.05
+    vote_share: float = 0.1
     client_records: list[int] | None = None
     price: float | None = None
     price_bounds: list[float] = field(default_factory=lambda: [0.001, 1.0])
@@ -85,6 +86,7 @@ class PrivacyConfig:
             "as in privacy.sampling_rates=[0.01,0.02,0.03]",
         )
         require_limits("privacy", self)
+        require(0 < self.vote_share < 1, f"privacy.vote_share={self.vote_share} must be in (0, 1)")
         self._validate_clipping()
         self._validate_budgets()
         self._validate_price()

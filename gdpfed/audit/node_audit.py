@@ -95,6 +95,11 @@ class NodeEntry(ABC):
         return charges_of(json.loads(self.terms.get("held_out", "[]")))
 
     @property
+    def vote(self) -> Charges:
+        """What everybody pays for a vote over settings, or nothing."""
+        return charges_of(json.loads(self.terms.get("vote", "[]")))
+
+    @property
     @abstractmethod
     def num_rounds(self) -> int:
         """The number of rounds of the whole run."""

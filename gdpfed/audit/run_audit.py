@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdpfed.audit.held_out_checks import check_held_out
+from gdpfed.audit.once_checks import check_once
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_budgets, check_figures, check_rounds
 from gdpfed.audit.rules import GroupAudit, rule_of
@@ -48,7 +48,7 @@ def audit_run(directory: Path) -> RunAudit:
             *check_plan(files),
             *check_rounds(files),
             *check_figures(files),
-            *check_held_out(files),
+            *check_once(files),
             *check_budgets(files, groups),
         ]
         return RunAudit(

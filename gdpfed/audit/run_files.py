@@ -22,6 +22,7 @@ from gdpfed.runs.file_formats import (
     PLAN_FILE,
     ROUNDS_FILE,
     SEAL_FILE,
+    VOTE_FILE,
 )
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
@@ -42,6 +43,7 @@ class RunFiles:
         seal: the hashes of files as the run left them; None where it has left none.
         held_out: counts over held-out records; None where none were released.
         declared_parties: at how many clients a person may be by the run's columns; 0 where none are declared.
+        vote: votes over settings; None where there were none.
     """
 
     config: dict[str, Any]
@@ -54,6 +56,7 @@ class RunFiles:
     name: str = ""
     held_out: dict[str, Any] | None = None
     declared_parties: int = 0
+    vote: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -67,7 +70,7 @@ class RunFiles:
             raise AuditError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
         plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
         assignment = _versioned(directory / ASSIGNMENT_FILE, _mapping(directory / ASSIGNMENT_FILE))
-        held_out, columns = directory / HELD_OUT_FILE, directory / COLUMNS_FILE
+        columns = directory / COLUMNS_FILE
         try:
             clients = [[(int(a), int(b)) for a, b in group] for group in assignment["clients"]]
         except (KeyError, TypeError, ValueError) as error:
@@ -81,7 +84,8 @@ class RunFiles:
             counts=_counts(directory / COUNTS_FILE),
             seal=_seal(directory / SEAL_FILE),
             name=str(assignment.get("run", "")),
-            held_out=_versioned(held_out, _mapping(held_out)) if held_out.exists() else None,
+            held_out=_if_there(directory / HELD_OUT_FILE),
+            vote=_if_there(directory / VOTE_FILE),
             declared_parties=_parties(columns) if columns.exists() else 0,
         )
 
@@ -105,6 +109,10 @@ class RunFiles:
                 ids = self.members(group).astype("<i8").tobytes()
             digest.update(len(ids).to_bytes(8, "little") + ids)
         return digest.hexdigest()
+
+
+def _if_there(path: Path) -> dict[str, Any] | None:
+    return _versioned(path, _mapping(path)) if path.exists() else None
 
 
 def _mapping(path: Path) -> dict[str, Any]:

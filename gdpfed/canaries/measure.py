@@ -152,6 +152,8 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
     """Prepare the run; refuse one for which there are no canaries."""
     if config.run.resume:
         raise ConfigError(f"run.resume={config.run.resume} cannot be measured: leave it out")
+    if config.training.vote is not None:
+        raise ConfigError("training.vote has no canaries: set the setting that won, and leave the vote out")
     prepared = PreparedRun.of(config)
     plan = prepared.method.plan
     if not plan.private:

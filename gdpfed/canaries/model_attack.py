@@ -156,7 +156,9 @@ def _stated(plan: PrivacyPlan) -> float | None:
     if not plan.private or plan.unit != "record":
         return None
     return max(
-        epsilon_after(charges_of([each.to_dict() for each in plan.charges(m, None, number)]), plan.delta)
+        epsilon_after(
+            charges_of([each.to_dict() for each in (*plan.voted, *plan.charges(m, None, number))]), plan.delta
+        )
         for m in range(len(plan.groups))
         for number in range(len(plan.mechanism.record_groups(m)))
     )

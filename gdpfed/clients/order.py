@@ -14,7 +14,7 @@ from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.local_update import LocalTraining
-from gdpfed.record_steps import KINDS, RecordSteps, WorkKind
+from gdpfed.record_steps import KINDS, VOTABLE, RecordSteps, WorkKind
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]
@@ -24,8 +24,9 @@ RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
 ADAPTIVE_FIELDS = ("norm_factor", "indicator_share")
 ROUND_FIELDS = (
     *("round_index", "window", "device", "noise", "work", "announced"),
-    *(*PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS, "taps"),
+    *(*PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS),
 )
+LIST_FIELDS = ("taps", "settings")
 RECORD_FIELDS = {f"record_{field.name}": field.name for field in fields(RecordSteps)}
 """What the fields of `RecordSteps` are called among an order's values, where it has some."""
 
@@ -79,6 +80,7 @@ class TrainingOrder:
         window: of the round, from 0, where clients train several times in it.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
         taps: which parts of this round's noise the next rounds take back; none where noise is independent.
+        settings: of a vote, the values of `VOTABLE` in each, one after the other; none for other works.
     """
 
     task: Task
@@ -98,6 +100,7 @@ class TrainingOrder:
     window: int = 0
     announced: str = ""
     taps: tuple[float, ...] = ()
+    settings: tuple[float, ...] = ()
 
     @property
     def kind(self) -> WorkKind:
@@ -115,9 +118,13 @@ class TrainingOrder:
         """How many parameters the model has that a contribution of so many coordinates is made from.
 
         Raises:
-            OrderError: held-out records are counted, and the coordinates are not those of its counts.
+            OrderError: coordinates that are not those of counts, or of a vote.
             LearningError: a model or labels that cannot be counted with.
         """
+        if self.kind.vote:
+            if dimension * len(VOTABLE) != len(self.settings):
+                raise OrderError(f"a vote on {len(self.settings)} values has {dimension} coordinates")
+            return self.task.dimension
         if not self.kind.held_out:
             return dimension - self.more_coordinates
         classes = 0 if self.task.form is None else self.task.form.num_classes
@@ -129,7 +136,8 @@ class TrainingOrder:
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; the task, which is nested, travels as JSON."""
         flat: dict[str, Scalar] = {"task": self.task.to_json()} | asdict(self.training)
-        flat |= {name: getattr(self, name) for name in ROUND_FIELDS} | {"taps": list(self.taps)}
+        flat |= {name: getattr(self, name) for name in ROUND_FIELDS}
+        flat |= {name: list(getattr(self, name)) for name in LIST_FIELDS}
         if self.records is not None:
             flat |= {key: getattr(self.records, name) for key, name in RECORD_FIELDS.items()}
             flat["record_batch_rates"] = list(self.records.batch_rates)
@@ -212,6 +220,7 @@ class TrainingOrder:
         return cls(
             task=Task.from_json(scalars["task"]),
             training=LocalTraining(**training),
-            **{name: scalars[name] for name in ROUND_FIELDS} | {"taps": tuple(scalars["taps"])},
+            **{name: scalars[name] for name in ROUND_FIELDS}
+            | {name: tuple(scalars[name]) for name in LIST_FIELDS},
             records=records,
         )

@@ -22,6 +22,7 @@ from gdpfed.clients.record_work import (
     record_updates,
     secret_bits,
 )
+from gdpfed.clients.vote import vote_update
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
 from gdpfed.learning.task import Task, choose_device
@@ -83,6 +84,10 @@ def update_steps(
         update = held_out_update(order, theta, encoding, held_out, _model(order.task), device)
         return contribution_steps(order, update, encoding)
     data = _examples(order.task, client_id, own_data)
+    if kind.vote:
+        gradients = _gradients(order.task, device)
+        vote = vote_update(order, theta, encoding, data, _model(order.task), gradients, bits(client_id))
+        return contribution_steps(order, vote, encoding)
     if kind.on_records:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
     else:

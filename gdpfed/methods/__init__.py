@@ -8,6 +8,7 @@ from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.base import ClientSum, Method, SumRequest
 from gdpfed.methods.party_budgets import configured_parties, resolve_budgets
 from gdpfed.methods.rates import configured_delta
+from gdpfed.methods.vote import refuse_vote
 from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
 from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.registry import Registry
@@ -118,6 +119,8 @@ def make_method(config: Config) -> Method:
 
 def _planned(method: type[Method], config: Config) -> Method:
     """The method with its plan, which also pays for what clients count on records that they hold out."""
+    if config.training.vote is not None:
+        refuse_vote(config, method)
     made = method.from_config(config)
     if configured_parties(config):
         if made.plan.mechanism.kind != "record_sums":
@@ -125,6 +128,11 @@ def _planned(method: type[Method], config: Config) -> Method:
                 f"the columns of dataset.path={config.dataset.path} name persons, and "
                 f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd or ali_dpfl, or "
                 "privacy.unit=client"
+            )
+        if config.training.vote is not None:
+            raise ConfigError(
+                f"the columns of dataset.path={config.dataset.path} name persons, on whom no run is tried "
+                "alone: leave training.vote out"
             )
         made.plan = replace(made.plan, record_is="person")
     if config.run.evaluation != "server":

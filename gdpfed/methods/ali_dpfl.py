@@ -141,6 +141,7 @@ class ALIDPFL(DPSGD):
     name: ClassVar[str] = "ali_dpfl"
     label: ClassVar[str] = "ALI-DPFL"
     curve: ClassVar[CurveStyle | None] = ("#18D0C0", "-.", "d")
+    rehearsed: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = ALIDPFLConfig
 
     @classmethod

@@ -42,6 +42,7 @@ class SumRequest(Release):
         indicator_share: rho, for a last coordinate that says whether the update was clipped; 0 for none.
             See `gdpfed.privacy.plan.AdaptiveClipping`, by which the run sets both.
         coordinates: how many a contribution has; None for those of the model.
+        settings: of a vote, one after the other.
     """
 
     start: Theta
@@ -50,6 +51,7 @@ class SumRequest(Release):
     norm_factor: float = 1.0
     indicator_share: float = 0.0
     coordinates: int | None = None
+    settings: tuple[float, ...] = ()
 
     @property
     def dimension(self) -> int:
@@ -130,6 +132,7 @@ class Method(ABC):
         has_turns: whether its plan can hold against everyone: sums of updates of clients that have turns
             (privacy.against).
         usually_against_everyone: whether it does so by default, whatever the data set recommends.
+        rehearsed: whether a client can try a run by itself, and so vote on settings (`gdpfed.methods.vote`).
         clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
     """
@@ -146,6 +149,7 @@ class Method(ABC):
     differences: ClassVar[Sequence[str]] = ()
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
     clients_are_edges: ClassVar[bool] = False
+    rehearsed: ClassVar[bool] = False
     announced: str = ""
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:

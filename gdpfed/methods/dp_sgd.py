@@ -11,6 +11,7 @@ import numpy.typing as npt
 from conf.schema import Config, MethodConfig, require
 from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
 from gdpfed.methods.record_method import RecordMethod, RecordMethodConfig
+from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.record_steps import Work
 
 WEIGHTS = ("records", "batches", "equal")
@@ -43,6 +44,7 @@ class DPSGD(RecordMethod):
     curve: ClassVar[CurveStyle | None] = ("#48A860", "--", "<")
     config_class: ClassVar[type[MethodConfig]] = DPSGDConfig
     work: ClassVar[Work] = "dp_sgd"
+    rehearsed: ClassVar[bool] = True
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
@@ -61,6 +63,16 @@ class DPSGD(RecordMethod):
         """One sum of weighed updates, which carry their noise."""
         asked = super().requests(theta, round_index, cohorts)
         return [replace(each, client_weights=self.client_weights[each.clients]) for each in asked]
+
+    @property
+    def step_noise(self) -> float:
+        """sqrt(sum_i (p_i sigma_i C_i / B_i)^2), of noise that every client adds by itself."""
+        scale = np.empty(len(self.expected_batches))
+        for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
+            scale[list(group.clients)] = records.noise_multiplier * records.clipping_norm
+        shares = self.client_weights / self.client_weights.sum()
+        noise = np.linalg.norm(shares * scale / self.expected_batches)
+        return float(noise / np.sqrt(self.plan.sampling_rate))
 
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         del round_index

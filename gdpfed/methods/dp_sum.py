@@ -29,6 +29,7 @@ class DPSum(RecordMethod):
     label: ClassVar[str] = "DP-SGD of the sum"
     curve: ClassVar[CurveStyle | None] = ("#4818F0", "-", ">")
     work: ClassVar[Work] = "gradient_sum"
+    rehearsed: ClassVar[bool] = True
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:
         super().__init__(plan, config)
@@ -62,6 +63,12 @@ class DPSum(RecordMethod):
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
         """One step, whose noise is that of the sum."""
         return replace(super().steps(group_index, round_index), noise_multiplier=0.0)
+
+    @property
+    def step_noise(self) -> float:
+        """sigma C over the records that all clients draw together."""
+        summed = max(group.noise_stddev for group in self.plan.groups)
+        return summed / (self.plan.sampling_rate * float(self.expected_batches.sum()))
 
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         members = list(released.members)

@@ -17,6 +17,7 @@ from gdpfed.methods.choose import Proposal
 from gdpfed.methods.choose_records import PublicNumbers, propose
 from gdpfed.methods.party_budgets import configured_groups, configured_parties
 from gdpfed.methods.rates import configured_delta, renyi_orders
+from gdpfed.methods.vote import planned_vote
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.events import Sampling, Unit
 from gdpfed.privacy.mechanisms.record_sums import records_of
@@ -137,6 +138,7 @@ class RecordMethod(ConfiguredMethod):
             sums_hidden=config.secagg.mode != "off",
             most_records=cls.most_records(config),
             minimum_cohort=config.secagg.minimum_cohort,
+            vote=planned_vote(config, _epsilons(config), configured_delta(config), "record"),
         )
 
     @cached_property
@@ -161,6 +163,33 @@ class RecordMethod(ConfiguredMethod):
             clipping_norm=records.clipping_norm,
             noise_multiplier=records.noise_multiplier,
         )
+
+    def rehearsal(self, client: int) -> RecordSteps:
+        """All steps of a run on the client's own records; noise in a step is that of the common model.
+
+        The client divides its sums by its own expected batch B_i, so a model that moves by eta times a noise
+        of s in every step has the multiplier s B_i / C there.
+        """
+        noise = self.step_noise * float(self.expected_batches[client])
+        records = next(
+            each
+            for group, each in zip(self.plan.groups, records_of(self.plan), strict=True)
+            if client in group.clients
+        )
+        rounds = [
+            sum(each.num_rounds * each.record_steps for each in group.ranges) for group in self.plan.groups
+        ]
+        return RecordSteps(
+            num_steps=max(rounds),
+            batch_rates=(records.mean_rate,),
+            clipping_norm=records.clipping_norm,
+            noise_multiplier=noise / records.clipping_norm,
+        )
+
+    @property
+    def step_noise(self) -> float:
+        """The standard deviation that noise has in a step of the common model, over its step size."""
+        raise TypeError(f"{self.name} does not say what noise its model has")
 
     @property
     def weighs_by_batch(self) -> bool:
@@ -201,6 +230,14 @@ class RecordMethod(ConfiguredMethod):
     @abstractmethod
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         """Return the change of theta by a released sum, shape (d,)."""
+
+
+def _epsilons(config: Config) -> list[float]:
+    """Every budget of the run."""
+    shares = record_budgets(config)
+    return (
+        [each.epsilon for each in record_groups(config)] if shares is None else [each for each, _ in shares]
+    )
 
 
 def configured_records(config: Config) -> npt.NDArray[np.float64]:

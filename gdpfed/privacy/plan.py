@@ -8,21 +8,21 @@ part of it.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from gdpfed.privacy.accountants.accountant import Accountant, AccountantName, RenyiOrders, accountant_for
-from gdpfed.privacy.accountants.composition import inference_bound
+from gdpfed.privacy.accountants.composition import compose, inference_bound
 from gdpfed.privacy.accountants.inference_bound import NO_BOUND, InferenceBound
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
 from gdpfed.privacy.group_plan import GroupPlan
-from gdpfed.privacy.held_out import HeldOutCounts
 from gdpfed.privacy.mechanism import History, Mechanism
 from gdpfed.privacy.sampling.laws import SamplingLaw
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import KINDS, RecordIs, Work
 
@@ -57,7 +57,9 @@ class PrivacyPlan:
     carry only a share of the noise, reach the server. With `adaptive_clipping` a group's norm is that of a
     whole contribution, B_m, in units of F(t), and C that of the updates in the first round. `held_out` is
     what records pay for that are never trained on, where records are protected and clients count on them.
-    `record_is` says what a record is: one row, or a person with all its rows.
+    `vote` is what everybody pays for one sum of votes over settings before the first round: every epsilon of
+    the plan holds for it and the rounds together. `record_is` says what a record is: one row, or a person
+    with all its rows.
     """
 
     groups: tuple[GroupPlan, ...]
@@ -71,7 +73,8 @@ class PrivacyPlan:
     private: bool = True
     sums_hidden: bool = True
     adaptive_clipping: AdaptiveClipping | None = None
-    held_out: HeldOutCounts | None = None
+    held_out: SumOnce | None = None
+    vote: SumOnce | None = None
     record_is: RecordIs = "record"
 
     @property
@@ -137,6 +140,11 @@ class PrivacyPlan:
         return self.mechanism.one_sum
 
     @property
+    def once(self) -> tuple[SumOnce, ...]:
+        """What is released beside the rounds."""
+        return tuple(each for each in (self.held_out, self.vote) if each is not None)
+
+    @property
     def last_round_counts(self) -> bool:
         """Whether clients send what they have counted in the last round, in place of updates."""
         return "held_out_rates" in self.works
@@ -158,8 +166,8 @@ class PrivacyPlan:
     ) -> tuple[Charge, ...]:
         """Return what the first `rounds` rounds cost a client of a group; all of them for None.
 
-        Where records are protected it is what they cost a record of one group of records. There are none
-        where every client has totals of its own, which are in the mechanism.
+        A vote before them is `vote`. Where records are protected it is what they cost a record of one group
+        of records. There are none where every client has totals of its own, which are in the mechanism.
         """
         history = History(self.num_rounds if rounds is None else rounds)
         return self.mechanism.charges(group_index, self.groups[group_index], history, record_group)
@@ -167,11 +175,13 @@ class PrivacyPlan:
     def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
         """Return the accounted epsilon of a group after so many rounds: 0 at first, or that of class counts.
 
-        The schedule of a plan is fixed before training, so its own accountant composes it.
+        The schedule of a plan is fixed before training, so its own accountant composes it. A vote is before.
         """
         history = History(require_count("rounds", rounds, at_least=0))
         if not self.private:
             return math.inf if rounds else 0.0
+        if self.vote is not None:
+            return self._with_vote(self.charges(group_index, rounds, record_group))
         return self.mechanism.epsilon(
             group_index,
             self.groups[group_index],
@@ -199,6 +209,8 @@ class PrivacyPlan:
         """
         if not self.private:
             return math.inf if participations else 0.0
+        if self.vote is not None:
+            return self._with_vote(self._charges_of_turns(group_index, participations))
         return self.mechanism.epsilon_of_turns(
             group_index,
             self.groups[group_index],
@@ -214,7 +226,9 @@ class PrivacyPlan:
 
         The attacker sees the models and is told nothing of the cohorts.
         """
-        return inference_bound(self.charges(group_index, rounds, record_group)) if self.private else NO_BOUND
+        if not self.private:
+            return NO_BOUND
+        return inference_bound([*self.voted, *self.charges(group_index, rounds, record_group)])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
         """Return the same of members of the sums of a client that took part K times, as for epsilon.
@@ -223,8 +237,20 @@ class PrivacyPlan:
         """
         if not self.private:
             return NO_BOUND
-        group = self.groups[group_index]
-        return inference_bound(self.mechanism.charges_of_turns(group_index, group, participations))
+        return inference_bound([*self.voted, *self._charges_of_turns(group_index, participations)])
+
+    @property
+    def voted(self) -> tuple[Charge, ...]:
+        """What a vote costs everybody before the first round; nothing where there is none."""
+        return () if self.vote is None else (self.vote.charge,)
+
+    def _charges_of_turns(self, group_index: int, turns: int) -> tuple[Charge, ...]:
+        return self.mechanism.charges_of_turns(group_index, self.groups[group_index], turns)
+
+    def _with_vote(self, charges: Sequence[Charge]) -> float:
+        """Epsilon of the vote and charges, a schedule that is fixed, by the plan's own accountant."""
+        both = [*self.voted, *charges]
+        return compose(both, self.delta, schedule="fixed", accountant=self._accountant).epsilon
 
     @property
     def _accountant(self) -> Accountant:
@@ -256,6 +282,8 @@ class PrivacyPlan:
             values["adaptive_clipping"] = asdict(self.adaptive_clipping)
         if self.held_out is not None:
             values["held_out"] = self.held_out.to_dict()
+        if self.vote is not None:
+            values["vote"] = self.vote.to_dict()
         if self.record_is != "record":
             values["record_is"] = self.record_is
         return _finite(values)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gdpfed.privacy.plan import PrivacyPlan
     from gdpfed.report.parts import Parts
     from gdpfed.rounds.held_out import HeldOutResult
+    from gdpfed.rounds.vote import VoteResult
     from gdpfed.runs.round_log import RoundLogEntry
 
 
@@ -32,6 +33,7 @@ class CardSubject:
         charged_rounds: how many rounds the ledger was charged.
         parts: results by party and by budget; None where test examples have no owners.
         held_out: results on records that clients hold out; None where none were counted.
+        vote: what clients have voted; None where there was no vote.
         parties: what every client is called; empty where they have no names.
         columns: how tables were read; None where the data are none.
         base_rate: the most frequent class of the test examples, with its share; None where there is none.
@@ -45,6 +47,7 @@ class CardSubject:
     charged_rounds: int
     parts: "Parts | None" = None
     held_out: "HeldOutResult | None" = None
+    vote: "VoteResult | None" = None
     parties: Sequence[str] = ()
     columns: "Columns | None" = None
     base_rate: tuple[str, float] | None = None

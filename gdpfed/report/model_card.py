@@ -10,6 +10,7 @@ from gdpfed.report.card_for_everybody import base_rate_lines, in_plain_words, wh
 from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.plan_warnings import chosen_by_data_lines
+from gdpfed.report.vote_lines import vote_section
 from gdpfed.runs.round_log import RoundLogEntry
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
@@ -41,6 +42,7 @@ def model_card(subject: CardSubject) -> str:
             "",
             *in_plain_words(subject),
             *who_and_what(subject),
+            *vote_section(subject.plan, subject.vote),
             *_at_clients(subject),
             *_by_party(subject),
             "## What is promised",

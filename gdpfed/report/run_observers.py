@@ -18,6 +18,7 @@ from gdpfed.rounds.held_out import HeldOutResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
+from gdpfed.rounds.vote import VoteResult
 from gdpfed.runs.file_formats import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
 
 SHOWN_COHORTS = (
@@ -111,6 +112,7 @@ class ModelCard(Observer):
             charged_rounds=run.charged_rounds,
             parts=Parts.read(self._run.path),
             held_out=HeldOutResult.read(self._run.path),
+            vote=VoteResult.read(self._run.path),
             parties=self._run.enrolment.parties,
             columns=self._run.enrolment.columns,
             base_rate=base_rate(self._run.task),

@@ -18,8 +18,8 @@ from gdpfed.learning.training.held_out_counts import (
     judged_rates,
 )
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
-from gdpfed.privacy.held_out import RECORD_MOVES
 from gdpfed.privacy.release import NoiseAt
+from gdpfed.privacy.sums_once import RECORD_MOVES
 from gdpfed.runs.file_formats import HELD_OUT_FILE, VERSION_KEY, check_version, versioned
 
 TOO_FEW = "no evaluation at the clients: {}; what was charged stays charged"

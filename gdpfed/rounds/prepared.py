@@ -110,6 +110,7 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
         norm_factor=request.norm_factor,
         indicator_share=request.indicator_share,
         taps=request.taps,
+        settings=request.settings,
     )
 
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 
-from conf.schema import Config
+from conf.schema import VOTABLE, Config
 from gdpfed.clients.configured import order_of, record_counts, task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import RunError
@@ -19,9 +19,11 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation, nothing_tested
 from gdpfed.methods import Method, make_method, resolve
-from gdpfed.methods.base import SumRequest, Theta
+from gdpfed.methods.base import ClientSum, SumRequest, Theta
+from gdpfed.methods.vote import Rehearsed, vote_request, with_setting
 from gdpfed.privacy.sampling.cohorts import refuse_skipped
 from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.privacy.sums_once import vote_index
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.counts import refuse_without_counts, with_released_counts
 from gdpfed.rounds.fleet import Fleet
@@ -30,6 +32,7 @@ from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop, Start, where_
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.observers import Observer, RunConcluded, RunOpened
 from gdpfed.rounds.state import RoundFiles, RunState, begin, restore
+from gdpfed.rounds.vote import NO_VOTE, VoteResult, in_words
 from gdpfed.runs.directory import Enrolment, RunDirectory
 from gdpfed.runs.paths import require_unused, run_path
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
@@ -170,6 +173,9 @@ class PreparedRun:
         if plan.held_out is not None:
             everybody = [client for group in plan.groups for client in group.clients]
             requests.append(self.held_out_request(everybody, theta))
+        if plan.vote is not None:
+            everybody = [client for group in plan.groups for client in group.clients]
+            requests.append(vote_request(cast("Rehearsed", self.method), theta, everybody, self.config))
         return requests
 
     @property
@@ -221,6 +227,7 @@ class OpenRun:
     def rounds(self) -> Iterator[RoundLogEntry]:
         """Run the rounds that are left, and yield the record of each."""
         num_rounds = self.prepared.config.run.num_rounds
+        self._vote()
         for theta, record in self.loop.rounds(self.theta, num_rounds, self.prepared.last_round):
             self.theta = theta
             yield record
@@ -260,23 +267,59 @@ class OpenRun:
 
         It is charged, and that is on the disk, before anybody is asked. So it is never asked a second time.
         """
-        prepared, ledger, fleet = self.prepared, self.loop.state.ledger, self.loop.fleet
+        prepared, ledger = self.prepared, self.loop.state.ledger
         last = prepared.method.plan.num_rounds
-        if prepared.method.plan.held_out is None or ledger.held_out_charged or ledger.charged_rounds < last:
+        due = prepared.method.plan.held_out is not None and "held_out_counts" not in ledger.charged_once
+        if not due or ledger.charged_rounds < last:
             return
-        present = fleet.present(last)
-        everybody = [client for group in prepared.method.plan.groups for client in group.clients]
-        there = [client for client in everybody if present is None or client in present]
-        charged = ledger.charge_held_out(prepared.held_out_request(there, self.released))
-        self.loop.files.save_ledger(ledger)
-        order = replace(prepared.order, round_index=last)
-        (summed,) = fleet.sum_updates(order, [charged])
+        there = self._there(last)
+        summed = self._sum_once(prepared.held_out_request(there, self.released), last)
         result = result_of_counts(summed, prepared.num_classes)
         if result is None:
             self.loop.announce(TOO_FEW.format(summed.failure))
         else:
             result.save(self.loop.files.path)
             self.loop.announce("; ".join(["on held-out records", *result.lines]))
+
+    def _vote(self) -> None:
+        """Have clients vote on settings, once, where the plan pays for it, and go on with what they chose.
+
+        Where there is no sum, or a process ended before it was written down, the run has its own settings.
+        """
+        prepared, ledger, path = self.prepared, self.loop.state.ledger, self.loop.files.path
+        if prepared.method.plan.vote is None:
+            return
+        config, method = prepared.config, cast("Rehearsed", prepared.method)
+        if "vote" not in ledger.charged_once:
+            index = vote_index(method.plan.num_rounds)
+            request = vote_request(method, self.theta, self._there(index), config)
+            summed = self._sum_once(request, index)
+            found = VoteResult.of(config, summed)
+            if found is None:
+                own = in_words([getattr(config.training, key) for key in VOTABLE])
+                self.loop.announce(NO_VOTE.format(summed.failure, own))
+            else:
+                found.save(path)
+                self.loop.announce("; ".join([f"{found.clients} clients voted", *found.lines]))
+        chosen = VoteResult.read(path)
+        if chosen is not None:
+            method.config = with_setting(config, chosen.chosen)
+            self.loop.order = replace(
+                self.loop.order, training=order_of(method.config, prepared.task).training
+            )
+
+    def _there(self, index: int) -> list[int]:
+        """Who can be reached for a sum beside the rounds."""
+        present = self.loop.fleet.present(index)
+        everybody = [client for group in self.prepared.method.plan.groups for client in group.clients]
+        return [client for client in everybody if present is None or client in present]
+
+    def _sum_once(self, request: SumRequest, index: int) -> ClientSum:
+        """Charge a sum beside the rounds, on the disk before anybody is asked, and have it summed."""
+        charged = self.loop.state.ledger.charge_once(request)
+        self.loop.files.save_ledger(self.loop.state.ledger)
+        order = replace(self.prepared.order, round_index=index)
+        return self.loop.fleet.sum_updates(order, [charged])[0]
 
 
 def _without_a_sum(records: Sequence[RoundLogEntry], path: Path) -> str:

@@ -34,6 +34,7 @@ from gdpfed.runs.file_formats import (
     ROUNDS_FILE,
     SEAL_FILE,
     VERSION_KEY,
+    VOTE_FILE,
     check_version,
     versioned,
 )
@@ -43,7 +44,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 SEALED = (
     *(CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, COUNTS_FILE),
-    *(REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, MODEL_CARD_FILE, CHECKPOINT_FILE),
+    *(REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, MODEL_CARD_FILE, CHECKPOINT_FILE),
     *FILES,
 )
 """The files whose hashes a run leaves, as far as there are any."""

@@ -16,6 +16,7 @@ from gdpfed.clients.held_out import held_out_update
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import BitsOf, gradients_of, holder_of, record_updates, secret_bits
+from gdpfed.clients.vote import vote_update
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_training import Take
@@ -40,20 +41,20 @@ class BatchedRecords:
     """
 
     def __init__(self, gradients: RecordGradients, bits: BitsOf = secret_bits) -> None:
-        self._gradients = gradients
+        self.gradients = gradients
         self._bits = bits
 
     @property
     def form(self) -> str:
         """How gradients are computed, in words."""
-        return self._gradients.form
+        return self.gradients.form
 
     def clients_at_once(self, dimension: int) -> int:
         """How many clients go together: as many as the memory is meant to hold of their models."""
-        if not self._gradients.stacks:
+        if not self.gradients.stacks:
             return 1
         need = BYTES_A_PARAMETER * dimension
-        return max(1, min(MOST_CLIENTS, self._gradients.memory_budget() // need))
+        return max(1, min(MOST_CLIENTS, self.gradients.memory_budget() // need))
 
     def updates(
         self,
@@ -78,7 +79,7 @@ class BatchedRecords:
             )
             for own, client_id in zip(orders, clients, strict=True)
         ]
-        return record_updates(orders, theta, self._gradients, holders, take, cohort.encoding.grid)
+        return record_updates(orders, theta, self.gradients, holders, take, cohort.encoding.grid)
 
 
 class BatchedEngine(Engine):
@@ -194,6 +195,8 @@ class BatchedEngine(Engine):
             updates = self._records.updates(order, theta, clients, cohort, self._examples.take)
         elif order.kind.held_out:
             updates = self._held_out(order, theta, clients, cohort)
+        elif order.kind.vote:
+            updates = self._votes(order, theta, clients, cohort)
         else:
             batches = Batches.draw(order, clients, with_keys=self._training.draws)
             updates = self._training.updates(theta, order.training, self._examples, batches)
@@ -205,15 +208,42 @@ class BatchedEngine(Engine):
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
         """What each client sends of the records that it holds out, as a node does."""
-        models = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
-        orders = [order.for_part(cohort.parts.get(client, ClientPart())) for client in clients]
-        made = zip(orders, models, cohort.encodings(clients), clients, strict=True)
         return torch.stack(
             [
                 held_out_update(own, start, encoding, self._task.held_out(client), self._model, self.device)
-                for own, start, encoding, client in made
+                for own, start, encoding, client in self._told(order, theta, clients, cohort)
             ]
         ).to(self.device)
+
+    def _votes(
+        self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
+    ) -> torch.Tensor:
+        """The vote of each client, as a node makes it."""
+        task, gradients = self._task, self._records.gradients
+        return torch.stack(
+            [
+                vote_update(
+                    *(
+                        own,
+                        start,
+                        encoding,
+                        task.client_data(client),
+                        self._model,
+                        gradients,
+                        self._bits(client),
+                    )
+                )
+                for own, start, encoding, client in self._told(order, theta, clients, cohort)
+            ]
+        ).to(self.device)
+
+    def _told(
+        self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
+    ) -> Iterator[tuple[TrainingOrder, Theta, Encoding, int]]:
+        """The order, the model and the encoding of each client."""
+        models = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
+        orders = [order.for_part(cohort.parts.get(client, ClientPart())) for client in clients]
+        return zip(orders, models, cohort.encodings(clients), clients, strict=True)
 
     @cached_property
     def _model(self) -> nn.Module:

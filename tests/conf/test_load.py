@@ -90,16 +90,16 @@ def test_a_configuration_needs_methods_that_were_handed_in():
 
 def test_clients_train_as_the_data_set_recommends_unless_told_otherwise():
     names = [field.name for field in fields(TrainingConfig)]
-    *names, own = names
+    *names, own, vote = names
     assert names == ["local_steps", "batch_size", "learning_rate", "learning_rate_decay", "momentum"]
-    assert own == "local_parameters"  # Which no data set recommends.
+    assert (own, vote) == ("local_parameters", "vote")  # Which no data set recommends.
     whole = load(["dataset=shakespeare"])
     assert [getattr(whole.training, name) for name in names] == [30, 4, 0.1, 0.99, 0.9]
     values = dict(zip(names, [7, 8, 0.25, 0.5, 0.75], strict=True))
     recommended = load([f"dataset.{name}={value}" for name, value in values.items()])
-    assert asdict(recommended.training) == {**values, own: None}
+    assert asdict(recommended.training) == {**values, own: None, vote: None}
     chosen = load([f"training.{name}={value}" for name, value in values.items()])
-    assert asdict(chosen.training) == {**values, own: None}
+    assert asdict(chosen.training) == {**values, own: None, vote: None}
     assert chosen.dataset == load().dataset
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.base import SumRequest
-from gdpfed.privacy.held_out import RECORD_MOVES
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
@@ -19,6 +18,7 @@ from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.release import NoiseAt
+from gdpfed.privacy.sums_once import RECORD_MOVES
 from gdpfed.record_steps import RecordSteps
 
 TRAINING = RecordTraining(batch_rate=0.1, clipping_norm=1.0, schedule=(1, 1), work="gradient_sum")
@@ -77,7 +77,7 @@ def test_a_record_is_trained_on_or_held_out_and_pays_for_one():
     with pytest.raises(PrivacyError, match="has had its counts"):
         ledger.charge("one", 2)
     assert ledger.epsilon(1e-5, unit="record") == pytest.approx(alone)
-    assert ClientLedger.from_dict(ledger.to_dict()).run("one").counted
+    assert ClientLedger.from_dict(ledger.to_dict()).run("one").sent == {"held_out_counts"}
     # The same rule twice keeps them apart; another rule, or a run that holds nothing out, does not.
     twice = ledger.epsilon(1e-5, unit="record", also=terms(PLAN, "two"))
     mixed = ledger.epsilon(1e-5, unit="record", also=replace(terms(PLAN, "two"), held_out_by="another"))
@@ -104,9 +104,9 @@ def test_terms_with_other_counts_are_refused():
     ("changes", "words"),
     [
         ({"noise_multiplier": 0.001}, "below the plan's"),
-        ({"work": "update"}, "records that are held out are counted"),
+        ({"work": "update"}, "once, after its last round, or never"),
         ({"clients": np.array([0, 1, 1, 2])}, "asked twice"),
-        ({"clients": np.array([0, 1, 2, 9])}, "once, after its last round, or never"),
+        ({"clients": np.array([0, 1, 2, 9])}, "not in the plan"),
         ({"client_weights": np.array([1.0, 1.0, 1.0, 9.0])}, "count alike"),
         ({"noise_at": NoiseAt.NOWHERE}, "every client adds"),
     ],
@@ -114,12 +114,12 @@ def test_terms_with_other_counts_are_refused():
 def test_a_ledger_charges_the_planned_counts_once_and_after_the_last_round(changes, words):
     ledger = Ledger(PLAN, kinds=(SumRequest, RecordSteps))
     with pytest.raises(PrivacyError, match="after its last round"):
-        ledger.charge_held_out(request())
+        ledger.charge_once(request())
     for index in range(2):
         ledger.open_round(index, [np.arange(2), np.arange(2, 4)])
     with pytest.raises(PrivacyError, match=words):
-        ledger.charge_held_out(request(**changes))
-    ledger.charge_held_out(request())
+        ledger.charge_once(request(**changes))
+    ledger.charge_once(request())
     again = Ledger.from_dict(PLAN, ledger.to_dict(), kinds=(SumRequest, RecordSteps))
     with pytest.raises(PrivacyError, match="once"):
-        again.charge_held_out(request())
+        again.charge_once(request())

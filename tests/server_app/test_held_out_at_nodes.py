@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from gdpfed.audit.held_out_checks import check_held_out
 from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.once_checks import check_once
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import LearningError
-from gdpfed.privacy.held_out import HeldOutCounts
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.rounds.held_out import record_request
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import run
@@ -71,7 +71,7 @@ def assert_audit_names_what_was_changed(directory):
         data = json.loads(text)
         change(data)
         (directory / name).write_text(json.dumps(data))
-        assert words in " ".join(check_held_out(RunFiles.read(directory)))
+        assert words in " ".join(check_once(RunFiles.read(directory)))
         (directory / name).write_text(text)
     assert audit_run(directory).passed
 
@@ -115,7 +115,7 @@ def test_counts_under_less_noise_than_the_terms_are_refused_and_not_asked_again(
         return replace(request, noise_multiplier=request.noise_multiplier / 2)
 
     monkeypatch.setattr("gdpfed.rounds.run.record_request", quieter)
-    monkeypatch.setattr(HeldOutCounts, "broken_by", lambda *asked: "")
+    monkeypatch.setattr(SumOnce, "broken_by", lambda *asked: "")
     run(folder / "run", settings(folder), grid=grid)
     assert not (folder / "run" / "held_out.json").exists()
     entry = json.loads((folder / "0" / "ledger.json").read_text())["ledger"]["runs"][0]

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
-from gdpfed.audit.accounting import charges_of, epsilon_after, first_rounds
+from gdpfed.audit.accounting import Charges, charges_of, epsilon_after, first_rounds
 from gdpfed.audit.rules import AuditRule, GroupAudit, or_infinite
 
 # Two upper bounds of one figure on different grids; every round is compared on the coarsest.
@@ -37,6 +37,11 @@ class ChargedGroups(AuditRule):
         """The same against the server."""
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
+    def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
+        """Epsilon of the vote that the plan pays for, if there is one, and of charges that follow it."""
+        voted = charges_of([self.plan["vote"]["charge"]]) if "vote" in self.plan else []
+        return epsilon_after([*voted, *charges], self.plan["delta"], at_most=at_most)
+
     def most_often(self, index: int) -> int:
         """Return the largest number of rounds that a client of a group was in."""
         return int(max(self.files.ledger["participations"][index].values(), default=0))
@@ -56,7 +61,7 @@ class ChargedGroups(AuditRule):
             if stated[key] is None or not math.isclose(stated[key], value, rel_tol=SAME_FIGURE):
                 yield f"plan.json has {key} {stated[key]} of group {index}, where {value:.6g} follows"
         most = group["participations_p99"]
-        accounted = epsilon_after(charges_of(group["charges"]), plan["delta"])
+        accounted = self.figure(charges_of(group["charges"]))
         for key, epsilon, loose in (
             ("epsilon_accounted", accounted, True),
             ("epsilon_against_members", self.cost(index, most), self.loose),
@@ -96,7 +101,7 @@ class ChargedGroups(AuditRule):
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:
             recorded = or_infinite(record["spent_epsilon"][index])
-            computed = epsilon_after(first_rounds(charges, record["round"]), self.plan["delta"])
+            computed = self.figure(first_rounds(charges, record["round"]))
             too_low = recorded < computed * (1 - AGREES_WITHIN)
             if too_low or (tight and recorded > computed * (1 + AGREES_WITHIN)):
                 yield (

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gdpfed.audit.accounting import charges_of, epsilon_after, first_rounds, parties_in
+from gdpfed.audit.accounting import charges_of, first_rounds, parties_in
 from gdpfed.audit.mechanisms.charged_groups import AGREES_WITHIN, SAME_FIGURE, ChargedGroups
 from gdpfed.audit.rules import ROUNDING, GroupAudit, RecordAudit, or_infinite
 
@@ -38,7 +38,7 @@ class StepsRule(ChargedGroups):
         return int(self.records(index).get("parties", 1))
 
     def cost(self, index: int, rounds: int) -> float:
-        return epsilon_after(first_rounds(self.plan["groups"][index]["charges"], rounds), self.plan["delta"])
+        return self.figure(first_rounds(self.plan["groups"][index]["charges"], rounds))
 
     def groups(self) -> Iterator[GroupAudit]:
         for index in range(len(self.plan["groups"])):
@@ -47,17 +47,17 @@ class StepsRule(ChargedGroups):
 
     def _group(self, index: int, number: int) -> GroupAudit:
         """Audit the records of one budget; their batches are secret from the server, too."""
-        files, group, delta = self.files, self.plan["groups"][index], self.plan["delta"]
+        files, group = self.files, self.plan["groups"][index]
         own, most = self.records(index)["groups"][number], self.most_often(index)
         saved, budget = own["charges"], or_infinite(own["epsilon"])
-        cost = epsilon_after(first_rounds(saved, most), delta)
+        cost = self.figure(first_rounds(saved, most))
         is_recorded = number == 0 and bool(files.rounds)
         return GroupAudit(
             group=index,
             clients=group["clients"],
             budget=budget,
-            planned=epsilon_after(charges_of(saved), delta, at_most=budget),
-            spent=epsilon_after(first_rounds(saved, files.ledger["charged_rounds"]), delta, at_most=budget),
+            planned=self.figure(charges_of(saved), at_most=budget),
+            spent=self.figure(first_rounds(saved, files.ledger["charged_rounds"]), at_most=budget),
             recorded=or_infinite(files.rounds[-1]["spent_epsilon"][index]) if is_recorded else None,
             against_server=math.inf if self.in_clear and most else cost,
             against_members=cost,
@@ -180,7 +180,7 @@ class StepsRule(ChargedGroups):
         if "bound" in records:
             window = {"bound": records["bound"], "window_steps": records["window_steps"]}
             event |= {"kind": "local_windows", **window}
-        return epsilon_after(charges_of([{"event": event, "count": 1}]), self.plan["delta"])
+        return self.figure(charges_of([{"event": event, "count": 1}]))
 
     def _check_noise(self, index: int) -> Iterator[str]:
         """Check that the noise of a group's sum is that of one record: sigma C."""
@@ -197,7 +197,7 @@ class StepsRule(ChargedGroups):
     def check_figures(self, index: int) -> Iterator[str]:
         yield from super().check_figures(index)
         for number, own in enumerate(self.records(index)["groups"]):
-            epsilon = epsilon_after(charges_of(own["charges"]), self.plan["delta"])
+            epsilon = self.figure(charges_of(own["charges"]))
             within = own["epsilon_accounted"] <= own["epsilon"] * (1 + SAME_FIGURE)
             if not within or not self.agrees(own["epsilon_accounted"], epsilon, loose=True):
                 yield (

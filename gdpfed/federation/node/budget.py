@@ -25,9 +25,9 @@ from gdpfed.federation.node.node_config import (
 )
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.events import Unit
-from gdpfed.privacy.held_out import broken_counts, counts_noise
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.sums_once import broken_once, noise_of
 from secagg import SumParameters
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
         raise BudgetRefusedError(VISIBLE_UPDATES)
     with locked_ledger(ledger_of(budgets)) as file:
         terms = file.ledger.terms(round_of_run.run)
-        if terms.counts_in(round_of_run.index) or not terms.private_by_itself:
+        if terms.once_in(round_of_run.index) or not terms.private_by_itself:
             raise BudgetRefusedError(VISIBLE_UPDATES)
 
 
@@ -141,11 +141,11 @@ def charge(
             raise BudgetRefusedError(
                 f"another announcement was ordered by than the terms of run {terms.run} answer"
             )
-        counts = terms.counts_in(round_of_run.index)
-        if order.taps != (() if counts else terms.noise_taps):
+        once = terms.once_in(round_of_run.index)
+        if order.taps != (() if once else terms.noise_taps):
             raise BudgetRefusedError(f"later rounds take back other parts of it{_AGAINST}{terms.run}")
-        if counts:
-            broken = broken_counts(order.work, order.noise, order.weight)
+        if once:
+            broken = broken_once(once, order.work, order.noise, order.weight)
         else:
             broken = terms.broken_by(round_of_run.index, order, parameters.clipping_norm)
         if broken:
@@ -249,12 +249,12 @@ def _check_sum(
     terms = ledger.check_round(round_of_run.run, round_of_run.index)
     budget = of_unit(budgets, terms.unit)
     check_terms_of_sum(terms, round_of_run.index, parameters)
-    if not terms.counts_in(round_of_run.index):
+    if not terms.once_in(round_of_run.index):
         _check_participations(budget, ledger, round_of_run)
-    if terms.draws():
-        _check_chance(ledger, round_of_run)
-    if terms.pays_by_turn:
-        _check_spent(budget, ledger, round_of_run)
+        if terms.draws():
+            _check_chance(ledger, round_of_run)
+        if terms.pays_by_turn:
+            _check_spent(budget, ledger, round_of_run)
     if isinf(budget.max_epsilon_against_server):
         return terms
     figure = ledger.epsilon_against_server(
@@ -333,11 +333,11 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
 
     A sum of updates that are private by themselves owes no noise.
     """
-    counts = terms.counts_in(round_index)
-    if terms.private_by_itself and not counts:
+    once = terms.once_in(round_index)
+    if terms.private_by_itself and not once:
         return ""
     stddev = parameters.noise_multiplier * parameters.clipping_norm
-    least = counts_noise(terms.held_out) if counts else terms.owed_noise(round_index)
+    least = terms.owed_noise(round_index) if once is None else noise_of(terms.paid_once(once))
     dropouts = ceil(terms.dropout_tolerance * parameters.num_updates)
     corrupt = ceil(terms.corrupt_tolerance * parameters.num_updates)
     if stddev < least * (1 - ROUNDING):

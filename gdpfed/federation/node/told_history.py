@@ -48,7 +48,7 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
 
 def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, int]) -> dict[str, int]:
     """By how many rounds a ledger falls short of each run; of one that it does not know, by one at least."""
-    known = {run.terms.run: len(set(run.rounds)) + run.counted for run in ledger.runs}
+    known = {run.terms.run: len(set(run.rounds)) + len(run.sent) for run in ledger.runs}
     short = {
         name: rounds - known[name] if name in known else max(rounds, 1) for name, rounds in earlier.items()
     }

@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
+from gdpfed.privacy.accountants.after_release import AfterRelease
 from gdpfed.privacy.accountants.calibrated import keep_noise, known_noise
 from gdpfed.privacy.accountants.estimate import estimate_by
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
@@ -220,6 +221,7 @@ def _calibrate_by_search(
 
     key = {
         "accountant": [type(accountant).__name__, accountant.name, accountant.renyi_orders],
+        **({"paid": accountant.paid.to_dict()} if isinstance(accountant, AfterRelease) else {}),
         "event": unit_noise.to_dict(),
         "epsilon": target,
         "num_rounds": num_rounds,

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.accountants.after_release import AfterRelease, with_release
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.accountants.pld import Step, is_known, pld_epsilon, releases_of
-from gdpfed.privacy.events import Adjacency, Event, GaussianMixture
+from gdpfed.privacy.events import Adjacency, Event, Gaussian, GaussianMixture
 
 fft = late_import("scipy.fft")
 optimize = late_import("scipy.optimize")
@@ -34,7 +35,12 @@ OUTSIDE = 1e-4
 
 def estimate_by(accountant: Accountant) -> Callable[[Event, int, float], float]:
     """Return what to search by with this accountant: itself, unless it is pld, which is slow."""
-    return estimated_epsilon if accountant.name == "pld" else accountant.epsilon
+    if accountant.name != "pld":
+        return accountant.epsilon
+    paid = accountant.paid.event if isinstance(accountant, AfterRelease) else None
+    if not isinstance(paid, Gaussian):
+        return estimated_epsilon
+    return lambda event, count, delta: with_release(paid, estimated_epsilon(event, count, delta), delta)
 
 
 def estimated_epsilon(event: Event, count: int, delta: float) -> float:

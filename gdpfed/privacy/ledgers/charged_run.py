@@ -1,13 +1,15 @@
 """One run in a client's own ledger: what it agreed to, what it sent, and what noise it took back."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.sums_once import Once
 
-COUNTED = "counted"
-"""The entry of a run that has had its counts on held-out records."""
+SENT: Mapping[Once, str] = {"held_out_counts": "counted", "vote": "voted"}
+"""The entry of a run that has had a sum beside its rounds, by the work of the sum."""
 TAKEN_BACK = "taken_back"
 """The entry of a run, where there is one, that holds pairs of a turn and a later round."""
 
@@ -21,7 +23,7 @@ class ChargedRun:
         steps: of every round in `rounds`; 0 where they cost nothing.
         taken_back: of noise that the client has taken back: in the turn of which round, and in which round.
         edge_trusted: whether the server was an edge that saw single updates, by the client's own word.
-        counted: whether it has sent counts on records that are held out.
+        sent: which sums beside the rounds it has had its part in.
     """
 
     terms: Terms
@@ -30,7 +32,7 @@ class ChargedRun:
     rounds: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     edge_trusted: bool = False
-    counted: bool = False
+    sent: set[Once] = field(default_factory=set)
     taken_back: list[tuple[int, int]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -42,7 +44,7 @@ class ChargedRun:
             "rounds": self.rounds,
             "steps": self.steps,
             "edge_trusted": self.edge_trusted,
-            **({COUNTED: True} if self.counted else {}),
+            **{SENT[work]: True for work in sorted(self.sent)},
             **({TAKEN_BACK: [list(each) for each in self.taken_back]} if self.taken_back else {}),
         }
 

@@ -10,7 +10,8 @@ figures of their own, which never add up.
 
 Records that are held out are never trained on, in no run of this ledger: that is the operator's word. So a
 record pays for steps or for counts, and the larger figure holds. Where runs held out nothing, or chose what
-by another rule, a record may have been in both, and both add up.
+by another rule, a record may have been in both, and both add up. A vote over settings is paid by all that is
+trained on, on top of a run's rounds.
 
 What sampling hides is only so if a client is drawn at the rates of its terms, which it cannot see. What it
 sees is how often it was asked, and `ClientLedger.chance_of_round` compares that with the rates.
@@ -26,8 +27,9 @@ from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
-from gdpfed.privacy.ledgers.charged_run import COUNTED, TAKEN_BACK, ChargedRun
+from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK, ChargedRun
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.sums_once import Once
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 
 special = late_import("scipy.special")
@@ -86,7 +88,7 @@ class ClientLedger:
                 f"{also.record_is or 'row'}: these figures do not add up; use a ledger of its own for each"
             )
         charged = [
-            run.terms.spent_charges(run.rounds, also, record_group)
+            (*run.terms.vote, *run.terms.spent_charges(run.rounds, also, record_group))
             for run in self._of(unit)
             if also is None or run.terms.run != also.run or not also.pays_by_turn
         ]
@@ -102,14 +104,17 @@ class ClientLedger:
         self, also: Terms, turns: Sequence[int], record_group: int | None, at_most: float
     ) -> tuple[Charge, ...]:
         if also.pays_by_turn:
-            return also.planned_charges(turns, at_most)
-        return also.spent_charges(turns, also, record_group)
+            return (*also.vote, *also.planned_charges(turns, at_most))
+        return (*also.vote, *also.spent_charges(turns, also, record_group))
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
         """Epsilon at delta of all runs of the unit of a run, with one more round of it."""
         own = self._of(self.terms(run).unit)
         runs = [
-            each.terms.spent_charges([*each.rounds, *([round_index] if each.terms.run == run else [])])
+            (
+                *each.terms.vote,
+                *each.terms.spent_charges([*each.rounds, *([round_index] if each.terms.run == run else [])]),
+            )
             for each in own
         ]
         held_out = [each.terms.held_out for each in own]
@@ -132,11 +137,12 @@ class ClientLedger:
         runs, held_out, own = [], [], self._of(unit)
         for each in own:
             more = [more_round] if each.terms.run == more_run and more_round is not None else []
-            counts = any(map(each.terms.counts_in, more))
-            held_out.append(each.terms.held_out if each.counted or counts else ())
-            taken = [] if counts else more
+            once = each.sent | {work for index in more if (work := each.terms.once_in(index))}
+            held_out.append(each.terms.held_out if "held_out_counts" in once else ())
+            taken = [index for index in more if each.terms.once_in(index) is None]
             steps = sum(each.steps) + (more_steps if taken else 0)
-            runs.append(each.terms.seen_charges([*each.rounds, *taken], steps))
+            voted = each.terms.vote if "vote" in once else ()
+            runs.append((*voted, *each.terms.seen_charges([*each.rounds, *taken], steps)))
         return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
@@ -190,9 +196,10 @@ class ClientLedger:
         """
         begun = self.run(run)
         require_count("the round", round_index, at_least=0)
-        if begun.terms.counts_in(round_index):
-            if begun.counted:
-                raise PrivacyError(f"run {run} has had its counts on held-out records already")
+        once = begun.terms.once_in(round_index)
+        if once is not None:
+            if once in begun.sent:
+                raise PrivacyError(f"run {run} has had its {_ALREADY[once]} already")
             return begun.terms
         if round_index >= begun.terms.num_rounds:
             raise PrivacyError(
@@ -218,8 +225,9 @@ class ClientLedger:
         Refused as in `check_round`, and where there are more steps than are left, or none.
         """
         terms, begun = self.check_round(run, round_index), self.run(run)
-        if terms.counts_in(round_index):
-            begun.counted = True
+        once = terms.once_in(round_index)
+        if once is not None:
+            begun.sent.add(once)
             return
         terms.check_steps(round_index, sum(begun.steps), num_steps)
         begun.steps.append(num_steps)
@@ -244,7 +252,7 @@ class ClientLedger:
         return ledger
 
     def _restore(self, number: int, entry: object) -> None:
-        if not isinstance(entry, Mapping) or set(entry) - {COUNTED, TAKEN_BACK} != _ENTRY:
+        if not isinstance(entry, Mapping) or set(entry) - {*SENT.values(), TAKEN_BACK} != _ENTRY:
             raise PrivacyError(f"its run {number} is no mapping of {', '.join(sorted(_ENTRY))}")
         lists = [entry[name] for name in ("epsilons", "rounds", "steps")]
         if not isinstance(entry["terms"], Mapping) or not all(isinstance(each, list) for each in lists):
@@ -263,7 +271,7 @@ class ClientLedger:
         for round_index, num_steps in zip(entry["rounds"], entry["steps"], strict=True):
             self.charge(terms.run, round_index, num_steps)
         # Whatever stands there: what may have been sent counts.
-        self._runs[terms.run].counted = COUNTED in entry
+        self._runs[terms.run].sent = {work for work, name in SENT.items() if name in entry}
         for each in entry.get(TAKEN_BACK, []):
             if not isinstance(each, list) or [type(index) for index in each] != [int, int]:
                 raise PrivacyError(f"its run {number} has no turn and round of noise that was taken back")
@@ -280,6 +288,7 @@ class ClientLedger:
         return begun is not None
 
 
+_ALREADY: Mapping[Once, str] = {"held_out_counts": "counts on held-out records", "vote": "vote"}
 _ENTRY = {"terms", "epsilons", "delta", "rounds", "steps", "edge_trusted"}
 
 

@@ -26,6 +26,7 @@ class PromisedRun:
         task: digest of what is trained.
         announced: digest of what clients were told before; empty where nothing was.
         held_out: what a record that is held out pays for; nothing where none is asked about.
+        vote: what everybody pays for a vote over settings; nothing where there is none.
     """
 
     run: str
@@ -43,6 +44,7 @@ class PromisedRun:
     task: str = ""
     announced: str = ""
     held_out: tuple[Charge, ...] = ()
+    vote: tuple[Charge, ...] = ()
 
     def common(self) -> dict[str, Any]:
         """Return the entries that the terms of every mechanism have."""
@@ -60,5 +62,6 @@ class PromisedRun:
                 "task",
                 "announced",
                 "held_out",
+                "vote",
             )
         }

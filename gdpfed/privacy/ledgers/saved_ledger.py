@@ -6,13 +6,14 @@ from typing import Any
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.participations import TURNS
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.sums_once import Once
 
 FORMAT_VERSION = 1
 COUNTS = "counts_rho"
 """Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
 own, which is 0 before it has released them."""
-HELD_OUT = "held_out_charged"
-"""The same, where records that are held out are counted: whether the counts are charged."""
+CHARGED_ONCE: Mapping[Once, str] = {"held_out_counts": "held_out_charged", "vote": "vote_charged"}
+"""The same, of a sum beside the rounds, by its work: whether it is charged."""
 
 
 def counts_in(charges: object) -> list[Any]:
@@ -38,7 +39,7 @@ def checked_fields(data: object, plan: PrivacyPlan) -> Mapping[str, Any]:
     expected = {"version", "plan", "charged_rounds", "charges", "participations"}
     expected |= {TURNS} if plan.mechanism.keeps_turns else set()
     expected |= {COUNTS} if plan.mechanism.counts_rho else set()
-    expected |= {HELD_OUT} if plan.held_out is not None else set()
+    expected |= {CHARGED_ONCE[each.work] for each in plan.once}
     if not isinstance(data, Mapping):
         raise PrivacyError(f"the ledger is a {type(data).__name__}, not a mapping; it is damaged")
     if data.get("version", FORMAT_VERSION) != FORMAT_VERSION:

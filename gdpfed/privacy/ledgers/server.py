@@ -22,9 +22,9 @@ from gdpfed.privacy.ledgers.charged import (
 )
 from gdpfed.privacy.ledgers.participations import RESTS, Participations
 from gdpfed.privacy.ledgers.saved_ledger import (
+    CHARGED_ONCE,
     COUNTS,
     FORMAT_VERSION,
-    HELD_OUT,
     checked_fields,
     counts_in,
     counts_were_charged,
@@ -32,6 +32,7 @@ from gdpfed.privacy.ledgers.saved_ledger import (
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, CountsRequest, Release
 from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.privacy.sums_once import TIMES, Once, vote_index
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import RecordSteps
 
@@ -55,7 +56,7 @@ class Ledger:
         self._open: OpenRound | None = None
         self._participations = Participations(plan)
         self._counts_charged = False
-        self.held_out_charged = False
+        self.charged_once: set[Once] = set()
 
     @property
     def plan(self) -> PrivacyPlan:
@@ -91,25 +92,20 @@ class Ledger:
         self._counts_charged = True
         return ChargedCounts(SEAL, request)
 
-    def charge_held_out(self, request: R) -> ChargedSum[R]:
-        """Charge the counts over held-out records, once, after the last round, and return their sum.
+    def charge_once(self, request: R) -> ChargedSum[R]:
+        """Charge a sum beside the rounds, at its time, and return it.
 
-        Raises PrivacyError where the plan charges none, where they are charged already, before the last
-        round, and for what the plan has not. Nothing is charged where it raises.
+        Raises PrivacyError, and charges nothing, a second time, at another time, and for what is not planned.
         """
-        (request,) = plain_requests([request], self._kinds, f"{self._subject}, held-out records")
-        planned, last = self._plan.held_out, self._plan.num_rounds
-        members = np.isin(
-            request.clients, [client for group in self._plan.groups for client in group.clients]
-        )
-        if planned is None or self.held_out_charged or self._charged_rounds != last or not members.all():
-            broken = "the plan has its clients count on held-out records once, after its last round, or never"
-        else:
-            broken = planned.broken_by(request)
-        if broken:
-            raise PrivacyError(f"{self._subject}, {request.name}: {broken}")
-        self.held_out_charged = True
-        return ChargedSum(SEAL, request, last)
+        (request,) = plain_requests([request], self._kinds, f"{self._subject}, beside the rounds")
+        last, voting = self._plan.num_rounds, request.work == "vote"
+        broken = f"the plan has {TIMES[voting]}, or never"
+        for planned in self._plan.once if self._charged_rounds == (0 if voting else last) else ():
+            known = planned.work == request.work and planned.work not in self.charged_once
+            if known and not (broken := planned.broken_by(request, self._plan.groups)):
+                self.charged_once.add(planned.work)
+                return ChargedSum(SEAL, request, vote_index(last) if voting else last)
+        raise PrivacyError(f"{self._subject}, {request.name}: {broken}")
 
     def open_round(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
         """Charge the round that is about to run, `cohorts` being the clients drawn per group.
@@ -128,6 +124,10 @@ class Ledger:
             raise PrivacyError(
                 f"{self._subject}, round {round_index}: samples follow from class counts, which are not "
                 "charged yet"
+            )
+        if self._plan.vote is not None and "vote" not in self.charged_once:
+            raise PrivacyError(
+                f"{self._subject}, round {round_index}: settings are voted on first, and were not"
             )
         self._check_budgets(round_index + 1)
         opened, drawn = self._round_of(round_index, cohorts)
@@ -248,8 +248,8 @@ class Ledger:
         }
         if self._plan.mechanism.counts_rho:
             values[COUNTS] = self._plan.mechanism.counts_rho if self._counts_charged else 0.0
-        if self._plan.held_out is not None:
-            values[HELD_OUT] = self.held_out_charged
+        for each in self._plan.once:
+            values[CHARGED_ONCE[each.work]] = each.work in self.charged_once
         return values
 
     @classmethod
@@ -288,7 +288,8 @@ class Ledger:
                 "the file is damaged, resume from an intact one"
             )
         ledger._participations.restore(fields, ledger._charged_rounds)
-        ledger.held_out_charged = fields.get(HELD_OUT, False) is not False
+        once = CHARGED_ONCE.items()
+        ledger.charged_once = {work for work, key in once if fields.get(key, False) is not False}
         if plan.mechanism.counts_rho:
             ledger._counts_charged = counts_were_charged(plan, fields[COUNTS], ledger._charged_rounds)
         return ledger

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Protocol
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.charges import Charge, charge_from_dict
 from gdpfed.privacy.events import Unit
-from gdpfed.privacy.held_out import check_counts
 from gdpfed.privacy.ledgers.promised_run import PromisedRun
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.sums_once import Once, check_once, vote_index
 from gdpfed.privacy.validation import require_count, require_delta, require_number
 from gdpfed.record_steps import RecordSteps
 from gdpfed.registry import Registry
@@ -29,8 +29,9 @@ MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
 MECHANISM = "mechanism"
 """The entry that names the class of terms."""
-HELD_OUT = "held_out"
-"""The entry about records that are held out, left out where there are none; its charges are JSON."""
+ONCE: Mapping[str, Once] = {"held_out": "held_out_counts", "vote": "vote"}
+"""The entries about sums beside the rounds, left out where there are none, and the work of each; their
+charges are JSON."""
 
 
 class Instructions(Protocol):
@@ -72,6 +73,7 @@ class Terms(ABC):
         task: names what is trained, so that a round of another task is refused.
         announced: names what clients were told before the plan was made; empty where nothing was.
         held_out: what a record pays for that is never trained on, once, after the last round; or nothing.
+        vote: what everybody pays for a vote over settings, once, before the first round; or nothing.
         held_out_by: names what decides which records those are, in the words of the node and no server.
         record_is: person, where a record is a person with all its rows, by the node's own columns.
     """
@@ -93,6 +95,7 @@ class Terms(ABC):
     task: str = ""
     announced: str = ""
     held_out: tuple[Charge, ...] = ()
+    vote: tuple[Charge, ...] = ()
     held_out_by: str = ""
     record_is: str = ""
 
@@ -112,7 +115,8 @@ class Terms(ABC):
         if len({charge.unit for charge in self.charges}) > 1:
             raise PrivacyError("the terms' charges are of several units; a run has one")
         self._check()
-        check_counts(self.held_out, self.unit)
+        for entry, work in ONCE.items():
+            check_once(work, getattr(self, entry), self.charges)
         if require_count("the terms' first_round", self.first_round, at_least=0) >= self.num_rounds:
             raise PrivacyError(
                 f"the terms' first_round is {self.first_round}; it must be below their {self.num_rounds} "
@@ -131,9 +135,18 @@ class Terms(ABC):
         """Of how many clients one may be a record who is protected, all of them paid for."""
         return 1
 
-    def counts_in(self, round_index: int) -> bool:
-        """Whether a round, from 0, is the one after the last, in which held-out records are counted."""
-        return bool(self.held_out) and round_index == self.num_rounds
+    def once_in(self, round_index: int) -> Once | None:
+        """Say which sum beside the rounds goes by this number, from 0; None for a round.
+
+        Counts go by that after the last round, and a vote, which comes before the first, by the next one.
+        """
+        if self.held_out and round_index == self.num_rounds:
+            return "held_out_counts"
+        return "vote" if self.vote and round_index == vote_index(self.num_rounds) else None
+
+    def paid_once(self, work: Once) -> tuple[Charge, ...]:
+        """Return what a sum of this work beside the rounds costs."""
+        return self.held_out if work == "held_out_counts" else self.vote
 
     @abstractmethod
     def _check(self) -> None:
@@ -227,11 +240,11 @@ class Terms(ABC):
         scalars: dict[str, Scalar] = {MECHANISM: self.kind}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("charges", HELD_OUT):
+            if field.name in ("charges", *ONCE):
                 value = json.dumps([charge.to_dict() for charge in value]) if value else ""
             elif is_dataclass(value) and not isinstance(value, type):
                 value = json.dumps(asdict(value))
-            if value or field.name not in (*UNSAID, HELD_OUT):
+            if value or field.name not in (*UNSAID, *ONCE):
                 scalars[field.name] = value
         return scalars
 
@@ -245,7 +258,7 @@ class Terms(ABC):
         made = TERMS.get(str(scalars.get(MECHANISM)))
         values = (
             dict.fromkeys(UNSAID, "")
-            | {HELD_OUT: "[]"}
+            | dict.fromkeys(ONCE, "[]")
             | {key: each for key, each in scalars.items() if key != MECHANISM}
         )
         odd = ", ".join(sorted({field.name for field in fields(made)} ^ set(values)))
@@ -255,7 +268,7 @@ class Terms(ABC):
 
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
-        lists = {key: tuple(map(charge_from_dict, json_list(key, values))) for key in ("charges", HELD_OUT)}
+        lists = {key: tuple(map(charge_from_dict, json_list(key, values))) for key in ("charges", *ONCE)}
         return {**values, **lists}
 
 
@@ -308,6 +321,7 @@ def terms_of(
         sums_hidden=plan.sums_hidden,
         clipping_norm=plan.clipping_norm,
         held_out=() if plan.held_out is None else (plan.held_out.charge,),
+        vote=plan.voted,
         **{"client": None, **said},
     )
     return plan.mechanism.terms(group_index, plan.groups[group_index], promised)

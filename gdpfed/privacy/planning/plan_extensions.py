@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
-from gdpfed.privacy.held_out import RECORD_MOVES, HeldOutCounts
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import AdaptiveClipping, PrivacyPlan
+from gdpfed.privacy.sums_once import RECORD_MOVES, SumOnce
 
 SLACK = 1e-9
 """The noise is larger by this share, so that rounding leaves epsilon within the budget."""
@@ -41,7 +41,11 @@ def with_held_out(plan: PrivacyPlan) -> PrivacyPlan:
             each.epsilon for m in range(len(plan.groups)) for each in plan.mechanism.record_groups(m)
         )
         sigma = gaussian_sigma(budget, plan.delta) * (1 + SLACK)
-        counts = HeldOutCounts(epsilon=gaussian_epsilon(sigma, plan.delta), noise_stddev=sigma * RECORD_MOVES)
+        counts = SumOnce(
+            work="held_out_counts",
+            epsilon=gaussian_epsilon(sigma, plan.delta),
+            noise_stddev=sigma * RECORD_MOVES,
+        )
         return replace(plan, held_out=counts)
     if plan.mechanism.kind == "sampled_sums" and plan.adaptive_clipping is None and plan.num_rounds > 1:
         works = (*plan.works, "held_out_rates")

@@ -12,6 +12,7 @@ from typing import Unpack
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, make_accountant
+from gdpfed.privacy.accountants.after_release import AfterRelease
 from gdpfed.privacy.accountants.gaussian import participations_quantile
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanism import RecordGroup
@@ -22,6 +23,7 @@ from gdpfed.privacy.planning.make_plan import PlanOptions
 from gdpfed.privacy.planning.record_budgets import Budgeted, RecordTraining, as_parts, within_budgets
 from gdpfed.privacy.planning.step_calibration import steps_allowed, steps_epsilon
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import require_count, require_delta
 from gdpfed.record_steps import KINDS
 
@@ -61,9 +63,10 @@ class RecordOptions(PlanOptions, total=False):
     `record_budgets` are pairs of epsilon and a share: so large a share of every client's records has that
     budget, and the clients are one group. `most_records`, the largest D_i, bounds what a client sends for a
     sum of gradients, see `contribution_norm`. Training ends for all when fewer than `minimum_cohort` clients
-    have steps left.
+    have steps left. `vote` is paid before the first round, and rounds are planned with the rest.
     """
 
+    vote: SumOnce | None
     renyi_orders: RenyiOrders
     record_budgets: Sequence[tuple[float, float]] | None
     most_records: int | None
@@ -129,14 +132,16 @@ def record_plan(
         sampling_rate=float(sampling_rate),
         renyi_orders=common.accountant.renyi_orders,
         sums_hidden=common.sums_hidden,
+        vote=options.get("vote"),
     )
 
 
 def _common(
     num_rounds: int, training: RecordTraining, sampling_rate: float, options: RecordOptions
 ) -> _Common:
+    accountant, vote = record_accountant(options, options.get("renyi_orders", "fine")), options.get("vote")
     common = _Common(
-        accountant=record_accountant(options, options.get("renyi_orders", "fine")),
+        accountant=accountant if vote is None else AfterRelease(accountant, vote.charge),
         law=sampling_law(options.get("sampling", "poisson")),
         delta=record_delta(options),
         num_rounds=num_rounds,

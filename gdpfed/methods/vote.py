@@ -1,0 +1,138 @@
+"""A vote over settings before a run: every client tries them on its own records and votes for the best.
+
+Source: DP-Hype, arXiv:2510.04902. Settings are those that no accounting depends on; the server sees one
+noised sum of votes and takes the largest. What it costs is in `gdpfed.privacy.sums_once`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Protocol
+
+import numpy as np
+
+from conf.schema import VOTABLE, Config
+from gdpfed.errors import ConfigError
+from gdpfed.methods.base import Method, SumRequest, Theta
+from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
+from gdpfed.privacy.events import Adjacency, Unit
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.release import NoiseAt
+from gdpfed.privacy.sums_once import SumOnce, moved
+from gdpfed.record_steps import RecordSteps
+
+Setting = tuple[float, ...]
+"""The values of `VOTABLE`, in its order."""
+
+
+class Rehearsed(Protocol):
+    """A method whose run a client can try alone.
+
+    Attributes:
+        config: by which it goes on; the setting that was chosen goes there.
+    """
+
+    plan: PrivacyPlan
+    config: Config
+
+    def rehearsal(self, client: int) -> RecordSteps:
+        """Return the steps of a whole run on the client's own records, with the noise of the common model."""
+
+
+def settings_of(config: Config) -> tuple[Setting, ...]:
+    """Return the settings of a vote, every combination of the listed values; none where there is no vote."""
+    grid = config.training.vote
+    if grid is None:
+        return ()
+    lists = [grid.get(key, [getattr(config.training, key)]) for key in VOTABLE]
+    return tuple(tuple(map(float, values)) for values in product(*lists))
+
+
+def with_setting(config: Config, setting: Sequence[float]) -> Config:
+    """Return the configuration with the setting that was chosen."""
+    rate, momentum = setting
+    return replace(config, training=replace(config.training, learning_rate=rate, momentum=momentum))
+
+
+def refuse_vote(config: Config, method: type[Method]) -> None:
+    """Refuse a vote that is not proved, or that tries something else than what is run.
+
+    Raises ConfigError: names what does not go with it.
+    """
+    without = "or leave training.vote out"
+    if not method.rehearsed:
+        raise ConfigError(
+            f"training.vote does not go with method={config.method.name}: clients can try dp_sum and dp_sgd "
+            f"by themselves: use one, {without}"
+        )
+    if config.secagg.mode == "off":
+        raise ConfigError(
+            "training.vote promises that votes are seen in one sum, and secagg=off shows each: use "
+            f"secagg=pairwise, {without}"
+        )
+    if config.training.learning_rate_decay != 1:
+        raise ConfigError(
+            "training.vote tries steps of one size, and they change by training.learning_rate_decay="
+            f"{config.training.learning_rate_decay}: use 1, {without}"
+        )
+    if config.run.mailbox is not None or config.privacy.price is not None:
+        key = "run.mailbox" if config.run.mailbox is not None else "privacy.price"
+        raise ConfigError(f"training.vote does not go with {key}, whose budgets do not pay for it: {without}")
+    clients, least = config.dataset.num_clients, config.secagg.minimum_cohort
+    if clients < least:
+        raise ConfigError(
+            f"training.vote is one sum over all dataset.num_clients={clients} clients, fewer than "
+            f"secagg.minimum_cohort={least}: use more clients, {without}"
+        )
+
+
+def planned_vote(
+    config: Config, epsilons: Sequence[float], delta: float, unit: Unit, adjacency: Adjacency = "zero_out"
+) -> SumOnce | None:
+    """Return what everybody pays for the vote: privacy.vote_share of mu^2 of the least budget.
+
+    mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
+    """
+    options = len(settings_of(config))
+    if not options:
+        return None
+    sigma = gaussian_sigma(min(epsilons), delta) / math.sqrt(config.privacy.vote_share)
+    moves = moved("vote", unit, adjacency)
+    return SumOnce(
+        work="vote",
+        epsilon=gaussian_epsilon(sigma, delta),
+        noise_stddev=sigma * moves,
+        unit=unit,
+        moves=moves,
+        options=options,
+    )
+
+
+def vote_request(method: Rehearsed, model: Theta, clients: Sequence[int], config: Config) -> SumRequest:
+    """Return the request for the votes of some clients, before the first round."""
+    planned, ids = method.plan.vote, np.asarray(sorted(clients), dtype=np.int64)
+    return SumRequest(
+        name="vote",
+        clients=ids,
+        clipping_norm=1.0,
+        noise_multiplier=0.0 if planned is None else planned.noise_stddev,
+        noise_at=NoiseAt.CLIENT,
+        work="vote",
+        unit=method.plan.unit,
+        records=[method.rehearsal(client) for client in ids.tolist()],
+        start=model,
+        settings=tuple(value for setting in settings_of(config) for value in setting),
+        coordinates=len(settings_of(config)),
+    )
+
+
+def chance_of_agreement(clients: int, noise_stddev: float, options: int) -> float:
+    """Return how likely a setting wins that all clients vote for, over noise alone on the others.
+
+    P(n + s Z > s max Z_j) = int phi(z) Phi(z + n / s)^(K - 1) dz, by the trapezoidal rule.
+    """
+    z = np.linspace(-8, 8, 2001)
+    tail = np.array([0.5 * math.erfc(-(each + clients / noise_stddev) / math.sqrt(2)) for each in z])
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    return float(np.trapezoid(density * tail ** (options - 1), z))

@@ -1,0 +1,94 @@
+"""A client's vote: how far one moves a sum, which setting it is for, and that engines vote as nodes do."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from conf.load import load
+from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
+from gdpfed.clients.update import contribution_steps, update_steps
+from gdpfed.learning.models import flatten
+from gdpfed.record_steps import RecordSteps
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.engine import Cohort, SequentialEngine
+from secagg import SumParameters, keystream
+
+TASK = task_of(load(["dataset=breast_cancer"])).described()
+SETTINGS = (1e-6, 0.0, 1.0, 0.0, 1e-5, 0.0)
+STEPS = RecordSteps(num_steps=8, batch_rates=(0.5,), clipping_norm=1.0, noise_multiplier=0.5)
+ORDER = replace(
+    order_of(load(["dataset=breast_cancer"]), TASK), work="vote", settings=SETTINGS, records=STEPS
+)
+THETA = flatten(TASK.build_model())
+
+
+def encoding_of(noise, clipping_norm=1.0, settings=3):
+    return SumParameters(
+        label="one",
+        num_clients=4,
+        threshold=3,
+        dropout_tolerance=0,
+        corrupt_tolerance=0,
+        dimension=settings,
+        clipping_norm=clipping_norm,
+        noise_multiplier=noise / clipping_norm,
+    ).encoding(4)
+
+
+@pytest.mark.parametrize("noise", [0.5, 6.0, 60.0])
+@pytest.mark.parametrize("clipping_norm", [1.0, 50.0])
+def test_a_vote_is_within_norm_one_and_two_are_within_the_square_root_of_two(noise, clipping_norm):
+    """Also where the server names a larger norm than it has planned."""
+    encoding = encoding_of(noise, clipping_norm, settings=5)
+    votes = []
+    for number in range(5):
+        vote = torch.zeros(5, dtype=torch.float64)
+        vote[number] = 1 - encoding.grid
+        votes.append(contribution_steps(ORDER, vote, encoding))
+        assert 0.9 < encoding.grid * np.linalg.norm(votes[-1]) <= 1
+    for one, other in itertools.combinations(votes, 2):
+        assert encoding.grid * np.linalg.norm(one - other) <= math.sqrt(2)
+
+
+def test_a_client_votes_for_what_does_best_on_its_records_and_every_vote_is_one_setting():
+    encoding = encoding_of(6.0)
+    for client in range(4):
+        steps = update_steps(ORDER, THETA, encoding, client)
+        assert np.flatnonzero(steps).tolist() == [1]
+    alone = replace(ORDER, settings=(0.5, 0.0) * 3)
+    data = TASK.client_data(0).take(np.arange(1))
+    found = {int(np.flatnonzero(update_steps(alone, THETA, encoding, 0, data))[0]) for _ in range(40)}
+    # Who cannot try anything votes at random: 40 votes miss one of three with a chance below 1e-6.
+    assert found == {0, 1, 2}
+
+
+def test_both_engines_send_what_a_node_sends():
+    encoding = encoding_of(6.0)
+    order = replace(ORDER, settings=(0.1, 0.0, 0.2, 0.0, 0.3, 0.5))
+
+    def bits(client):
+        return keystream(bytes([client]) * 32)
+
+    parts = {client: ClientPart(records=STEPS) for client in (0, 3)}
+    cohort = Cohort([0, 3], encoding, parts)
+    node = [update_steps(order, THETA, encoding, client, bits=bits) for client in cohort.clients]
+    engines = (SequentialEngine(bits=bits), BatchedEngine(TASK, torch.device("cpu"), bits=bits))
+    for engine in engines:
+        assert (engine.sum_updates(order, THETA, cohort).total == np.sum(node, axis=0)).all()
+
+
+@pytest.mark.parametrize(
+    "settings", [(0.1, 0.0), (0.1, 0.0, -1.0, 0.0), (0.1, 0.0, 0.2), (0.1, 0.0) * 17, (0.1, 1.0, 0.2, 0.0)]
+)
+def test_an_order_with_other_settings_is_refused(settings):
+    order = replace(ORDER, settings=settings)
+    assert TrainingOrder.from_scalars(order.to_scalars()) == order
+    with pytest.raises(OrderError, match="settings are"):
+        update_steps(order, THETA, encoding_of(6.0, settings=max(1, len(settings) // 2)), 0)
+    with pytest.raises(OrderError, match="coordinates"):
+        order.model_dimension(18)
