@@ -49,7 +49,7 @@ def wishes(config: Config) -> Iterator[int]:
     config = resolve(config)
     method, task = make_method(config), task_of(config)
     theta, clients = flatten(task.build_model()), range(config.dataset.num_clients)
-    request = vote_request(method, theta, clients, config)  # type: ignore[arg-type]  # dp_sum is rehearsed
+    request = vote_request(method, theta, clients, config)
     order, parts = order_of_sum(request, order_of(config, task)), client_parts(request)
     encoding = Encoding.for_sum(
         num_contributors=len(clients), dimension=request.dimension, clipping_norm=1.0, noise_multiplier=0.0

@@ -20,6 +20,7 @@ Work = Literal[
     "held_out_counts",
     "held_out_rates",
     "vote",
+    "vote_by_rounds",
 ]
 """What a client computes for a sum: its model's change, the same with noise of its own or by steps of DP-SGD,
 a sum of records' clipped gradients, the end of a window of steps on records without noise, what a model
@@ -28,7 +29,7 @@ gets right on records that are held out, or a vote for the setting that does bes
 RecordIs = Literal["record", "person"]
 """What is one record: a row, or a person with all its rows, whose gradient is their sum."""
 
-VOTABLE = ("learning_rate", "momentum")
+VOTABLE = ("learning_rate", "momentum", "learning_rate_decay")
 MOST_SETTINGS = 16
 """What a setting of a vote has, in this order, and how many settings there may be, as in `conf.schema`."""
 
@@ -50,7 +51,8 @@ class WorkKind:
     whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
     of steps that are clipped each. `held_out`: it is made of records that are never trained on, as counts, of
     which one record moves two by one each, or over their number, of norm 1 at most for a whole client.
-    `vote`: it is 1 for one setting of several, and 0 for the others.
+    `vote`: it is 1 for one setting of several, which steps on records or rounds of local training are tried
+    with, and 0 for the others.
     """
 
     on_records: bool
@@ -70,6 +72,7 @@ KINDS: Mapping[str, WorkKind] = {
     "held_out_counts": WorkKind(on_records=False, held_out=True),
     "held_out_rates": WorkKind(on_records=False, held_out=True),
     "vote": WorkKind(on_records=False, vote=True),
+    "vote_by_rounds": WorkKind(on_records=False, vote=True),
 }
 
 RECORD_WORKS = tuple(work for work, kind in KINDS.items() if kind.on_records)

@@ -10,7 +10,7 @@ from conf.schema.checks import are_numbers, require, require_limits
 
 RECOMMENDED = ("everyone", "outsiders")
 """Whom epsilon is to hold against, where a data set says so."""
-VOTABLE = ("learning_rate", "momentum")
+VOTABLE = ("learning_rate", "momentum", "learning_rate_decay")
 """Settings of training on which no accounting depends, so that clients may vote on them."""
 MOST_SETTINGS = 16
 """Of a vote: each is one more coordinate with noise, and one more run that every client tries."""
@@ -144,7 +144,7 @@ class TrainingConfig:
         grid, example = self.vote, "as in 'training.vote={learning_rate:[0.1,0.3,1]}'"
         require(
             isinstance(grid, dict) and len(grid) > 0 and set(grid) <= set(VOTABLE),
-            f"training.vote={grid} must list values of {' and '.join(VOTABLE)}, on which no accounting "
+            f"training.vote={grid} must list values of {', '.join(VOTABLE)}, on which no accounting "
             f"depends, {example}",
         )
         for key, values in grid.items():

@@ -100,6 +100,11 @@ class NodeEntry(ABC):
         return charges_of(json.loads(self.terms.get("vote", "[]")))
 
     @property
+    def vote_sent(self) -> Charges:
+        """The same of a vote that has left the client."""
+        return self.vote if self.saved.get("voted") else []
+
+    @property
     @abstractmethod
     def num_rounds(self) -> int:
         """The number of rounds of the whole run."""
@@ -160,6 +165,8 @@ class NodeEntry(ABC):
             yield f"run {name} sent more updates in one round than it was charged for"
         if any(index not in charged for index in rounds):
             yield f"run {name} sent an update in a round that it was not charged for"
+        if self.saved.get("voted") and not self.vote:
+            yield f"run {name} sent a vote that its terms do not charge"
         if not (self.terms["sums_hidden"] or self.trusted or self.private_by_itself):
             yield f"run {name} showed single updates to the server"
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.audit.accounting import charges_of, first_rounds
+from gdpfed.audit.accounting import Charges, charges_of, first_rounds
 from gdpfed.audit.mechanisms import AUDIT_RULES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
@@ -116,6 +116,11 @@ class AuditRule(ABC):
     def plan(self) -> Mapping[str, Any]:
         """The run's plan."""
         return self.files.plan
+
+    @property
+    def voted(self) -> Charges:
+        """What a vote costs everybody before the first round, or nothing."""
+        return charges_of([self.plan["vote"]["charge"]]) if "vote" in self.plan else []
 
     @property
     def noised(self) -> bool:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf, isinf
 from typing import Literal
 
@@ -22,7 +22,7 @@ from gdpfed.clients.record_work import (
     record_updates,
     secret_bits,
 )
-from gdpfed.clients.vote import vote_update
+from gdpfed.clients.vote import Trial, vote_update
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
 from gdpfed.learning.task import Task, choose_device
@@ -85,9 +85,8 @@ def update_steps(
         return contribution_steps(order, update, encoding)
     data = _examples(order.task, client_id, own_data)
     if kind.vote:
-        gradients = _gradients(order.task, device)
-        vote = vote_update(order, theta, encoding, data, _model(order.task), gradients, bits(client_id))
-        return contribution_steps(order, vote, encoding)
+        trial = Trial(_model(order.task), partial(_gradients, order.task, device), bits(client_id), device)
+        return contribution_steps(order, vote_update(order, theta, encoding, data, trial), encoding)
     if kind.on_records:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
     else:

@@ -5,8 +5,8 @@ on a part of its records, with the noise that the common model would have, and t
 may be anything, since only the vote is accounted.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
@@ -18,18 +18,18 @@ from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.data import Split
 from gdpfed.learning.training.evaluate import evaluate
+from gdpfed.learning.training.local_update import clip, local_update
 from gdpfed.learning.training.record_training import RecordHolder, noised_updates
-from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes
-from gdpfed.record_steps import MOST_SETTINGS, VOTABLE
+from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
+from gdpfed.record_steps import MOST_SETTINGS, VOTABLE, RecordSteps
 from secagg import Encoding
 
-FOLDS = 4
-"""Parts of a client's records, of which each is tested on once and trained on in the other trials."""
+PARTS = 4
+"""Of a client's records. Steps on records are tested on each part once, after training on the others; rounds
+of local training, which take longer, on one of them."""
 MOST_ROUNDING = 0.1
 
 Ints = npt.NDArray[np.int64]
-Score = tuple[float, float]
-"""What a setting reaches: the share of right answers, 0 where labels are numbers, and minus the loss."""
 
 
 def vote_update(
@@ -37,9 +37,7 @@ def vote_update(
     theta: npt.NDArray[np.float32],
     encoding: Encoding,
     data: Split,
-    model: nn.Module,
-    gradients: RecordGradients,
-    random_bytes: RandomBytes,
+    client: "Trial",
 ) -> torch.Tensor:
     """The client's vote, 1 - grid for one setting and 0 for the others: shape (settings,), float64.
 
@@ -50,9 +48,7 @@ def vote_update(
         theta: where the run begins, shape (d,).
         encoding: of the sum.
         data: the client's records; with fewer than two it votes at random.
-        model: of the task.
-        gradients: of the model, by record.
-        random_bytes: the client's secret source of bits.
+        client: how it tries them.
 
     Raises:
         OrderError: settings that are none, no steps, or a grid too coarse for votes.
@@ -63,13 +59,11 @@ def vote_update(
             f"rounding votes to steps of {encoding.grid:.3g} takes more than a tenth of one: use a larger "
             "budget, or more clients"
         )
-    generator = np.random.default_rng(np.frombuffer(random_bytes(32), np.uint64))
-    scores = [(0.0, 0.0)] * len(settings)
+    generator, scores = generator_of(client.random_bytes), [0.0] * len(settings)
     if len(data) > 1:
-        parts = np.array_split(generator.permutation(len(data)), min(FOLDS, len(data)))
-        scores = [
-            _score(order, theta, each, data, parts, model, gradients, random_bytes) for each in settings
-        ]
+        parts = np.array_split(generator.permutation(len(data)), min(PARTS, len(data)))
+        tested = parts if order.work == "vote" else parts[:1]
+        scores = [_tried(order, theta, each, data, tested, client) for each in settings]
     best = [number for number, score in enumerate(scores) if score == max(scores)]
     vote = torch.zeros(len(settings), dtype=torch.float64)
     vote[int(generator.choice(best))] = 1 - encoding.grid
@@ -84,7 +78,11 @@ def settings_in(order: TrainingOrder) -> list[tuple[float, ...]]:
     values, each = order.settings, len(VOTABLE)
     settings = [values[start : start + each] for start in range(0, len(values), each)]
     known = 2 <= len(settings) <= MOST_SETTINGS and len(values) % each == 0
-    if not known or not all(isfinite(rate) and rate > 0 and 0 <= momentum < 1 for rate, momentum in settings):
+    known = known and all(
+        isfinite(rate) and rate > 0 and 0 <= momentum < 1 and 0 < decay <= 1
+        for rate, momentum, decay in settings
+    )
+    if not known:
         raise OrderError(
             f"the order's settings are {values}: give from 2 to {MOST_SETTINGS}, each with "
             f"{', '.join(VOTABLE)}"
@@ -92,47 +90,113 @@ def settings_in(order: TrainingOrder) -> list[tuple[float, ...]]:
     return settings
 
 
-def _score(
+def _tried(
     order: TrainingOrder,
     theta: npt.NDArray[np.float32],
     setting: Sequence[float],
     data: Split,
     parts: Sequence[Ints],
-    model: nn.Module,
-    gradients: RecordGradients,
-    random_bytes: RandomBytes,
-) -> Score:
-    """What a setting reaches on all parts, each under a model that is trained on the others."""
-    rate, momentum = setting
-    steps, training = order.records, replace(order.training, learning_rate=rate, momentum=momentum)
-    if steps is None:
+    client: "Trial",
+) -> float:
+    """What a setting reaches on all parts, each under a model that is trained on the others.
+
+    That is the share of right answers or, where labels are numbers, minus the loss. Of classes a loss would
+    make a client with few records, which no model tells from others, vote for the most timid setting.
+    """
+    if order.records is None:
         raise OrderError("the order's work is vote and it does not say which steps a trial has")
-
-    def holder(part: Ints) -> RecordHolder:
-        """The client with the records of all other parts; its batches are smaller, and so is its noise."""
-        rest = np.setdiff1d(np.arange(len(data)), part)
-        own = replace(steps, noise_multiplier=steps.noise_multiplier * len(rest) / len(data))
-        batches = PoissonBatches(own.batch_rates, np.zeros(len(rest), dtype=np.int64))
-        return RecordHolder(rest, own, batches, random_bytes)
-
-    def take(places: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        batch = data.take(places.reshape(-1))
-        x, y = (torch.from_numpy(each).to(gradients.device) for each in (batch.x, batch.y))
-        return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape, *y.shape[1:])
-
-    moved = noised_updates(gradients, theta, training, [holder(part) for part in parts], take)
-    right, loss = 0.0, 0.0
+    rests = [np.setdiff1d(np.arange(len(data)), part) for part in parts]
+    by = client.steps_on_records if order.work == "vote" else client.rounds
+    reached, tested = 0.0, sum(map(len, parts))
     classes = 0 if order.task.form is None else order.task.form.num_classes
-    for part, change in zip(parts, moved.cpu().numpy(), strict=True):
-        tried = evaluate(
-            model,
+    for part, change in zip(parts, by(order, order.records, theta, setting, data, rests), strict=True):
+        found = evaluate(
+            client.model,
             (theta + change).astype(np.float32),
             data.take(part),
             loss=order.task.make_loss(),
-            device=gradients.device,
+            device=client.device,
             metrics=None if classes > 1 else {},
             target_range=None if classes > 1 else (-1.0, 1.0),
         )
-        right += len(part) * (tried.accuracy or 0.0)
-        loss += len(part) * (tried.loss if tried.loss is not None and isfinite(tried.loss) else np.inf)
-    return right / len(data), -loss / len(data)
+        lost = found.loss if found.loss is not None and isfinite(found.loss) else np.inf
+        reached += len(part) / tested * (-lost if found.accuracy is None else found.accuracy)
+    return reached
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """How a client tries a setting.
+
+    Attributes:
+        model: of the task.
+        gradients: makes those of the model, by record; called where steps on records are tried.
+        random_bytes: the client's secret source of bits.
+        device: where it trains.
+    """
+
+    model: nn.Module
+    gradients: Callable[[], RecordGradients]
+    random_bytes: RandomBytes
+    device: torch.device
+
+    def steps_on_records(
+        self,
+        order: TrainingOrder,
+        steps: RecordSteps,
+        theta: npt.NDArray[np.float32],
+        setting: Sequence[float],
+        data: Split,
+        rests: Sequence[Ints],
+    ) -> npt.NDArray[np.float64]:
+        """How far all steps of a run move the model on each of some records: shape (rests, d).
+
+        With fewer records batches are smaller, and noise is as much less, so that it is the same in a step.
+        """
+        rate, momentum, _ = setting
+        training = replace(order.training, learning_rate=rate, momentum=momentum)
+
+        def holder(rest: Ints) -> RecordHolder:
+            own = replace(steps, noise_multiplier=steps.noise_multiplier * len(rest) / len(data))
+            batches = PoissonBatches(own.batch_rates, np.zeros(len(rest), dtype=np.int64))
+            return RecordHolder(rest, own, batches, self.random_bytes)
+
+        def take(places: Ints) -> tuple[torch.Tensor, torch.Tensor]:
+            batch = data.take(places.reshape(-1))
+            x, y = (torch.from_numpy(each).to(self.device) for each in (batch.x, batch.y))
+            return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape, *y.shape[1:])
+
+        moved = noised_updates(self.gradients(), theta, training, [holder(rest) for rest in rests], take)
+        return np.asarray(moved.cpu().numpy())
+
+    def rounds(
+        self,
+        order: TrainingOrder,
+        steps: RecordSteps,
+        theta: npt.NDArray[np.float32],
+        setting: Sequence[float],
+        data: Split,
+        rests: Sequence[Ints],
+    ) -> npt.NDArray[np.float64]:
+        """How far all rounds of a run move the model on each of some records: shape (rests, d).
+
+        A round is local training, clipped to C, with noise of the multiplier that the step of all has.
+        """
+        rate, momentum, decay = setting
+        stddev, moved = steps.clipping_norm * steps.noise_multiplier, np.zeros((len(rests), len(theta)))
+        generator, loss = generator_of(self.random_bytes), order.task.make_loss()
+        for change, rest in zip(moved, map(data.take, rests), strict=True):
+            for index in range(steps.num_steps):
+                training = replace(order.training, learning_rate=rate * decay**index, momentum=momentum)
+                start = (theta + change).astype(np.float32)
+                update = local_update(
+                    self.model, start, rest, training, rng=generator, device=self.device, loss=loss
+                )
+                noise = gaussian_noise(len(theta), stddev, self.random_bytes, device=self.device)
+                change += (clip(update, steps.clipping_norm) + noise).cpu().numpy()
+        return moved
+
+
+def generator_of(random_bytes: RandomBytes) -> np.random.Generator:
+    """A generator from secret bits."""
+    return np.random.default_rng(np.frombuffer(random_bytes(32), np.uint64))

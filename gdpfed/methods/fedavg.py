@@ -40,6 +40,7 @@ class DPFedAvg(Method):
 
     name: ClassVar[str] = "dp_fedavg"
     label: ClassVar[str] = "DP-FedAvg"
+    rehearsed: ClassVar[bool] = True
     curve: ClassVar[CurveStyle | None] = ("#D55E00", "--", "s")
     adapts_clipping: ClassVar[bool] = True
     has_turns: ClassVar[bool] = True

@@ -60,6 +60,7 @@ class GDPFed(Method):
     label: ClassVar[str] = "GDPFed"
     curve: ClassVar[CurveStyle | None] = ("#56B4E9", "-.", "^")
     config_class: ClassVar[type[MethodConfig]] = GDPFedConfig
+    rehearsed: ClassVar[bool] = True
     has_turns: ClassVar[bool] = True
 
     @classmethod

@@ -46,7 +46,7 @@ def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
         return given
     privacy = config.privacy
     return one_sum_sampling_rates(
-        configured_accountant(config),
+        configured_accountant(config, groups),
         groups,
         sampling=cast("Sampling", privacy.sampling),
         sampling_rate=privacy.sampling_rate,

@@ -39,7 +39,7 @@ class IDPFedAvgSample(SharedNoise):
             return scheduled_plan(config, groups, own_norms=False)
         privacy = config.privacy
         rates = shared_noise_sampling_rates(
-            configured_accountant(config),
+            configured_accountant(config, groups),
             groups,
             sampling=cast("Sampling", privacy.sampling),
             sampling_rate=privacy.sampling_rate,

@@ -5,8 +5,10 @@ from typing import cast
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
+from gdpfed.methods.vote import planned_vote
 from gdpfed.methods.weighting import Reweighting, relative_weights
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
+from gdpfed.privacy.accountants.after_release import AfterRelease
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, default_delta
@@ -16,6 +18,7 @@ from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA as DELTA_OF_RECORD
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
 from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_group_streams, plan_stream
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms
+from gdpfed.privacy.sums_once import SumOnce
 
 
 def refuse_given_rates(config: Config) -> None:
@@ -93,10 +96,11 @@ def renyi_orders(config: Config) -> RenyiOrders:
     return cast("RenyiOrders", config.privacy.renyi_orders)
 
 
-def configured_accountant(config: Config) -> Accountant:
-    """The accountant of the configuration, for the law of its noise."""
-    privacy = config.privacy
-    return accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
+def configured_accountant(config: Config, groups: Sequence[Group]) -> Accountant:
+    """The accountant of the configuration, for the law of its noise, and after a vote that groups pay for."""
+    privacy, vote = config.privacy, configured_vote(config, groups)
+    own = accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
+    return own if vote is None else AfterRelease(own, vote.charge)
 
 
 def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
@@ -168,7 +172,15 @@ def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
         clipping_norm=privacy.clipping_norm,
         num_taps=privacy.noise_taps,
         adjacency=cast("Adjacency", privacy.adjacency),
+        vote=configured_vote(config, groups),
     )
+
+
+def configured_vote(config: Config, groups: Sequence[Group]) -> SumOnce | None:
+    """What clients pay for the configured vote over settings, where they are protected; None for none."""
+    epsilons = [group.epsilon for group in groups]
+    adjacency = cast("Adjacency", config.privacy.adjacency)
+    return planned_vote(config, epsilons, configured_delta(config), "client", adjacency)
 
 
 def private_plan(
@@ -195,4 +207,5 @@ def private_plan(
         group_clipping_norms=group_clipping_norms,
         one_sum=one_sum,
         sums_hidden=config.secagg.mode != "off",
+        vote=configured_vote(config, groups),
     )

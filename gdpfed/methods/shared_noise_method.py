@@ -22,6 +22,7 @@ class SharedNoise(Method):
 
     adapts_clipping: ClassVar[bool] = True
     has_turns: ClassVar[bool] = True
+    rehearsed: ClassVar[bool] = True
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum over the cohorts of all groups, bounded and noised as the largest C_m needs."""

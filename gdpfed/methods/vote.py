@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from gdpfed.errors import ConfigError
 from gdpfed.methods.base import Method, SumRequest, Theta
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.events import Adjacency, Unit
-from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sums_once import SumOnce, moved
 from gdpfed.record_steps import RecordSteps
@@ -26,14 +25,13 @@ Setting = tuple[float, ...]
 """The values of `VOTABLE`, in its order."""
 
 
-class Rehearsed(Protocol):
-    """A method whose run a client can try alone.
+class RecordRun(Protocol):
+    """A run about records that a client can try alone.
 
     Attributes:
         config: by which it goes on; the setting that was chosen goes there.
     """
 
-    plan: PrivacyPlan
     config: Config
 
     def rehearsal(self, client: int) -> RecordSteps:
@@ -51,8 +49,9 @@ def settings_of(config: Config) -> tuple[Setting, ...]:
 
 def with_setting(config: Config, setting: Sequence[float]) -> Config:
     """Return the configuration with the setting that was chosen."""
-    rate, momentum = setting
-    return replace(config, training=replace(config.training, learning_rate=rate, momentum=momentum))
+    rate, momentum, decay = setting
+    training = replace(config.training, learning_rate=rate, momentum=momentum, learning_rate_decay=decay)
+    return replace(config, training=training)
 
 
 def refuse_vote(config: Config, method: type[Method]) -> None:
@@ -63,18 +62,30 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
     without = "or leave training.vote out"
     if not method.rehearsed:
         raise ConfigError(
-            f"training.vote does not go with method={config.method.name}: clients can try dp_sum and dp_sgd "
-            f"by themselves: use one, {without}"
+            f"training.vote does not go with method={config.method.name}, which clients cannot try alone or "
+            f"whose plan depends on what is voted on: use dp_sum, dp_sgd, gdpfed_star or gdpfed, {without}"
         )
     if config.secagg.mode == "off":
         raise ConfigError(
             "training.vote promises that votes are seen in one sum, and secagg=off shows each: use "
             f"secagg=pairwise, {without}"
         )
-    if config.training.learning_rate_decay != 1:
+    if config.privacy.noise != "gaussian" or config.privacy.accountant == "theorem1":
+        key = "noise" if config.privacy.noise != "gaussian" else "accountant"
         raise ConfigError(
-            "training.vote tries steps of one size, and they change by training.learning_rate_decay="
-            f"{config.training.learning_rate_decay}: use 1, {without}"
+            f"training.vote is paid for beside rounds of Gaussian noise by pld or rdp, and privacy.{key}="
+            f"{getattr(config.privacy, key)} has no proof for that: use another, {without}"
+        )
+    decays = {setting[VOTABLE.index("learning_rate_decay")] for setting in settings_of(config)}
+    if config.privacy.about_records and decays != {1.0}:
+        raise ConfigError(
+            "training.vote tries steps on records of one size, and they change by "
+            f"training.learning_rate_decay={min(decays):g}: use 1, {without}"
+        )
+    if config.method.server_learning_rate != 1:
+        raise ConfigError(
+            "training.vote tries steps of the server of size 1, and method.server_learning_rate="
+            f"{config.method.server_learning_rate:g} is another: use 1, {without}"
         )
     if config.run.mailbox is not None or config.privacy.price is not None:
         key = "run.mailbox" if config.run.mailbox is not None else "privacy.price"
@@ -109,18 +120,34 @@ def planned_vote(
     )
 
 
-def vote_request(method: Rehearsed, model: Theta, clients: Sequence[int], config: Config) -> SumRequest:
-    """Return the request for the votes of some clients, before the first round."""
-    planned, ids = method.plan.vote, np.asarray(sorted(clients), dtype=np.int64)
+def vote_request(method: Method, model: Theta, clients: Sequence[int], config: Config) -> SumRequest:
+    """Return the request for the votes of some clients, before the first round.
+
+    Where clients are protected, a trial is all rounds of local training, with the noise over the step that
+    the plan's rounds have (`Weighting.noise_per_step`).
+    """
+    plan = method.plan
+    planned, ids = plan.vote, np.asarray(sorted(clients), dtype=np.int64)
+    if plan.about_records:
+        trials = [cast("RecordRun", method).rehearsal(client) for client in ids.tolist()]
+    else:
+        noise = method.weighting.noise_per_step(plan)
+        rounds = RecordSteps(
+            num_steps=plan.num_rounds,
+            batch_rates=(1.0,),
+            clipping_norm=plan.clipping_norm,
+            noise_multiplier=noise,
+        )
+        trials = [rounds] * len(ids)
     return SumRequest(
         name="vote",
         clients=ids,
         clipping_norm=1.0,
         noise_multiplier=0.0 if planned is None else planned.noise_stddev,
         noise_at=NoiseAt.CLIENT,
-        work="vote",
-        unit=method.plan.unit,
-        records=[method.rehearsal(client) for client in ids.tolist()],
+        work="vote" if plan.about_records else "vote_by_rounds",
+        unit=plan.unit,
+        records=trials,
         start=model,
         settings=tuple(value for setting in settings_of(config) for value in setting),
         coordinates=len(settings_of(config)),

@@ -214,10 +214,11 @@ class Mechanism(ABC):
         rounds: int,
         *,
         delta: float,
+        paid: Sequence[Charge] = (),
     ) -> float:
         """Return epsilon at delta of the client of a group whose turns, in the rounds so far, cost most.
 
-        It is asked if `keeps_turns`.
+        All have paid something before. It is asked if `keeps_turns`.
         """
         raise TypeError(f"{self.kind} keeps no turns")
 

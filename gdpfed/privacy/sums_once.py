@@ -35,6 +35,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, Gaussian, Unit
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Release, broken_number
+from gdpfed.record_steps import KINDS
 
 Once = Literal["held_out_counts", "vote"]
 """The works of such sums."""
@@ -55,6 +56,13 @@ def moved(work: Once, unit: Unit, adjacency: Adjacency) -> float:
     """How far one unit moves such a sum, in norm."""
     alone = work == "vote" and unit == "client" and adjacency == "zero_out"
     return 1.0 if alone else RECORD_MOVES
+
+
+def once_of(work: str) -> Once | None:
+    """The sum beside the rounds that a work belongs to; None for one of rounds. Clients vote in two ways."""
+    if work in KINDS and KINDS[work].vote:
+        return "vote"
+    return "held_out_counts" if work == "held_out_counts" else None
 
 
 def vote_index(num_rounds: int) -> int:
@@ -99,7 +107,7 @@ class SumOnce:
 
     def broken_by(self, request: Release, groups: Sequence[GroupPlan]) -> str:
         """Say how a request for the sum breaks what was planned for these groups; "" if it does not."""
-        if request.work != self.work or request.unit != self.unit:
+        if once_of(request.work) != self.work or request.unit != self.unit:
             return f"it asks a {request.unit} for {request.work}, and {ASKED_OF[self.work]}"
         if len(np.unique(request.clients)) < len(request.clients):
             return "a client is asked twice in one sum"
@@ -139,7 +147,7 @@ def _event(noise_stddev: float, moves: float) -> Gaussian:
 
 def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
     """Say how a client's instructions are not those for such a sum; "" if they are."""
-    if work != planned or weight != 1:
+    if once_of(work) != planned or weight != 1:
         return f"{work} of weight {weight:g} was ordered where the terms say {planned} of weight 1"
     return "" if noise == "gaussian" else f"{noise} noise was ordered where the terms say gaussian"
 

@@ -11,6 +11,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.inference_lines import inference_line, inference_lines
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
 from gdpfed.report.plan_warnings import large_delta_lines
+from gdpfed.report.vote_lines import vote_lines
 
 ADJACENCY_IN_WORDS = {
     "zero_out": "had sent nothing but noise in every round",
@@ -161,7 +162,8 @@ def _caption(method: Method) -> str:
         f"{plan.adjacency} adjacency, {_clipping(plan)}, "
         f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}{_step(method)}\n"
         "* against the server, which draws the cohorts, and members of the same sums: a client that takes "
-        f"part K times, the 99th percentile.{hidden}{_counting(plan)}\n{inference_line(plan)}"
+        f"part K times, the 99th percentile.{hidden}{_counting(plan)}\n"
+        f"{chr(10).join([*vote_lines(plan), inference_line(plan)])}"
     )
 
 

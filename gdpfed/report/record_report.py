@@ -15,7 +15,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import Fitted
 from gdpfed.report.inference_lines import inference_line, inference_lines
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
-from gdpfed.report.vote_lines import vote_line
+from gdpfed.report.vote_lines import vote_lines
 
 HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
 
@@ -248,8 +248,7 @@ def _caption(plan: PrivacyPlan) -> str:
             f"{plan.held_out.noise_stddev:.3g} in every count; such a record pays for it alone, epsilon "
             f"{plan.held_out.epsilon:.3g}."
         )
-    if plan.vote is not None:
-        lines.append(vote_line(plan, plan.vote))
+    lines += vote_lines(plan)
     lines += [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
     return "\n".join([*lines, inference_line(plan)])
 

@@ -10,6 +10,7 @@ from gdpfed.report.client_report import ADJACENCY_IN_WORDS, ClientReport, in_pla
 from gdpfed.report.inference_lines import inference_line
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.plan_warnings import large_delta_lines
+from gdpfed.report.vote_lines import vote_lines
 
 if TYPE_CHECKING:
     from gdpfed.privacy.plan import PrivacyPlan
@@ -92,7 +93,8 @@ def _caption(method: Method) -> str:
         f"{_who(plan)}, at least b rounds apart; {plan.messages_a_round:.1f} messages "
         f"a round, {_kinds(plan)}. Delta {plan.delta:.3g}, {plan.adjacency} adjacency, clipping norm "
         f"{plan.clipping_norm:g} on average; {_noise(plan)}; noise for the step "
-        f"{method.weighting.noise_per_step(plan):.5f}\n{inference_line(plan)}"
+        f"{method.weighting.noise_per_step(plan):.5f}\n"
+        f"{chr(10).join([*vote_lines(plan), inference_line(plan)])}"
     )
 
 

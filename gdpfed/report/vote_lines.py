@@ -1,15 +1,19 @@
 """What is said of a vote over settings: what it costs, how sure its result is, and what came of it."""
 
+from collections.abc import Iterator
+
 from gdpfed.methods.vote import chance_of_agreement
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.rounds.vote import VoteResult
 
 
-def vote_line(plan: PrivacyPlan, vote: SumOnce) -> str:
+def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
     """What a vote costs everybody, and how often it would choose what all clients want."""
+    vote = plan.vote
+    if vote is None:
+        return
     chance = chance_of_agreement(plan.num_clients, vote.noise_stddev, vote.options)
-    return (
+    yield (
         f"Before the first round all clients vote on {vote.options} settings, in one sum with noise of "
         f"{vote.noise_stddev:.3g} in every number of votes: epsilon {vote.epsilon:.3g} by itself, which is "
         f"in all figures here, and rounds are planned with the rest. A setting that all {plan.num_clients} "

@@ -20,7 +20,7 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation, nothing_tested
 from gdpfed.methods import Method, make_method, resolve
 from gdpfed.methods.base import ClientSum, SumRequest, Theta
-from gdpfed.methods.vote import Rehearsed, vote_request, with_setting
+from gdpfed.methods.vote import RecordRun, vote_request, with_setting
 from gdpfed.privacy.sampling.cohorts import refuse_skipped
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.sums_once import vote_index
@@ -175,7 +175,7 @@ class PreparedRun:
             requests.append(self.held_out_request(everybody, theta))
         if plan.vote is not None:
             everybody = [client for group in plan.groups for client in group.clients]
-            requests.append(vote_request(cast("Rehearsed", self.method), theta, everybody, self.config))
+            requests.append(vote_request(self.method, theta, everybody, self.config))
         return requests
 
     @property
@@ -289,7 +289,7 @@ class OpenRun:
         prepared, ledger, path = self.prepared, self.loop.state.ledger, self.loop.files.path
         if prepared.method.plan.vote is None:
             return
-        config, method = prepared.config, cast("Rehearsed", prepared.method)
+        config, method = prepared.config, prepared.method
         if "vote" not in ledger.charged_once:
             index = vote_index(method.plan.num_rounds)
             request = vote_request(method, self.theta, self._there(index), config)
@@ -303,10 +303,11 @@ class OpenRun:
                 self.loop.announce("; ".join([f"{found.clients} clients voted", *found.lines]))
         chosen = VoteResult.read(path)
         if chosen is not None:
-            method.config = with_setting(config, chosen.chosen)
-            self.loop.order = replace(
-                self.loop.order, training=order_of(method.config, prepared.task).training
-            )
+            voted = with_setting(config, chosen.chosen)
+            if method.plan.about_records:
+                cast("RecordRun", method).config = voted
+            self.loop.order = replace(self.loop.order, training=order_of(voted, prepared.task).training)
+            self.loop.learning_rate_decay = voted.training.learning_rate_decay
 
     def _there(self, index: int) -> list[int]:
         """Who can be reached for a sum beside the rounds."""

@@ -71,10 +71,14 @@ class VoteResult:
     @property
     def lines(self) -> list[str]:
         """One line a setting, that with the most votes first."""
+        asked = [len(set(values)) > 1 for values in zip(*self.settings, strict=True)]
         order = np.argsort(self.votes)[::-1]
-        return [f"{in_words(self.settings[number])}: {self.votes[number]:.1f} votes" for number in order]
+        return [
+            f"{in_words(self.settings[number], asked)}: {self.votes[number]:.1f} votes" for number in order
+        ]
 
 
-def in_words(setting: Sequence[float]) -> str:
-    """Return a setting as it is configured."""
-    return ", ".join(f"training.{key}={value:g}" for key, value in zip(VOTABLE, setting, strict=True))
+def in_words(setting: Sequence[float], asked: Sequence[bool] = (True,) * len(VOTABLE)) -> str:
+    """Return a setting as it is configured, as far as clients were asked."""
+    named = zip(VOTABLE, setting, asked, strict=True)
+    return ", ".join(f"training.{key}={value:g}" for key, value, is_asked in named if is_asked)

@@ -16,7 +16,7 @@ from gdpfed.clients.held_out import held_out_update
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import BitsOf, gradients_of, holder_of, record_updates, secret_bits
-from gdpfed.clients.vote import vote_update
+from gdpfed.clients.vote import Trial, vote_update
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_training import Take
@@ -219,23 +219,15 @@ class BatchedEngine(Engine):
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
         """The vote of each client, as a node makes it."""
-        task, gradients = self._task, self._records.gradients
         return torch.stack(
             [
-                vote_update(
-                    *(
-                        own,
-                        start,
-                        encoding,
-                        task.client_data(client),
-                        self._model,
-                        gradients,
-                        self._bits(client),
-                    )
-                )
+                vote_update(own, start, encoding, self._task.client_data(client), self._trial(client))
                 for own, start, encoding, client in self._told(order, theta, clients, cohort)
             ]
         ).to(self.device)
+
+    def _trial(self, client: int) -> Trial:
+        return Trial(self._model, lambda: self._records.gradients, self._bits(client), self.device)
 
     def _told(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort

@@ -19,7 +19,7 @@ from gdpfed.simulation.engine import Cohort, SequentialEngine
 from secagg import SumParameters, keystream
 
 TASK = task_of(load(["dataset=breast_cancer"])).described()
-SETTINGS = (1e-6, 0.0, 1.0, 0.0, 1e-5, 0.0)
+SETTINGS = (1e-6, 0.0, 1.0, 1.0, 0.0, 1.0, 1e-5, 0.0, 1.0)
 STEPS = RecordSteps(num_steps=8, batch_rates=(0.5,), clipping_norm=1.0, noise_multiplier=0.5)
 ORDER = replace(
     order_of(load(["dataset=breast_cancer"]), TASK), work="vote", settings=SETTINGS, records=STEPS
@@ -60,7 +60,7 @@ def test_a_client_votes_for_what_does_best_on_its_records_and_every_vote_is_one_
     for client in range(4):
         steps = update_steps(ORDER, THETA, encoding, client)
         assert np.flatnonzero(steps).tolist() == [1]
-    alone = replace(ORDER, settings=(0.5, 0.0) * 3)
+    alone = replace(ORDER, settings=(0.5, 0.0, 1.0) * 3)
     data = TASK.client_data(0).take(np.arange(1))
     found = {int(np.flatnonzero(update_steps(alone, THETA, encoding, 0, data))[0]) for _ in range(40)}
     # Who cannot try anything votes at random: 40 votes miss one of three with a chance below 1e-6.
@@ -69,7 +69,7 @@ def test_a_client_votes_for_what_does_best_on_its_records_and_every_vote_is_one_
 
 def test_both_engines_send_what_a_node_sends():
     encoding = encoding_of(6.0)
-    order = replace(ORDER, settings=(0.1, 0.0, 0.2, 0.0, 0.3, 0.5))
+    order = replace(ORDER, settings=(0.1, 0.0, 1.0, 0.2, 0.0, 1.0, 0.3, 0.5, 1.0))
 
     def bits(client):
         return keystream(bytes([client]) * 32)
@@ -83,12 +83,20 @@ def test_both_engines_send_what_a_node_sends():
 
 
 @pytest.mark.parametrize(
-    "settings", [(0.1, 0.0), (0.1, 0.0, -1.0, 0.0), (0.1, 0.0, 0.2), (0.1, 0.0) * 17, (0.1, 1.0, 0.2, 0.0)]
+    "settings",
+    [
+        (0.1, 0.0, 1.0),
+        (0.1, 0.0, 1.0, -1.0, 0.0, 1.0),
+        (0.1, 0.0, 1.0, 0.2),
+        (0.1, 0.0, 1.0) * 17,
+        (0.1, 1.0, 1.0, 0.2, 0.0, 1.0),
+        (0.1, 0.0, 1.0, 0.2, 0.0, 0.0),
+    ],
 )
 def test_an_order_with_other_settings_is_refused(settings):
     order = replace(ORDER, settings=settings)
     assert TrainingOrder.from_scalars(order.to_scalars()) == order
     with pytest.raises(OrderError, match="settings are"):
-        update_steps(order, THETA, encoding_of(6.0, settings=max(1, len(settings) // 2)), 0)
+        update_steps(order, THETA, encoding_of(6.0, settings=max(1, len(settings) // 3)), 0)
     with pytest.raises(OrderError, match="coordinates"):
         order.model_dimension(18)

@@ -31,9 +31,15 @@ RUN = (
 BUDGETS = ("privacy.budgets=[1,3]", "privacy.group_shares=[0.5,0.5]")
 
 
+ABOUT_CLIENTS = (
+    *(GRID, "dataset=digits", "dataset.num_clients=60", "privacy=client_level", "privacy.batch_rate=0.05"),
+    *("privacy.client_records=null", "method=gdpfed_star", "training.learning_rate_decay=1"),
+)
+
+
 def method_of(*overrides):
-    names = {each.partition("=")[0] for each in overrides}
-    return make_method(load([*(each for each in RUN if each.partition("=")[0] not in names), *overrides]))
+    told = {each.partition("=")[0]: each for each in (*RUN, *overrides)}
+    return make_method(load([*told.values()]))
 
 
 METHOD: Any = method_of(*BUDGETS, GRID)
@@ -85,6 +91,40 @@ def test_vote_and_steps_together_spend_every_budget_by_another_librarys_composit
         together = math.hypot(math.sqrt(5) / sigma, math.sqrt(2) / plan.vote.noise_stddev)
         assert dp.get_epsilon_gaussian(1 / together, plan.delta) == pytest.approx(1, rel=2e-3)
         assert plan.groups[0].epsilon_against_server == plan.groups[0].epsilon_accounted
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    "words",
+    [("method=dp_fedavg", "privacy.against=outsiders"), ("method=gdpfed", "privacy.against=everyone")],
+)
+def test_vote_and_rounds_of_clients_spend_every_budget(adjacency, words):
+    """Against everyone all is one Gaussian; of outsiders samples are secret, and the vote is not."""
+    plan = method_of(*ABOUT_CLIENTS, *words, f"privacy.adjacency={adjacency}").plan
+    distance = 1.0 if adjacency == "zero_out" else 2.0
+    voted = (1.0 if adjacency == "zero_out" else math.sqrt(2)) / plan.vote.noise_stddev
+    vote = privacy_loss_distribution.from_gaussian_mechanism(1 / voted, value_discretization_interval=1e-4)
+    relation = {"zero_out": "REPLACE_SPECIAL", "replace_one": "REPLACE_ONE"}[adjacency]
+    for index, group in enumerate(plan.groups):
+        if plan.against == "everyone":
+            (charge,) = plan.charges(index)
+            turns = distance * charge.event.sensitivity * group.clipping_norm / group.noise_stddev
+            spent = dp.get_epsilon_gaussian(1 / math.hypot(turns, voted), plan.delta)
+        else:
+            rounds = privacy_loss_distribution.from_gaussian_mechanism(
+                group.noise_multiplier,
+                sampling_prob=group.sampling_rate,
+                neighboring_relation=dp.NeighboringRelation[relation],
+                value_discretization_interval=1e-4,
+            )
+            spent = rounds.self_compose(plan.num_rounds).compose(vote).get_epsilon_for_delta(plan.delta)
+            turns = distance * math.sqrt(group.participations_p99) / group.noise_multiplier
+            seen = math.hypot(turns, voted)
+            assert group.epsilon_against_server == pytest.approx(
+                dp.get_epsilon_gaussian(1 / seen, plan.delta), rel=1e-4
+            )
+        assert group.epsilon * 0.99 < spent <= group.epsilon * 1.002
+        assert plan.epsilon_after(index, plan.num_rounds) == pytest.approx(group.epsilon_accounted, rel=1e-6)
 
 
 def test_a_vote_takes_its_part_from_the_rounds_and_from_what_is_shown():
@@ -156,16 +196,16 @@ def test_terms_with_a_cheaper_vote_are_refused():
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["training.vote={local_steps:[1,2]}"], "learning_rate and momentum"),
+        (["training.vote={local_steps:[1,2]}"], "learning_rate, momentum, learning_rate_decay"),
         (["training.vote={learning_rate:[0.1]}"], "has 1 settings: vote on 2 to 16"),
         (["training.vote={learning_rate:[0.1,0.1]}"], "different numbers"),
         (["training.vote={learning_rate:[0.1,-1]}"], "training.learning_rate=-1.0 must be"),
         (["training.vote={learning_rate:[1,2,3,4,5],momentum:[0,0.1,0.2,0.3]}"], "has 20 settings"),
         ([GRID, "method=ali_dpfl"], "does not go with method=ali_dpfl"),
-        (
-            [GRID, "method=gdpfed_star", "privacy=client_level", "privacy.client_records=null"],
-            "does not go with method=gdpfed_star",
-        ),
+        ([GRID, "method.server_learning_rate=2"], "server_learning_rate=2 is another"),
+        ([*ABOUT_CLIENTS, "method=gdpfed_plus"], "does not go with method=gdpfed_plus"),
+        ([*ABOUT_CLIENTS, "privacy.noise=discrete_gaussian"], "privacy.noise=discrete_gaussian has no proof"),
+        ([*ABOUT_CLIENTS, "privacy.accountant=theorem1"], "privacy.accountant=theorem1 has no proof"),
         ([GRID, "secagg=off"], "secagg=off shows each"),
         ([GRID, "training.learning_rate_decay=0.9"], "learning_rate_decay=0.9: use 1"),
         ([GRID, "run.mailbox=/tmp/box"], "does not go with run.mailbox"),
@@ -181,7 +221,7 @@ def test_a_vote_that_is_not_proved_is_refused_in_one_line(overrides, words):
 
 def test_settings_are_every_combination_and_nodes_know_the_same_keys():
     config = load([*RUN, "training.vote={learning_rate:[0.1,1],momentum:[0,0.5]}"])
-    assert settings_of(config) == ((0.1, 0.0), (0.1, 0.5), (1.0, 0.0), (1.0, 0.5))
+    assert settings_of(config) == ((0.1, 0.0, 1.0), (0.1, 0.5, 1.0), (1.0, 0.0, 1.0), (1.0, 0.5, 1.0))
     assert (VOTABLE, MOST_SETTINGS) == (gdpfed.record_steps.VOTABLE, gdpfed.record_steps.MOST_SETTINGS)
 
 

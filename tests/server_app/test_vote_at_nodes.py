@@ -9,12 +9,13 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.once_checks import check_once
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.methods.vote import vote_request
 from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.rounds.vote import VoteResult
 from gdpfed.simulation.simulated_run import simulate
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
-from testing.small_runs import nothing_drawn, run, small_config
+from testing.small_runs import grid_of_owners, nothing_drawn, run, small_config
 
 SETTINGS = [
     *("dataset=breast_cancer", "dataset.num_clients=4", "privacy=record_level", "method=dp_sum"),
@@ -48,10 +49,10 @@ def assert_voted(directory):
     found = VoteResult.read(directory)
     assert found is not None
     assert found.clients == 4
-    assert found.chosen == (1.0, 0.0)
+    assert found.chosen == (1.0, 0.0, 1.0)
     card = (directory / "model_card.md").read_text()
     assert "4 clients tried 2 settings" in card
-    assert "training.learning_rate=1, " in card
+    assert "* training.learning_rate=1: " in card
     losses = [json.loads(line)["loss"] for line in (directory / "rounds.jsonl").read_text().splitlines()]
     assert abs(losses[1] - losses[0]) > 1e-3
 
@@ -100,6 +101,31 @@ def test_a_simulation_votes_by_the_same_sum_and_a_resumed_one_keeps_the_choice(t
     assert VoteResult.read(directory) == first
     assert_voted(directory)
     assert audit_run(directory).passed
+
+
+@pytest.mark.parametrize("against", ["outsiders", "everyone"])
+def test_clients_that_are_protected_themselves_vote_and_pay_too(tmp_path, against):
+    words = [
+        *("dataset.num_clients=6", "privacy.budgets=[60]", "method=gdpfed", "privacy.accountant=pld"),
+        *(f"privacy.against={against}", "privacy.sampling_rate=0.9", "run.num_rounds=2"),
+        *("training.learning_rate=1e-7", "training.learning_rate_decay=1", "privacy.vote_share=0.5"),
+        *("training.vote={learning_rate:[1e-7,0.1]}", "training.local_steps=5"),
+    ]
+    grid = grid_of_owners(tmp_path / "ledgers", [90.0] * 6)
+    run(tmp_path / "run", words, grid=grid)
+    found = VoteResult.read(tmp_path / "run")
+    assert found is not None
+    assert (found.clients, found.chosen) == (6, (0.1, 0.0, 1.0))
+    assert audit_run(tmp_path / "run").passed
+    assert entry_of(tmp_path / "ledgers" / "2.json")["voted"] is True
+    (audit,) = audit_node_ledger(tmp_path / "ledgers" / "2.json").runs
+    with locked_ledger(tmp_path / "ledgers" / "2.json") as file:
+        assert audit.epsilon == pytest.approx(file.ledger.epsilon(1e-3), rel=0.01)
+    assert audit.within_budget
+    assert audit.against_server > 1
+    # The vote alone is in the figure against the server of a client that has had no round.
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert plan["vote"]["charge"]["event"]["clipping_norm"] == 1
 
 
 def test_a_node_refuses_a_vote_under_less_noise_and_the_run_goes_on_without(hospitals, monkeypatch):

@@ -39,8 +39,7 @@ class ChargedGroups(AuditRule):
 
     def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
         """Epsilon of the vote that the plan pays for, if there is one, and of charges that follow it."""
-        voted = charges_of([self.plan["vote"]["charge"]]) if "vote" in self.plan else []
-        return epsilon_after([*voted, *charges], self.plan["delta"], at_most=at_most)
+        return epsilon_after([*self.voted, *charges], self.plan["delta"], at_most=at_most)
 
     def most_often(self, index: int) -> int:
         """Return the largest number of rounds that a client of a group was in."""

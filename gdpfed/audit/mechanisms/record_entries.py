@@ -48,9 +48,7 @@ class RecordEntry(NodeEntry):
         budgets, delta = saved["epsilons"], saved["delta"]
         for group in range(groups):
             runs = [[*each.vote, *each.planned(self, group)] for each in alike]
-            taken = [
-                [*(each.vote if each.saved.get("voted") else []), *each.taken(self, group)] for each in alike
-            ]
+            taken = [[*each.vote_sent, *each.taken(self, group)] for each in alike]
             counts = [each.held_out for each in alike]
             sent = [own if each.saved.get("counted") else [] for each, own in zip(alike, counts, strict=True)]
             apart = all(counts) and len({each.terms.get("held_out_by", "") for each in alike}) == 1
@@ -79,8 +77,6 @@ class RecordEntry(NodeEntry):
             yield f"run {name} has steps {steps} for {len(rounds)} rounds with an update"
         if self.saved.get("counted") and not self.held_out:
             yield f"run {name} sent counts that its terms do not charge"
-        if self.saved.get("voted") and not self.vote:
-            yield f"run {name} sent a vote that its terms do not charge"
         if sum(steps) > self.most_steps:
             yield f"run {name} took {sum(steps)} steps, and {self.most_steps} were charged"
 

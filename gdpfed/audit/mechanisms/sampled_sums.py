@@ -13,7 +13,6 @@ from gdpfed.audit.accounting import (
     Charges,
     charges_of,
     composed_epsilon,
-    epsilon_after,
     epsilon_against_server,
     event_in,
 )
@@ -37,18 +36,18 @@ class SampledSumsRule(ChargedGroups):
         """Return the cost of so many rounds, each taken for one of the least noise."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
-        return epsilon_against_server([(least, rounds)], self.plan["delta"])
+        return epsilon_against_server([*self.voted, (least, rounds)], self.plan["delta"])
 
     def groups(self) -> Iterator[GroupAudit]:
-        delta, rounds, ledger = self.plan["delta"], self.files.rounds, self.files.ledger
+        rounds, ledger = self.files.rounds, self.files.ledger
         for index, group in enumerate(self.plan["groups"]):
             budget, most = or_infinite(group["epsilon"]), self.most_often(index)
             yield GroupAudit(
                 group=index,
                 clients=group["clients"],
                 budget=budget,
-                planned=epsilon_after(charges_of(group["charges"]), delta, at_most=budget),
-                spent=epsilon_after(charges_of(ledger["charges"][index]), delta, at_most=budget),
+                planned=self.figure(charges_of(group["charges"]), at_most=budget),
+                spent=self.figure(charges_of(ledger["charges"][index]), at_most=budget),
                 recorded=or_infinite(rounds[-1]["spent_epsilon"][index]) if rounds else None,
                 against_server=self.cost_to_server(index, most),
                 against_members=self.cost(index, most),
@@ -170,8 +169,8 @@ class SumEntry(NodeEntry):
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
         saved = self.saved
         budget, delta = saved["epsilons"][0], saved["delta"]
-        runs = [each.planned(self, 0) for each in alike]
-        sent = [release for each in alike for release in each.taken(self, 0)]
+        runs = [[*each.vote, *each.planned(self, 0)] for each in alike]
+        sent = [release for each in alike for release in (*each.vote_sent, *each.taken(self, 0))]
         yield NodeRunAudit(
             name=self.terms["run"],
             unit=self.protects,

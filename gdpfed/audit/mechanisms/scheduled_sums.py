@@ -235,7 +235,7 @@ class ScheduledSumsRule(AuditRule):
             first_with.setdefault(tuple(turn for turn in taken if turn < rounds), client)
         first_with.pop((), None)
         if not first_with:
-            return MostSpent(None, (), 0.0)
+            return MostSpent(None, (), self._epsilon(index, (), rounds))
         turns = max(first_with, key=lambda each: moved_by(_taps(group), each, rounds))
         epsilon = self._epsilon(index, turns, rounds)
         return MostSpent(first_with[turns], tuple(turn + 1 for turn in turns), epsilon)
@@ -248,7 +248,7 @@ class ScheduledSumsRule(AuditRule):
         group, sigma = self.plan["groups"][index], self.plan["groups"][index]["noise_multiplier"]
         rounds = self.plan["num_rounds"] if rounds is None else rounds
         cost = as_one_sum(_taps(group), sigma, self.plan["adjacency"], turns, rounds)
-        return epsilon_against_server(cost, self.plan["delta"])
+        return epsilon_against_server([*self.voted, *cost], self.plan["delta"])
 
 
 def as_one_sum(

@@ -37,7 +37,7 @@ class TurnEntry(SumEntry):
         """Streams of sums add up exactly, whatever later ones depend on; with other runs as all runs do."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
-                taken = [release for each in alike for release in each.taken(self, 0)]
+                taken = [release for each in alike for release in (*each.vote, *each.taken(self, 0))]
                 yield replace(audit, epsilon=epsilon_against_server(taken, audit.delta))
             else:
                 yield audit

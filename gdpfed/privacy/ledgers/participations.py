@@ -99,7 +99,9 @@ class Participations:
         plan = self._plan
         if plan.private and plan.mechanism.keeps_turns:
             turns = {client: self._turns[client] for client in self._counts[m]}
-            return plan.mechanism.epsilon_of_most(m, plan.groups[m], turns, rounds, delta=plan.delta)
+            return plan.mechanism.epsilon_of_most(
+                m, plan.groups[m], turns, rounds, delta=plan.delta, paid=plan.voted
+            )
         return plan.epsilon_against_members(m, self.most()[m])
 
     def to_dict(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from gdpfed.privacy.ledgers.saved_ledger import (
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, CountsRequest, Release
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.sums_once import TIMES, Once, vote_index
+from gdpfed.privacy.sums_once import TIMES, Once, once_of, vote_index
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import RecordSteps
 
@@ -98,10 +98,11 @@ class Ledger:
         Raises PrivacyError, and charges nothing, a second time, at another time, and for what is not planned.
         """
         (request,) = plain_requests([request], self._kinds, f"{self._subject}, beside the rounds")
-        last, voting = self._plan.num_rounds, request.work == "vote"
+        last, work = self._plan.num_rounds, once_of(request.work)
+        voting = work == "vote"
         broken = f"the plan has {TIMES[voting]}, or never"
         for planned in self._plan.once if self._charged_rounds == (0 if voting else last) else ():
-            known = planned.work == request.work and planned.work not in self.charged_once
+            known = planned.work == work and planned.work not in self.charged_once
             if known and not (broken := planned.broken_by(request, self._plan.groups)):
                 self.charged_once.add(planned.work)
                 return ChargedSum(SEAL, request, vote_index(last) if voting else last)

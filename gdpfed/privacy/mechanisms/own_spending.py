@@ -101,7 +101,14 @@ class OwnSpending(Mechanism):
         return self.spending.most_expensive_epsilon(turns, delta)
 
     def epsilon_of_most(
-        self, m: int, group: GroupPlan, turns: Mapping[int, Sequence[int]], rounds: int, *, delta: float
+        self,
+        m: int,
+        group: GroupPlan,
+        turns: Mapping[int, Sequence[int]],
+        rounds: int,
+        *,
+        delta: float,
+        paid: Sequence[Charge] = (),
     ) -> float:
         return self.spending.largest_epsilon(turns, delta)
 

@@ -133,13 +133,18 @@ class ScheduledSums(Mechanism):
         return compose_against_server(self.charges_of_turns(m, group, turns), delta)
 
     def epsilon_of_most(
-        self, m: int, group: GroupPlan, turns: Mapping[int, Sequence[int]], rounds: int, *, delta: float
+        self,
+        m: int,
+        group: GroupPlan,
+        turns: Mapping[int, Sequence[int]],
+        rounds: int,
+        *,
+        delta: float,
+        paid: Sequence[Charge] = (),
     ) -> float:
-        distinct = {tuple(taken) for taken in turns.values()}
-        return max(
-            (compose_against_server(self._charges(m, group, each, rounds), delta) for each in distinct),
-            default=0.0,
-        )
+        distinct = {(), *(tuple(taken) for taken in turns.values())}
+        costs = ([*paid, *self._charges(m, group, each, rounds)] for each in distinct)
+        return max(compose_against_server(each, delta) for each in costs)
 
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release

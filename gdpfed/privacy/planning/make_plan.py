@@ -7,17 +7,19 @@ from typing import TypedDict, Unpack
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
+from gdpfed.privacy.accountants.after_release import AfterRelease
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier, calibrate_scale
-from gdpfed.privacy.accountants.composition import compose
+from gdpfed.privacy.accountants.composition import compose, compose_against_server
 from gdpfed.privacy.accountants.discrete import refuse_unaccountable
 from gdpfed.privacy.accountants.gaussian import participations_quantile, server_epsilon
 from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.events import Adjacency, NoiseLaw, SampledGaussian, Sampling
+from gdpfed.privacy.events import Adjacency, Gaussian, NoiseLaw, SampledGaussian, Sampling
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import (
     require_count,
     require_delta,
@@ -54,10 +56,16 @@ class _Common:
     sums_hidden: bool
     sums_per_round: int
     schedule: tuple[RelativeRounds, ...]
+    vote: SumOnce | None
 
     @property
     def num_rounds(self) -> int:
         return sum(rounds.num_rounds for rounds in self.schedule)
+
+    @property
+    def voted(self) -> list[Charge]:
+        """What everybody pays before the first round."""
+        return [] if self.vote is None else [self.vote.charge]
 
     @property
     def is_constant(self) -> bool:
@@ -99,7 +107,7 @@ class _Common:
         ]
 
     def epsilon(self, group: Group, ranges: Sequence[RoundRange]) -> float:
-        charges = self.charges(group, ranges)
+        charges = [*self.voted, *self.charges(group, ranges)]
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
 
@@ -122,8 +130,11 @@ class SumOptions(PlanOptions, total=False):
     `group_sampling_rates` None means `sampling_rate` in each group, and given ones are used as they are;
     `group_clipping_norms` None means `clipping_norm` in each group. With `one_sum` all cohorts are one sum
     under one noise, the largest sigma_m C_m that a group needs. `sums_per_round` sums may be asked of each
-    cohort, and `schedule` says how rounds differ, in order; None means that they do not.
+    cohort, and `schedule` says how rounds differ, in order; None means that they do not. `vote` is paid
+    before the first round, and rounds are planned with the rest.
     """
+
+    vote: SumOnce | None
 
     renyi_orders: RenyiOrders
     noise: NoiseLaw
@@ -170,16 +181,17 @@ def make_plan(
         sampling_rate=float(sampling_rate),
         renyi_orders=common.accountant.renyi_orders,
         sums_hidden=common.sums_hidden,
+        vote=common.vote,
     )
 
 
 def _common(groups: Sequence[Group], num_rounds: int, options: SumOptions) -> _Common:
-    noise = options.get("noise", "gaussian")
+    noise, vote = options.get("noise", "gaussian"), options.get("vote")
+    accountant = accountant_for(noise, options.get("accountant", "pld"), options.get("renyi_orders", "fine"))
     return _Common(
         delta=_checked(groups, num_rounds, options.get("delta")),
-        accountant=accountant_for(
-            noise, options.get("accountant", "pld"), options.get("renyi_orders", "fine")
-        ),
+        accountant=accountant if vote is None else AfterRelease(accountant, vote.charge),
+        vote=vote,
         noise=noise,
         law=sampling_law(options.get("sampling", "poisson")),
         adjacency=options.get("adjacency", "zero_out"),
@@ -288,13 +300,13 @@ def _private_group(
     participations = participations_quantile(
         common.num_rounds, max(round_range.sampling_rate for round_range in ranges)
     )
-    against_server = server_epsilon(
-        common.noise,
-        min(round_range.noise_multiplier for round_range in ranges),
-        participations * common.sums_per_round,
-        common.delta,
-        common.adjacency,
-    )
+    least = min(round_range.noise_multiplier for round_range in ranges)
+    sums = participations * common.sums_per_round
+    against_server = server_epsilon(common.noise, least, sums, common.delta, common.adjacency)
+    if common.vote is not None:
+        event = Gaussian(noise_stddev=least, clipping_norm=1.0, adjacency=common.adjacency)
+        turns = [Charge(event=event, count=sums)] if sums else []
+        against_server = compose_against_server([*common.voted, *turns], common.delta)
     return GroupPlan(
         epsilon=group.epsilon,
         epsilon_accounted=common.epsilon(group, ranges),

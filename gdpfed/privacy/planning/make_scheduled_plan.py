@@ -37,15 +37,17 @@ def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: b
         clipping_norm=asked.clipping_norm,
         sampling_rate=sent / sum(group.size for group in asked.groups),
         sums_hidden=sums_hidden,
+        vote=asked.vote,
     )
 
 
 def _group_plan(asked: TurnBudget, group: Group, own: TurnsOf, sums_hidden: bool) -> GroupPlan:
     densest = densest_turns(own.most_turns, own.separation, asked.num_rounds)
     sigma, distance = own.noise_stddev / own.clipping_norm, 1.0 if asked.adjacency == "zero_out" else 2.0
-    epsilon = gaussian_epsilon(
-        sigma / distance / sensitivity(own.taps, densest, asked.num_rounds), asked.delta
-    )
+    mu = distance * sensitivity(own.taps, densest, asked.num_rounds) / sigma
+    if asked.vote is not None:
+        mu = math.hypot(mu, asked.vote.moves / asked.vote.noise_stddev)
+    epsilon = gaussian_epsilon(1 / mu, asked.delta)
     return GroupPlan(
         epsilon=group.epsilon,
         epsilon_accounted=epsilon,

@@ -28,6 +28,7 @@ from gdpfed.privacy.correlated_noise import (
 from gdpfed.privacy.events import Adjacency
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.stream_taps import best_taps
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import (
     require_choice,
     require_count,
@@ -64,6 +65,7 @@ class TurnBudget:
         num_taps: p; 0 for noise that is not correlated.
         adjacency: replace_one takes half of the norms.
         heard: whose noise is minimised.
+        vote: what everybody pays before the first round; turns have what is left of mu^2.
 
     Raises:
         PrivacyError: input that is out of range.
@@ -77,6 +79,7 @@ class TurnBudget:
     num_taps: int = 1
     adjacency: Adjacency = "zero_out"
     heard: Heard = "last"
+    vote: SumOnce | None = None
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -96,10 +99,15 @@ class TurnBudget:
 
     @cached_property
     def mu(self) -> Floats:
-        """mu_m of an update of norm one under noise of one, shape (M,)."""
+        """mu_m of an update of norm one under noise of one, shape (M,), after the vote.
+
+        All releases are Gaussian and known to hold the client, so mu^2 adds up, exactly (Dong, Roth, Su,
+        arXiv:1905.02383, Corollary 2).
+        """
         distance = 1.0 if self.adjacency == "zero_out" else 2.0
-        sigmas = [gaussian_sigma(group.epsilon, self.delta) for group in self.groups]
-        return np.array([SAFE_SHARE / sigma / distance for sigma in sigmas])
+        paid = 0.0 if self.vote is None else (self.vote.moves / self.vote.noise_stddev) ** 2
+        mus = [gaussian_sigma(group.epsilon, self.delta) ** -2 - paid for group in self.groups]
+        return SAFE_SHARE * np.sqrt(mus) / distance
 
     @property
     def most_updates(self) -> float:
