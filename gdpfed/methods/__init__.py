@@ -129,11 +129,6 @@ def _planned(method: type[Method], config: Config) -> Method:
                 f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd or ali_dpfl, or "
                 "privacy.unit=client"
             )
-        if config.training.vote is not None:
-            raise ConfigError(
-                f"the columns of dataset.path={config.dataset.path} name persons, on whom no run is tried "
-                "alone: leave training.vote out"
-            )
         made.plan = replace(made.plan, record_is="person")
     if config.run.evaluation != "server":
         made.plan = with_held_out(made.plan)

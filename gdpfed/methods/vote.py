@@ -15,6 +15,7 @@ import numpy as np
 from conf.schema import VOTABLE, Config
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import Method, SumRequest, Theta
+from gdpfed.methods.party_budgets import configured_parties
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.release import NoiseAt
@@ -64,6 +65,11 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
         raise ConfigError(
             f"training.vote does not go with method={config.method.name}, which clients cannot try alone or "
             f"whose plan depends on what is voted on: use dp_sum, dp_sgd, gdpfed_star or gdpfed, {without}"
+        )
+    if configured_parties(config):
+        raise ConfigError(
+            "training.vote is proved for rows, of which each is at one party, and the columns of "
+            f"dataset.path={config.dataset.path} name persons: {without}"
         )
     if config.secagg.mode == "off":
         raise ConfigError(

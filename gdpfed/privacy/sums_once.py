@@ -125,8 +125,15 @@ class SumOnce:
         return broken_number(request)
 
 
-def check_once(work: Once, charges: Sequence[Charge], of_rounds: Sequence[Charge]) -> None:
-    """Refuse terms of one work that are not one sum, or move less than their unit does, with PrivacyError."""
+def check_once(
+    work: Once, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = ""
+) -> None:
+    """Refuse terms of one work that are not one sum, or move less than their unit does, with PrivacyError.
+
+    A person may be at several parties and turn the vote of each.
+    """
+    if work == "vote" and charges and record_is:
+        raise PrivacyError(f"the terms have a vote, which is proved for rows, and a record is a {record_is}")
     for charge in charges:
         event, unit = charge.event, of_rounds[0].unit
         plain = isinstance(event, Gaussian) and event.is_noisy

@@ -191,6 +191,25 @@ def test_terms_with_a_cheaper_vote_are_refused():
     ):
         with pytest.raises(PrivacyError, match="vote is not one noised sum"):
             replace(terms("one"), vote=(wrong,))
+    # A node says so of its own columns; at several parties a person would turn several votes.
+    with pytest.raises(PrivacyError, match="a record is a person"):
+        replace(terms("one"), record_is="person")
+
+
+def test_a_vote_on_persons_is_refused(tmp_path):
+    (tmp_path / "columns.yaml").write_text(
+        "label: {column: ill, classes: [no, yes]}\nnumeric: {age: [0, 100]}\nperson: name\n"
+    )
+    table = [f"{'yes' if age > 50 else 'no'},{age},{age // 2}" for age in range(10, 90)]
+    (tmp_path / "all.csv").write_text("\n".join(["ill,age,name", *table, ""]))
+    words = (
+        "dataset=csv",
+        f"dataset.path={tmp_path}",
+        "dataset.partition=iid",
+        "privacy.client_records=null",
+    )
+    with pytest.raises(ConfigError, match="name persons: or leave training.vote out"):
+        method_of(*words, GRID)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class Terms(ABC):
             raise PrivacyError("the terms' charges are of several units; a run has one")
         self._check()
         for entry, work in ONCE.items():
-            check_once(work, getattr(self, entry), self.charges)
+            check_once(work, getattr(self, entry), self.charges, self.record_is)
         if require_count("the terms' first_round", self.first_round, at_least=0) >= self.num_rounds:
             raise PrivacyError(
                 f"the terms' first_round is {self.first_round}; it must be below their {self.num_rounds} "
