@@ -8,7 +8,7 @@ from gdpfed.errors import AuditError, ConfigError
 
 EXAMPLES = """\
 gdpfed report runs/*                       all runs side by side
-gdpfed report runs/* --output comparison   as Markdown, CSV and pictures
+gdpfed report runs/* --output comparison   as Markdown, CSV by seed and pictures
 gdpfed report runs/* --markdown            tables to paste
 gdpfed report runs/heart --html            one run on one page, with its audit"""
 
@@ -19,6 +19,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=user_path, metavar="DIR", help="write report.md, CSV files and pictures"
     )
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    parser.add_argument("--latex", action="store_true", help="print the tables as LaTeX, for booktabs")
     parser.add_argument(
         "--html",
         action="store_true",
@@ -47,11 +48,11 @@ def _execute(options: argparse.Namespace) -> int:
     written = None if options.output is None else write_report(lines, options.output)
     console = make_console()
     for table in tables_of(lines).values():
-        if options.markdown:
-            print(table.to_markdown())
+        if options.markdown or options.latex:
+            print(table.to_latex() if options.latex else table.to_markdown())
         else:
             console.print(table.to_rich())
-    if written and not options.markdown:
+    if written and not (options.markdown or options.latex):
         console.print(f"The report is in {written}", soft_wrap=True)
     return 0
 
@@ -62,7 +63,7 @@ def _write_page(options: argparse.Namespace) -> int:
     from gdpfed.report.finished_run import read_run
     from gdpfed.report.run_page import Checked, write_page
 
-    if len(options.runs) > 1 or options.output or options.markdown:
+    if len(options.runs) > 1 or options.output or options.markdown or options.latex:
         raise ConfigError("--html writes the page of one run, and nothing else: name one run alone")
     run = read_run(options.runs[0])
     try:
@@ -79,7 +80,8 @@ COMMAND = Command(
     help="compare finished runs",
     description=(
         "Compare finished runs: accuracy, spent budgets, noise, traffic and time. Runs that differ only in "
-        "run.seed are one line, with mean and standard deviation."
+        "run.seed are one line, with mean and standard deviation; where seeds are shared, every line is "
+        "compared with the first seed by seed, with 95 % intervals."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,

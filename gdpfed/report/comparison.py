@@ -1,7 +1,10 @@
 """Tables that put lines of runs side by side."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from scipy.special import stdtrit
 
 from gdpfed.errors import ReportError
 from gdpfed.report.console import Table
@@ -78,6 +81,74 @@ def results_table(lines: Sequence[Line]) -> Table:
             f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
         ),
     )
+
+
+def differences_table(lines: Sequence[Line]) -> Table | None:
+    """How far every line is from the first, seed by seed; None where no two lines share two seeds.
+
+    With differences d_1, ..., d_n of the seeds that both lines have, the interval is
+    mean(d) ± t(0.975, n - 1) sd(d) / sqrt(n), Student's t.
+    """
+    first, shown = lines[0], MetricDisplay.of(one_metric(lines))
+    rows = [
+        [line.label, str(differences.count), differences.text(shown.form), _interval(differences, shown.form)]
+        for line in lines[1:]
+        if (differences := _differences(line, first)) is not None
+    ]
+    if not rows:
+        return None
+    return Table(
+        title=f"Differences to {first.label}, by seed",
+        headings=("run", "seeds", f"{shown.heading} more", "95 % interval"),
+        rows=rows,
+        note=(
+            "Mean ± standard deviation of the differences of runs with the same seed. An interval with zero "
+            "in it shows no order of the two."
+        ),
+    )
+
+
+def _differences(line: Line, first: Line) -> Spread | None:
+    """Those of the seeds that both have, if there are two."""
+    of_first = {run.seed: run.final_result for run in first.runs}
+    found = [run.final_result - of_first[run.seed] for run in line.runs if run.seed in of_first]
+    return Spread.of(found) if len(found) > 1 else None
+
+
+def _interval(differences: Spread, form: str) -> str:
+    half = float(stdtrit(differences.count - 1, 0.975)) * (differences.stddev or 0.0)
+    half /= math.sqrt(differences.count)
+    return f"{differences.mean - half:+{form}} to {differences.mean + half:+{form}}"
+
+
+def seeds_table(lines: Sequence[Line]) -> Table:
+    """Return every run as a row of plain figures, for other programs."""
+    groups = max(len(run.plan["groups"]) for line in lines for run in line.runs)
+    headings = (
+        "run",
+        "dataset",
+        "method",
+        "seed",
+        "metric",
+        "result",
+        "lambda",
+        "kb_up",
+        "kb_down",
+        "seconds",
+    )
+    return Table(
+        title="Every run",
+        headings=[*headings, *(f"spent_{index}" for index in range(groups)), "path"],
+        rows=[_seed_row(line, run, groups) for line in lines for run in line.runs],
+    )
+
+
+def _seed_row(line: Line, run: FinishedRun, groups: int) -> list[str]:
+    spent = [*run.records[-1].spent_epsilon, *[None] * groups][:groups]
+    figures = (run.final_result, noise_magnitude(run), kilobytes_up(run), kilobytes_down(run))
+    names = [line.label, *(str(run.settings[group]["name"]) for group in ("dataset", "method"))]
+    numbers = ["" if each is None else f"{each:.10g}" for each in (*figures, run.seconds_a_round, *spent)]
+    return [*names, str(run.seed), run.metric, *numbers, str(run.path)]
 
 
 def _result_row(line: Line) -> list[str]:

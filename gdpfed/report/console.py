@@ -152,11 +152,44 @@ class Table:
         parts = [f"**{self.title}**", "\n".join(lines), self.note]
         return "\n\n".join(part for part in parts if part) + "\n"
 
+    def to_latex(self) -> str:
+        """Return a `table` of LaTeX, with rules of the package booktabs."""
+        lines = [" & ".join(map(_in_latex, cells)) + r" \\" for cells in (self.headings, *self.rows)]
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{_in_latex(self.title)}. {_in_latex(self.note)}}}",
+                rf"\begin{{tabular}}{{l{'r' * (len(self.headings) - 1)}}}",
+                r"\toprule",
+                lines[0],
+                r"\midrule",
+                *lines[1:],
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
     def to_csv(self) -> str:
         """Headings and rows; RFC 4180 but for the line ends."""
         text = StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.headings, *self.rows])
         return text.getvalue()
+
+
+_LATEX = str.maketrans(
+    {
+        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+        **{"±": r"$\pm$", "²": "$^2$", "–": "--", "Λ": r"$\Lambda$", "\n": " "},
+        **{each: f"\\{each}" for each in "&%$#_{}"},
+    }
+)
+
+
+def _in_latex(text: str) -> str:
+    return text.translate(_LATEX)
 
 
 def _piped(cells: Sequence[str]) -> str:

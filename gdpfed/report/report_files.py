@@ -6,12 +6,14 @@ from pathlib import Path
 from gdpfed.errors import ReportError
 from gdpfed.report.comparison import (
     budgets_table,
+    differences_table,
     figure_of,
     kilobytes_down,
     kilobytes_up,
     noise_magnitude,
     one_metric,
     results_table,
+    seeds_table,
 )
 from gdpfed.report.console import Table
 from gdpfed.report.finished_run import FinishedRun
@@ -114,7 +116,7 @@ def _labels(lines: Sequence[Line]) -> list[str]:
     return [line.label for line in lines]
 
 
-REPORT_FILE = "report.md"
+REPORT_FILE, SEEDS_FILE = "report.md", "seeds.csv"
 
 
 def tables_of(lines: Sequence[Line]) -> dict[str, Table]:
@@ -122,7 +124,9 @@ def tables_of(lines: Sequence[Line]) -> dict[str, Table]:
 
     Raises ReportError: lines that show different metrics, or a damaged run.
     """
-    tables = {"results": results_table(lines), "budgets": budgets_table(lines)}
+    differences = differences_table(lines)
+    tables = {"results": results_table(lines)} | ({"differences": differences} if differences else {})
+    tables |= {"budgets": budgets_table(lines)}
     found = [(_named(line, run), Parts.read(run.path)) for line in lines for run in line.runs]
     with_parts = [(label, parts) for label, parts in found if parts is not None]
     return tables | ({"parts": parts_table(with_parts, lines[0].metric)} if with_parts else {})
@@ -142,6 +146,7 @@ def write_report(lines: Sequence[Line], directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             (directory / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
+        (directory / SEEDS_FILE).write_text(seeds_table(lines).to_csv(), encoding="utf-8")
         pictures = "\n\n".join(f"![{Path(name).stem}]({name})" for name in draw_all(lines, directory))
         runs = "\n".join(f"* {line.label}: {', '.join(str(run.path) for run in line.runs)}" for line in lines)
         texts = "\n".join(table.to_markdown() for table in tables.values())

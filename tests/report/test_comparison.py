@@ -1,5 +1,6 @@
 """Comparing runs: seeds become one line with mean and deviation, and what is no finished run is refused."""
 
+import csv
 import json
 import shutil
 from statistics import mean, stdev
@@ -176,3 +177,37 @@ def test_a_run_that_goes_on_is_left_out_of_the_others(runs, capsys):
 def test_a_run_named_twice_is_refused(runs, capsys):
     assert main(["report", str(runs / "dp"), str(runs / "dp" / ".." / "dp")]) == 2
     assert "is named twice: it would count as two seeds" in capsys.readouterr().err
+
+
+def test_lines_that_share_seeds_are_compared_seed_by_seed(runs, tmp_path_factory, capsys):
+    """dp_fedavg at seeds 0 to 2 is 32, 27 and 30 points below; t(0.975, 2) is 4.303."""
+    for seed, final in enumerate((0.30, 0.38, 0.41)):
+        write_run(
+            runs / f"dp{seed}", [RDP, "method=dp_fedavg", f"run.seed={seed}"], accuracies=(0.2, 0.3, final)
+        )
+    shutil.rmtree(runs / "dp")
+    chosen = [str(runs / name) for name in ("plus0", "plus1", "plus2", "dp0", "dp1", "dp2", "plain")]
+    output = tmp_path_factory.mktemp("paired")
+    assert main(["report", *chosen, "--output", str(output)]) == 0
+    lines = (output / "differences.csv").read_text().splitlines()
+    half = 4.3026527 * stdev((-32, -27, -30)) / 3**0.5
+    assert lines[1:] == [f"dp_fedavg,3,-29.7 ± 2.5,{-89 / 3 - half:+.1f} to {-89 / 3 + half:+.1f}"]
+    assert "Differences to gdpfed_plus, by seed" in capsys.readouterr().out
+    seeds = list(csv.DictReader((output / "seeds.csv").read_text().splitlines()))
+    assert [(each["method"], each["seed"], float(each["result"])) for each in seeds[3:6]] == [
+        ("dp_fedavg", "0", 30.0),
+        ("dp_fedavg", "1", 38.0),
+        ("dp_fedavg", "2", 41.0),
+    ]
+    assert float(seeds[0]["spent_1"]) == 1.5
+    assert seeds[-1]["spent_1"] == ""
+
+
+def test_tables_are_printed_as_latex(runs, capsys):
+    assert main(["report", *directories(runs), "--latex"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count(r"\begin{tabular}") == shown.count(r"\end{table}") == 2
+    row = next(line for line in shown.splitlines() if line.startswith(r"gdpfed\_plus & 3"))
+    assert row.endswith(r"\\")
+    assert r"66.0 $\pm$ 4.6" in row
+    assert not set(shown) & set("±²–")
