@@ -3,11 +3,11 @@
 Membership is guessed by two scores, each larger for records that the model has seen: minus the loss of a
 record, for which its prediction is enough (Yeom et al., arXiv:1709.01604), and minus the norm of its
 gradient, for which the model is. Members are the training records, and the null are those of the test split,
-which must have been kept out without regard to their content. How well both are told apart is compared with a
+which must have been kept out without regard to their content. Whole parties are guessed likewise, against
+parties that were not in the run. How well both are told apart is compared with a
 null in which nothing is told, and with what so few records could have shown at all.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,66 +15,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import stats
-from torch import nn
 
 from gdpfed.audit.accounting import charges_of, epsilon_after
-from gdpfed.canaries.bounds import (
-    NUM_SHARES,
-    Guesses,
-    Scores,
-    at_least,
-    best_of,
-    guesses_of,
-    one_run_epsilon,
-    one_run_p_value,
-)
+from gdpfed.canaries.bounds import at_least
+from gdpfed.canaries.membership import SEEN, MembershipGuess, record_scores, tell_apart
+from gdpfed.canaries.party_attack import Parties, dealt_out, outside_parties, party_scores
 from gdpfed.clients.configured import task_of
-from gdpfed.clients.record_work import gradients_of
 from gdpfed.errors import ReportError
 from gdpfed.learning.data import Dataset, Split
-from gdpfed.learning.data.persons import NO_ROW, persons_held_out
+from gdpfed.learning.data.persons import persons_held_out
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import flatten
-from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import model_outputs
-from gdpfed.learning.training.person_losses import PersonModel
 from gdpfed.methods import make_method
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA
 from gdpfed.runs.resume import load_run
-
-SEEN = ("predictions", "model")
-AT_ONCE = 256
-
-
-@dataclass(frozen=True)
-class MembershipGuess:
-    """How well members are told from others by one score.
-
-    Attributes:
-        seen: one of `SEEN`.
-        whose: all records, or those of a party by its name.
-        members, others: how many of each were scored.
-        auc, auc_low, auc_high: the chance that a member scores higher, with an interval.
-        null_low, null_high: where it lies where nothing is told, so often as the confidence says.
-        tpr, tpr_low: true positives at 1 % false positives, and the least that is not ruled out.
-        epsilon: the largest that the guesses rule out; 0 for none.
-        detectable: the least epsilon that the best attack of all could have ruled out zero by.
-    """
-
-    seen: str
-    whose: str
-    members: int
-    others: int
-    auc: float
-    auc_low: float
-    auc_high: float
-    null_low: float
-    null_high: float
-    tpr: float
-    tpr_low: float
-    epsilon: float
-    detectable: float
 
 
 @dataclass(frozen=True)
@@ -100,6 +56,8 @@ class ModelAttack:
 
     Attributes:
         stated: epsilon of one record at delta, the largest of the plan; None where no record is promised one.
+        parties: guesses of whole parties; none where there are no others to tell them from.
+        stated_of_party: epsilon of one client; None where none is promised one.
     """
 
     stated: float | None
@@ -107,41 +65,60 @@ class ModelAttack:
     confidence: float
     membership: Sequence[MembershipGuess]
     site: SiteGuess | None
+    parties: Sequence[MembershipGuess] = ()
+    stated_of_party: float | None = None
 
     @property
     def passed(self) -> bool:
         """Whether no more was found than is stated."""
-        return self.stated is None or all(each.epsilon <= self.stated for each in self.membership)
+        told = (self.membership, self.stated), (self.parties, self.stated_of_party)
+        return all(stated is None or all(each.epsilon <= stated for each in found) for found, stated in told)
 
 
-def attack_run(directory: Path, confidence: float = 0.95) -> ModelAttack:
+def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None = None) -> ModelAttack:
     """Attack the finished model of a run, with the data that it was trained on.
+
+    `outside`: tables of parties that were not in the run, one a party, by the run's declaration; without it
+    the test records of an iid partition are dealt out to such parties.
 
     Raises:
         RunError, LearningError, ReportError: no finished run, or its data are not there.
     """
     config = load_run([f"run.resume={directory}"])
     task, plan = task_of(config), make_method(config).plan
+    # Where nothing is promised there is no delta either.
+    delta = plan.delta if plan.private else config.privacy.delta or DEFAULT_DELTA
     data = task.load()
     if not isinstance(data.train, Split) or not isinstance(data.test, Split) or data.num_classes < 2:
         raise ReportError(f"{directory}: only records with classes and a test split can be told apart")
     _, _, model = read_model(directory)
-    trained = np.sort(np.concatenate([task.client_indices(client) for client in range(task.num_clients)]))
-    members, others, others_of = data.train.take(trained), data.test, data.test_owners
+    places = [task.client_indices(client) for client in range(task.num_clients)]
+    trained = np.concatenate(places)
+    own = Parties(data.train.take(trained), np.repeat(np.arange(len(places)), [*map(len, places)]))
+    others, others_of = data.test, data.test_owners
     if task.by_person:
         others, others_of = persons_held_out(others, others_of)
-    found = []
-    significance = (1 - confidence) / (len(SEEN) * (1 + len(_names(data))))
+    absent = dealt_out(others, own) if task.partition == "iid" else None
+    if outside is not None:
+        absent = outside_parties(outside, data)
+    owner_of = None if data.owners is None else np.asarray(data.owners)[trained]
+    found, parties = list[MembershipGuess](), list[MembershipGuess]()
+    significance = (1 - confidence) / (len(SEEN) * (1 + len(_names(data)) + (absent is not None)))
     for seen in SEEN:
-        inside, outside = (_scores(seen, task, model, each) for each in (members, others))
-        found.append(_guess(seen, "all", inside, outside, plan.delta, significance))
+        inside, apart = (record_scores(seen, task, model, each) for each in (own.records, others))
+        found.append(tell_apart(seen, "all", inside, apart, delta, significance))
         for at, name in enumerate(_names(data)):
-            own, kept_out = inside[np.asarray(data.owners)[trained] == at], outside[others_of == at]
-            if min(len(own), len(kept_out)) > 1:
-                found.append(_guess(seen, name, own, kept_out, plan.delta, significance))
+            theirs, kept_out = inside[owner_of == at], apart[others_of == at]
+            if min(len(theirs), len(kept_out)) > 1:
+                found.append(tell_apart(seen, name, theirs, kept_out, delta, significance))
+        if absent is not None:
+            present, away = (party_scores(seen, task, model, each) for each in (own, absent))
+            parties.append(tell_apart(seen, "parties", present, away, delta, significance))
     outputs, _ = model_outputs(model, flatten(model), data.test, task.make_loss(), torch.device("cpu"))
     site = None if data.test_owners is None else _site(outputs, data.test.y, data.test_owners, 1 - confidence)
-    return ModelAttack(_stated(plan), plan.delta, confidence, found, site)
+    stated = max(group.epsilon_accounted for group in plan.groups)
+    of_party = stated if plan.private and plan.unit == "client" else None
+    return ModelAttack(_stated(plan), delta, confidence, found, site, tuple(parties), of_party)
 
 
 def _names(data: Dataset) -> Sequence[str]:
@@ -162,72 +139,6 @@ def _stated(plan: PrivacyPlan) -> float | None:
         for m in range(len(plan.groups))
         for number in range(len(plan.mechanism.record_groups(m)))
     )
-
-
-def _scores(seen: str, task: Task, model: nn.Module, records: Split) -> Scores:
-    """Minus the loss of every record, or minus its gradient's norm; of a person over its number of rows."""
-    gradients = gradients_of(task, torch.device("cpu"))
-    rows = (records.y != NO_ROW).sum(axis=1) if task.by_person else np.ones(len(records))
-    found, start = [], torch.from_numpy(flatten(model))[None]
-    answers = PersonModel(model) if task.by_person else model
-    for begin in range(0, len(records), AT_ONCE):
-        part = records.take(np.arange(begin, min(begin + AT_ONCE, len(records))))
-        x, y = torch.from_numpy(part.x), torch.from_numpy(part.y)
-        if seen == "model":
-            found.append(-gradients.rows(start, x[None], y[None])[0].double().norm(dim=1))
-        else:
-            with torch.no_grad():
-                losses = gradients.loss(answers(x), y)
-            found.append(-losses.double())
-    return np.asarray(torch.cat(found).numpy() / rows)
-
-
-def _guess(
-    seen: str, whose: str, inside: Scores, outside: Scores, delta: float, significance: float
-) -> MembershipGuess:
-    """Tell apart by one score; as many of both are guessed about, drawn without regard to their scores."""
-    n, m = len(inside), len(outside)
-    auc = float(stats.mannwhitneyu(inside, outside).statistic) / (n * m)
-    z = float(stats.norm.isf(significance / 2))
-    # Hanley and McNeil, Radiology 143, 1982.
-    first, second = auc / (2 - auc), 2 * auc**2 / (1 + auc)
-    spread = auc * (1 - auc) + (n - 1) * (first - auc**2) + (m - 1) * (second - auc**2)
-    off, null = z * math.sqrt(max(spread, 0.0) / (n * m)), z * math.sqrt((n + m + 1) / (12 * n * m))
-    limit = np.sort(outside)[::-1][max(0, math.ceil(0.01 * m) - 1)]
-    hits = int((inside > limit).sum())
-    even, rng = min(n, m), np.random.default_rng(0)
-    drawn = [each[rng.permutation(len(each))[:even]] for each in (inside, outside)]
-    order = rng.permutation(2 * even)
-    guesses = guesses_of(np.concatenate(drawn)[order], (np.arange(2 * even) < even)[order])
-    share = significance / NUM_SHARES
-    return MembershipGuess(
-        seen=seen,
-        whose=whose,
-        members=n,
-        others=m,
-        auc=auc,
-        auc_low=max(0.0, auc - off),
-        auc_high=min(1.0, auc + off),
-        null_low=max(0.0, 0.5 - null),
-        null_high=min(1.0, 0.5 + null),
-        tpr=hits / n,
-        tpr_low=at_least(hits, n, significance),
-        epsilon=best_of(lambda each: one_run_epsilon(each, delta, share), guesses),
-        detectable=detectable_epsilon(2 * even, delta, share),
-    )
-
-
-def detectable_epsilon(num_records: int, delta: float, significance: float) -> float:
-    """The least epsilon at which the best attack would rule out that nothing is told; inf for none.
-
-    Under pure epsilon the best attack guesses each of the records rightly with probability
-    e^epsilon / (1 + e^epsilon). It is the epsilon at which the right guesses that it expects are enough.
-    """
-    enough = range(num_records // 2, num_records + 1)
-    for correct in enough:
-        if one_run_p_value(Guesses(num_records, num_records, correct), 0.0, delta) <= significance:
-            return math.log(correct / (num_records - correct)) if correct < num_records else math.inf
-    return math.inf
 
 
 def _site(

@@ -2,11 +2,14 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
+from rich.console import Console
 from rich.table import Table
 
-from gdpfed.canaries.model_attack import MembershipGuess, ModelAttack, attack_run
+from gdpfed.canaries.membership import MembershipGuess
+from gdpfed.canaries.model_attack import ModelAttack, attack_run
 from gdpfed.cli.audit_command import without_infinity
 from gdpfed.cli.command import make_console, user_path
 from gdpfed.errors import ConfigError
@@ -19,12 +22,21 @@ WORDS = (
     "least epsilon at which so few records could have shown anything."
 )
 
+PARTY_WORDS = (
+    "Members are the parties of the run, each with all its records. Others were not in it: tables of "
+    "--outside, or test records dealt out at random where the clients' records are random."
+)
+NO_PARTIES = (
+    "Whether a whole party was trained on is told from parties that were not: give --outside FOLDER, tables "
+    "of such parties."
+)
+
 
 def attack_model(options: argparse.Namespace) -> int:
     """Carry out the command; exit status 0 where no more was found than is stated, else 1."""
     if len(options.overrides) != 1:
         raise ConfigError("name one run directory, whose model is attacked with its own data")
-    attack = attack_run(user_path(options.overrides[0]), options.confidence)
+    attack = attack_run(user_path(options.overrides[0]), options.confidence, options.outside)
     if options.json:
         told = asdict(attack) | {"passed": attack.passed}
         print(json.dumps(without_infinity(told), indent=2, allow_nan=False))
@@ -35,18 +47,13 @@ def attack_model(options: argparse.Namespace) -> int:
 
 def _show(attack: ModelAttack) -> None:
     console = make_console()
-    table = Table(title="whose record was trained on", title_justify="left", caption=WORDS)
-    for heading in (*HEADINGS, "epsilon", "detectable"):
-        table.add_column(heading, justify="left" if heading in HEADINGS[:2] else "right")
-    for each in attack.membership:
-        table.add_row(*_row(each))
-    console.print(Fitted(table))
-    stated = (
-        "nothing is stated of a record" if attack.stated is None else f"stated: epsilon {attack.stated:.3g}"
-    )
-    console.print(
-        f"{stated}, delta {attack.delta:.3g}, confidence {100 * attack.confidence:g} %", highlight=False
-    )
+    console.print(Fitted(_table("whose record was trained on", attack.membership, WORDS)))
+    _print_stated(console, attack, "record", attack.stated)
+    if attack.parties:
+        console.print(Fitted(_table("which whole party was trained on", attack.parties, PARTY_WORDS)))
+        _print_stated(console, attack, "party", attack.stated_of_party)
+    else:
+        console.print(NO_PARTIES, highlight=False)
     if attack.site is not None:
         site = attack.site
         console.print(
@@ -57,6 +64,22 @@ def _show(attack: ModelAttack) -> None:
         )
     passed = "No more was found than is stated."
     console.print(passed if attack.passed else "More was found than is stated: it does NOT hold.")
+
+
+def _table(title: str, guesses: Sequence[MembershipGuess], words: str) -> Table:
+    table = Table(title=title, title_justify="left", caption=words)
+    for heading in (*HEADINGS, "epsilon", "detectable"):
+        table.add_column(heading, justify="left" if heading in HEADINGS[:2] else "right")
+    for each in guesses:
+        table.add_row(*_row(each))
+    return table
+
+
+def _print_stated(console: Console, attack: ModelAttack, one: str, stated: float | None) -> None:
+    words = f"nothing is stated of a {one}" if stated is None else f"stated: epsilon {stated:.3g}"
+    console.print(
+        f"{words}, delta {attack.delta:.3g}, confidence {100 * attack.confidence:g} %", highlight=False
+    )
 
 
 def _row(each: MembershipGuess) -> tuple[str, ...]:

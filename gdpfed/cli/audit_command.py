@@ -20,7 +20,8 @@ gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
 gdpfed audit --node-ledger ledger.json --client 3 runs/*   and lacks no round
 gdpfed audit --canaries method=gdpfed           epsilon as it is measured
-gdpfed audit --attack runs/heart    what its model tells of single records"""
+gdpfed audit --attack runs/heart    what its model tells of single records
+gdpfed audit --attack runs/heart --outside others    and of whole parties"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +37,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--client", type=int, metavar="K", help="the number of the node's client in the runs")
     kind.add_argument("--canaries", action="store_true", help="measure epsilon on simulated runs")
     kind.add_argument("--attack", action="store_true", help="guess from a run's model who was trained on")
+    parser.add_argument(
+        "--outside", type=user_path, metavar="PATH", help="with --attack: tables of parties not in the run"
+    )
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     canaries = parser.add_argument_group("with --canaries")
     canaries.add_argument("--runs", type=int, default=20, help="how many runs to simulate (20)")
@@ -52,6 +56,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    if options.outside is not None and not options.attack:
+        raise ConfigError(f"--outside {options.outside} goes with --attack RUN")
     if options.canaries:
         from gdpfed.cli.canaries import measure_canaries
 
