@@ -272,7 +272,7 @@ class OpenRun:
         due = prepared.method.plan.held_out is not None and "held_out_counts" not in ledger.charged_once
         if not due or ledger.charged_rounds < last:
             return
-        there = self._there(last)
+        there = self._there(last - 1)
         summed = self._sum_once(prepared.held_out_request(there, self.released), last)
         result = result_of_counts(summed, prepared.num_classes)
         if result is None:
@@ -292,7 +292,7 @@ class OpenRun:
         config, method = prepared.config, prepared.method
         if "vote" not in ledger.charged_once:
             index = vote_index(method.plan.num_rounds)
-            request = vote_request(method, self.theta, self._there(index), config)
+            request = vote_request(method, self.theta, self._there(0), config)
             summed = self._sum_once(request, index)
             found = VoteResult.of(config, summed)
             if found is None:
@@ -309,9 +309,9 @@ class OpenRun:
             self.loop.order = replace(self.loop.order, training=order_of(voted, prepared.task).training)
             self.loop.learning_rate_decay = voted.training.learning_rate_decay
 
-    def _there(self, index: int) -> list[int]:
-        """Who can be reached for a sum beside the rounds."""
-        present = self.loop.fleet.present(index)
+    def _there(self, round_index: int) -> list[int]:
+        """Who can be reached for a sum beside the rounds; who comes now agrees to rounds from this one on."""
+        present = self.loop.fleet.present(round_index)
         everybody = [client for group in self.prepared.method.plan.groups for client in group.clients]
         return [client for client in everybody if present is None or client in present]
 

@@ -93,6 +93,21 @@ def assert_audit_names_what_was_changed(directory):
     assert audit_run(directory).passed
 
 
+def test_a_node_that_comes_just_before_the_vote_votes_too(hospitals, monkeypatch):
+    folder, grid = hospitals
+    everybody = grid.get_node_ids
+
+    def node_ids():
+        begun = any("begin" in exchange for exchange in grid.exchanges)
+        return [node_id for node_id in everybody() if begun or node_id != FIRST_NODE_ID + 3]
+
+    monkeypatch.setattr(grid, "get_node_ids", node_ids)
+    run(folder / "run", [*SETTINGS, "run.minimum_nodes=3"], grid=grid)
+    assert_voted(folder / "run")
+    late = entry_of(folder / "3.json")
+    assert (late["voted"], late["terms"]["first_round"]) == (True, 0)
+
+
 def test_a_simulation_votes_by_the_same_sum_and_a_resumed_one_keeps_the_choice(tmp_path):
     directory = tmp_path / "run"
     with nothing_drawn():
