@@ -29,7 +29,7 @@ from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.simulated_run import simulate
 from secagg import Encoding
 
-RUN = ("privacy=record_level", "method=dp_sum")
+RUN = ("privacy=record_level", "method=dp_sum", "run.num_rounds=100")
 EPSILONS = (1, 3, 8)
 RATES = (0.03, 0.1, 0.3, 1.0)
 VOTE = f"training.vote={{learning_rate:[{','.join(map(str, RATES))}]}}"
