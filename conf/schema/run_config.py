@@ -48,7 +48,7 @@ class RunConfig:
 
 @dataclass
 class SimulationConfig:
-    """How ``gdpfed simulate`` trains a cohort; runs over Flower have no use for it."""
+    """How ``gdpfed simulate`` trains a cohort; of it ``gdpfed run`` takes the workers, nodes nothing."""
 
     engine: str = "auto"
     workers: int | None = None

@@ -46,6 +46,7 @@ def _execute(options: argparse.Namespace) -> int:
         directory=directory,
         resuming=resuming,
         dataset_path=config.dataset.path,
+        workers=config.simulation.workers,
     )
     plan, waiting = method.plan, "starting Flower and its workers ..."
     shown = RunProgress(console, plan.num_rounds, plan.budgets, waiting=waiting, against=plan.against)

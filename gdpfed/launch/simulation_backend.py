@@ -4,6 +4,7 @@ Flower's own way keeps a SuperLink running between runs and its files in the use
 lives in a :class:`~gdpfed.launch.home.FlowerHome` that is removed at the end (a cache stays).
 """
 
+import os
 import subprocess
 import tempfile
 import time
@@ -34,7 +35,8 @@ class Launch:
     """One ``flwr run`` for a ``with`` block: it runs inside, and all its processes end with the block.
 
     `app`: directory of the Flower app. `run_config`: its run configuration. `num_supernodes`: how many nodes
-    to simulate. `log_directory`: where Flower's log is kept if the directory exists at the end.
+    to simulate. `workers`: in how many processes; None for one a core. `log_directory`: where Flower's log is
+    kept if the directory exists at the end.
     """
 
     def __init__(
@@ -43,11 +45,13 @@ class Launch:
         run_config: Mapping[str, str | int],
         *,
         num_supernodes: int,
+        workers: int | None = None,
         log_directory: Path | None = None,
     ) -> None:
         self.app = app
         self.run_config = dict(run_config)
         self.num_supernodes = num_supernodes
+        self.cores_a_worker = 1 if workers is None else max(1, (os.cpu_count() or 1) // workers)
         self.log_directory = log_directory
 
     @classmethod
@@ -59,6 +63,7 @@ class Launch:
         directory: Path,
         resuming: bool,
         dataset_path: str | None = None,
+        workers: int | None = None,
     ) -> Self:
         """A training of this project with its files in ``directory``, a new one or one to continue.
 
@@ -69,7 +74,7 @@ class Launch:
         if dataset_path is not None:
             words.append(f"dataset.path={hydra_string(str(user_path(dataset_path)))}")
         run_config = training_config(words, directory=directory, resuming=resuming)
-        return cls(PROJECT, run_config, num_supernodes=num_clients, log_directory=directory)
+        return cls(PROJECT, run_config, num_supernodes=num_clients, workers=workers, log_directory=directory)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -108,7 +113,9 @@ class Launch:
             self._home.path,
             self.app,
             self.run_config,
-            federation_config=f"num-supernodes={self.num_supernodes} client-resources-num-cpus=1",
+            federation_config=(
+                f"num-supernodes={self.num_supernodes} client-resources-num-cpus={self.cores_a_worker}"
+            ),
         )
         self._run = FlowerRun(self._home, command, log_directory=self.log_directory)
 

@@ -27,6 +27,7 @@ SMALL = [
     "privacy.sampling_rate=0.7",
     "privacy.delta=1e-3",
     "privacy.accountant=rdp",
+    "simulation.workers=1",
 ]
 
 
