@@ -162,3 +162,35 @@ def test_a_restarted_node_goes_on_under_its_identity_in_a_run_that_is_resumed(fa
     assert [(each.survivors, each.failures) for each in faulty.rounds(name)] == [([5], {})] * 2
     assert [faulty.sent(each) for each in (VICTIM, WITNESS)] == [2, 2]
     assert audit_run(faulty.files(name)).passed
+
+
+@pytest.mark.timeout(1200)
+def test_a_node_killed_between_its_turn_and_taking_its_noise_back(faulty):
+    """It takes it back from its sealed file once it is there again, or not at all; no promise depends on it.
+
+    It has turns in rounds 1, 3 and 4, and in rounds 2 and 5 it takes noise back and does nothing else.
+    """
+    name, victim = "turns", VICTIM.client_id
+    words = [
+        "privacy.against=everyone",
+        "secagg.mode=active",
+        "run.num_rounds=5",
+        "privacy.sampling_rate=0.6",
+    ]
+    faulty.finish(faulty.train(name, [*words, "run.stop_after_round=1"]))
+    faulty.kill_node(VICTIM)
+    faulty.start_node(VICTIM)
+    faulty.running.wait_for_nodes()
+    faulty.finish(faulty.train(name, [*words, "run.stop_after_round=4"]))
+    run = faulty.train_until(VICTIM, "mask", name, words)
+    faulty.kill_node(VICTIM)
+    faulty.finish(run)
+    records = faulty.rounds(name)
+    assert [each.failures for each in records] == [{}] * 5
+    assert [victim in each.turns[0] for each in records] == [True, False, True, True, False]
+    assert sorted(records[1].taken_back[0]) == [[client, 1] for client in records[0].turns[0]]
+    assert {client for client, _ in records[4].taken_back[0]} == set(records[3].turns[0]) - {victim}
+    assert audit_run(faulty.files(name)).passed
+    assert faulty.sent(WITNESS) == sum(WITNESS.client_id in each.turns[0] for each in records)
+    faulty.start_node(VICTIM)
+    faulty.running.wait_for_nodes()
