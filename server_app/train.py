@@ -101,6 +101,7 @@ def _questions(config: Config, run_label: str) -> Questions:
         cast("Unit", config.privacy.unit),
         told_at_join(config),
         bounds=Bounds(config.privacy.budget_floor, config.privacy.most_records),
+        by_party=config.run.evaluation_by_party,
     )
 
 

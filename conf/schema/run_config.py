@@ -28,6 +28,7 @@ class RunConfig:
     show_cohorts: bool = False
     mailbox: str | None = None
     evaluation: str = "server"
+    evaluation_by_party: bool = False
 
     def validate(self) -> None:
         require_limits("run", self)
@@ -39,6 +40,10 @@ class RunConfig:
         require(
             self.evaluation in EVALUATIONS,
             f"run.evaluation={self.evaluation} is none of {', '.join(EVALUATIONS)}",
+        )
+        require(
+            not self.evaluation_by_party or self.evaluation != "server",
+            "run.evaluation_by_party=true has nodes count, each for itself: set run.evaluation=nodes or both",
         )
         require(
             self.resume is None or self.directory is None,

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from gdpfed.audit.accounting import charges_of, epsilon_after
+from gdpfed.audit.accounting import charges_of, epsilon_after, parties_in
 from gdpfed.audit.run_files import RunFiles
 
 SAME = 1e-6
@@ -34,6 +35,13 @@ def check_once(files: RunFiles) -> Iterator[str]:
     if said != (asked != "server"):
         has = "has" if said else "lacks"
         yield f"plan.json {has} counts on held-out records, with run.evaluation={asked}"
+    blocks = plan.get("held_out", {}).get("blocks", 1) > 1
+    if blocks != (wanted := files.config["run"].get("evaluation_by_party", False)):
+        has = "has" if blocks else "lacks"
+        yield f"plan.json {has} counts by party, with run.evaluation_by_party={wanted}"
+    events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
+    if "held_out" in plan and any(parties_in(event) > 1 for event in events):
+        yield "plan.json has counts on held-out persons, who may be trained on at another party"
     grid = files.config["training"].get("vote")
     if ("vote" in plan) != (grid is not None):
         yield f"plan.json {'has' if 'vote' in plan else 'lacks'} a vote, with training.vote={grid}"
@@ -92,6 +100,12 @@ def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) 
     if not charged:
         yield f"{kind.file} has {kind.counted} that the ledger has not charged"
     least, carried = files.plan[kind.entry]["noise_stddev"], found["noise_stddev"]
+    if own := found.get("parties"):
+        # Noise of every block is that of the sum, and the counts of all are those of the blocks.
+        least *= math.sqrt(len(own))
+        added = [math.fsum(each) for each in zip(*(each["counts"] for each in own), strict=True)]
+        if not all(map(partial(math.isclose, abs_tol=SAME), added, found["counts"])):
+            yield f"the {kind.counted} of all in {kind.file} are not those of its parties"
     if carried < least * (1 - SAME):
         yield f"{kind.file} has noise of standard deviation {carried:.6g}, below the plan's {least:.6g}"
 

@@ -27,6 +27,7 @@ def held_out_update(
     theta: npt.NDArray[np.float32],
     encoding: Encoding,
     data: Split,
+    client_id: int,
     model: nn.Module,
     device: torch.device,
 ) -> torch.Tensor:
@@ -34,13 +35,14 @@ def held_out_update(
 
     ``held_out_counts``: the counts times 1 - grid sqrt(d / 2). A record moves them by sqrt(2) times that,
     clipping them brings no two further apart, and rounding moves two sums by grid sqrt(d) at most: together
-    sqrt(2), as in `record_bound` of `gdpfed.clients.record_work`.
+    sqrt(2), as in `record_bound` of `gdpfed.clients.record_work`. In a sum by party they are the client's
+    block, and all others are zero, which moves a record's two cells and no distance.
 
     ``held_out_rates``: the shares of right and wrong answers, of norm 1 at most, in units of the least bound
     in the sum, so that all clients count alike.
 
     Raises:
-        OrderError: an order without the number of classes, or a grid too coarse for counts.
+        OrderError: an order without the number of classes, a grid too coarse for counts, or no block.
         LearningError: labels that are no classes.
     """
     if order.task.form is None:
@@ -51,6 +53,14 @@ def held_out_update(
         outputs, _ = model_outputs(model, theta, data, order.task.make_loss(), device)
         labels = data.y.astype(np.int64)
         counts = held_out_rates(outputs, labels) if rates else held_out_counts(outputs, labels, data.persons)
+    if order.counts_by_party(encoding.dimension):
+        if not 0 <= client_id < order.task.num_clients:
+            raise OrderError(
+                f"the order has counts of {order.task.num_clients} clients, and this is {client_id}"
+            )
+        blocks = np.zeros((order.task.num_clients, len(counts)))
+        blocks[client_id] = counts
+        counts = blocks.reshape(-1)
     return torch.from_numpy(counts * (_bound(order, encoding) if rates else _shrunk(encoding)))
 
 

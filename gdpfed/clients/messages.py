@@ -38,9 +38,9 @@ MODE, CHALLENGE, ROSTER_DIGEST = "mode", "challenge", "roster"
 IDENTITY, SIGNATURE = "identity", "signature"
 CLIENTS, INPUT_SHAPE, INPUT_DTYPE = "clients", "input-shape", "input-dtype"
 LABEL_DTYPE, COLUMNS = "label-dtype", "columns"
-UNIT, RECORDS = "unit", "records"
+UNIT, RECORDS, BY_PARTY = "unit", "records", "counts-by-party"
 """Of the query ``join``: the fields of the question, those by which a node proves its key, and how many
-records it has, which it says where the unit is one."""
+records it has, which it says where the unit is one, and whether its counts are shown by themselves."""
 
 CLIENT_RECORD = "client"
 ORDER_RECORD = "order"

@@ -81,7 +81,7 @@ def update_steps(
     device = choose_device(order.device)
     if kind.held_out:
         held_out = _held_out(order.task, client_id, own_data)
-        update = held_out_update(order, theta, encoding, held_out, _model(order.task), device)
+        update = held_out_update(order, theta, encoding, held_out, client_id, _model(order.task), device)
         return contribution_steps(order, update, encoding)
     data = _examples(order.task, client_id, own_data)
     if kind.vote:

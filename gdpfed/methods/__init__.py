@@ -131,7 +131,7 @@ def _planned(method: type[Method], config: Config) -> Method:
             )
         made.plan = replace(made.plan, record_is="person")
     if config.run.evaluation != "server":
-        made.plan = with_held_out(made.plan)
+        made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
     return made
 
 

@@ -6,7 +6,8 @@ one record without influence, in its place (zero-out adjacency).
 * A record that is trained on moves the models. Whatever is counted is a function of released models and of
   records that are the same in both runs, so the counts cost it nothing.
 * A record that is held out moves no model. It is in one cell of the confusion matrix and in one bin of the
-  histogram, so it moves the counts by sqrt(2) in norm.
+  histogram, so it moves the counts by sqrt(2) in norm. Where every client has a block of coordinates of its
+  own, the record is in one block, and moves all blocks together no further.
 
 A record pays for its steps or for this one release, and not for both (parallel composition: McSherry,
 "Privacy integrated queries", SIGMOD 2009, Theorem 4).
@@ -81,6 +82,7 @@ class SumOnce:
         unit: who pays: a record that is held out, for counts; every record or client, for a vote.
         moves: how far one unit moves the sum, in norm.
         options: how many settings a vote is about; 0 of counts.
+        blocks: in how many blocks counts are, one a client; 1 where those of all clients are added up.
     """
 
     work: Once
@@ -89,6 +91,7 @@ class SumOnce:
     unit: Unit = "record"
     moves: float = RECORD_MOVES
     options: int = 0
+    blocks: int = 1
 
     @property
     def charge(self) -> Charge:
@@ -98,6 +101,8 @@ class SumOnce:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, of a plan's file."""
         options = {"options": self.options} if self.options else {}
+        if self.blocks > 1:
+            options["blocks"] = self.blocks
         return {
             "epsilon": self.epsilon,
             "noise_stddev": self.noise_stddev,
@@ -130,8 +135,13 @@ def check_once(
 ) -> None:
     """Refuse terms of one work that are not one sum, or move less than their unit does, with PrivacyError.
 
-    A person may be at several parties and turn the vote of each.
+    A person may be at several parties and turn the vote of each, or be counted at one and trained on at
+    another.
     """
+    if work == "held_out_counts" and charges and getattr(of_rounds[0].event, "parties", 1) > 1:
+        raise PrivacyError(
+            "the terms have counts on held-out records, and a person may be trained on at another party"
+        )
     if work == "vote" and charges and record_is:
         raise PrivacyError(f"the terms have a vote, which is proved for rows, and a record is a {record_is}")
     for charge in charges:

@@ -1,9 +1,11 @@
 """The model card: it says what was trained, what is promised to whom, and what is not."""
 
+import math
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.report.card_for_everybody import base_rate_lines, in_plain_words, who_and_what
@@ -12,6 +14,9 @@ from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.plan_warnings import chosen_by_data_lines
 from gdpfed.report.vote_lines import vote_section
 from gdpfed.runs.round_log import RoundLogEntry
+
+if TYPE_CHECKING:
+    from gdpfed.rounds.held_out import HeldOutResult
 
 PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
 NOTHING_PROMISED = "Nothing: updates were neither clipped nor noised."
@@ -87,7 +92,29 @@ def _at_clients(subject: CardSubject) -> list[str]:
         "",
         *(f"* {line}" for line in found.lines),
         "",
+        *_by_client(subject, found),
         f"{left}None of these records was trained on. {cost}",
+        "",
+    ]
+
+
+def _by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:
+    """A row a client, where each has counts of its own."""
+    if not found.parties:
+        return []
+    from gdpfed.rounds.held_out import in_percent
+
+    names = list(found.metrics)
+    return [
+        f"Each client's own counts carry noise of {found.noise_stddev / math.sqrt(found.clients):.3g}.",
+        "",
+        f"| records of | {' | '.join(names)} |",
+        "|---|" + "---|" * len(names),
+        *(
+            f"| {subject.parties[each.client] if subject.parties else f'client {each.client}'} | "
+            f"{' | '.join(in_percent(each.metrics[name]) for name in names)} |"
+            for each in found.parties
+        ),
         "",
     ]
 

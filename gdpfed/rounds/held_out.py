@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import hypot, isinf
+from math import hypot, isinf, sqrt
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,16 +26,27 @@ TOO_FEW = "no evaluation at the clients: {}; what was charged stays charged"
 
 
 @dataclass(frozen=True)
+class PartyCounts:
+    """What the released model gets right on the records of one client: its counts, and metrics of them."""
+
+    client: int
+    counts: Sequence[float]
+    metrics: Mapping[str, Interval]
+
+
+@dataclass(frozen=True)
 class HeldOutResult:
     """What the released model gets right on records that clients hold out.
 
     Attributes:
         clients: how many are in the sum.
         weighs: whether records count alike, or clients.
-        noise_stddev: of the noise in every count, in units of a record, or of a client.
+        noise_stddev: of the noise in every count, in units of a record, or of a client; in those of one
+            client it is less by sqrt(clients).
         counts: as they were released: of records the confusion matrix and two histograms of scores, of
             clients the shares of their records that are answered rightly and wrongly, added up.
         metrics: by name, with intervals.
+        parties: counts and metrics of every client that is in the sum, where each has its own.
     """
 
     clients: int
@@ -43,6 +54,7 @@ class HeldOutResult:
     noise_stddev: float
     counts: Sequence[float]
     metrics: Mapping[str, Interval]
+    parties: Sequence[PartyCounts] = ()
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
@@ -57,8 +69,12 @@ class HeldOutResult:
         try:
             values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             check_version(path, values.pop(VERSION_KEY, None))
-            metrics = {name: Interval(**each) for name, each in values.pop("metrics").items()}
-            return cls(**values, metrics=metrics)
+            metrics = _metrics(values.pop("metrics"))
+            parties = [
+                PartyCounts(each["client"], each["counts"], _metrics(each["metrics"]))
+                for each in values.pop("parties", [])
+            ]
+            return cls(**values, metrics=metrics, parties=parties)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise RunError(f"{path} cannot be read as an evaluation at the clients: {error}") from None
 
@@ -70,12 +86,7 @@ class HeldOutResult:
     @property
     def lines(self) -> list[str]:
         """One line a metric, in percent."""
-        return [
-            f"{name}: {100 * each.value:.1f} % ({100 * (each.low or 0):.1f} to {100 * (each.high or 0):.1f})"
-            if each.value is not None
-            else f"{name}: not defined under this noise"
-            for name, each in self.metrics.items()
-        ]
+        return [f"{name}: {in_percent(each)}" for name, each in self.metrics.items()]
 
 
 def round_requests(
@@ -105,16 +116,38 @@ def record_request(
         work="held_out_counts",
         unit="record",
         start=model,
-        coordinates=counts_dimension(num_classes),
+        coordinates=counts_dimension(num_classes) * (1 if planned is None else planned.blocks),
     )
 
 
 def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
-    """Return what the sum of counts says; None where there is none."""
+    """Return what the sum of counts says, of all and by client if each has a block; None without a sum."""
     if summed.total is None:
         return None
-    metrics = judged(summed.total, num_classes, summed.noise_stddev)
-    return HeldOutResult(summed.survivors, "records", summed.noise_stddev, summed.total.tolist(), metrics)
+    blocks = np.asarray(summed.total).reshape(-1, counts_dimension(num_classes))
+    noise, parties = summed.noise_stddev, list[PartyCounts]()
+    if len(blocks) > 1:
+        members = sorted(summed.members)
+        parties = [
+            PartyCounts(each, blocks[each].tolist(), judged(blocks[each], num_classes, noise))
+            for each in members
+        ]
+        # Blocks of clients that are not in the sum are noise alone.
+        blocks, noise = blocks[members], noise * sqrt(len(members))
+    total = blocks.sum(axis=0)
+    metrics = judged(total, num_classes, noise)
+    return HeldOutResult(summed.survivors, "records", noise, total.tolist(), metrics, parties)
+
+
+def in_percent(metric: Interval) -> str:
+    """A metric in percent, with its interval."""
+    if metric.value is None:
+        return "not defined under this noise"
+    return f"{100 * metric.value:.1f} % ({100 * (metric.low or 0):.1f} to {100 * (metric.high or 0):.1f})"
+
+
+def _metrics(values: Mapping[str, Any]) -> dict[str, Interval]:
+    return {name: Interval(**each) for name, each in values.items()}
 
 
 def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -> HeldOutResult | None:

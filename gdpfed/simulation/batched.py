@@ -210,7 +210,9 @@ class BatchedEngine(Engine):
         """What each client sends of the records that it holds out, as a node does."""
         return torch.stack(
             [
-                held_out_update(own, start, encoding, self._task.held_out(client), self._model, self.device)
+                held_out_update(
+                    own, start, encoding, self._task.held_out(client), client, self._model, self.device
+                )
                 for own, start, encoding, client in self._told(order, theta, clients, cohort)
             ]
         ).to(self.device)

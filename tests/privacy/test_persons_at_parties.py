@@ -130,6 +130,11 @@ def test_a_plan_lets_no_sum_through_with_the_norm_or_noise_of_persons_at_one_par
 
 
 def test_counts_on_held_out_persons_at_several_parties_are_refused():
-    assert with_held_out(planned(1)).held_out is not None
+    counted = with_held_out(planned(1)).held_out
+    assert counted is not None
+    with pytest.raises(PrivacyError, match="a person may be trained on at another party"):
+        terms_of(
+            replace(planned(2), held_out=counted), 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0
+        )
     with pytest.raises(PrivacyError, match="one at up to 2 parties may be counted at one and trained on"):
         with_held_out(planned(2))

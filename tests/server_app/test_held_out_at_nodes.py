@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 
+from conf.load import load
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.once_checks import check_once
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.run_files import RunFiles
-from gdpfed.errors import LearningError
+from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
+from gdpfed.methods import make_method
 from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.rounds.held_out import record_request
-from testing.local_grid import FIRST_NODE_ID, LocalGrid
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
 from testing.small_runs import run
 
 DECLARATION = """\
@@ -98,6 +100,59 @@ def test_counts_of_all_nodes_are_one_sum_that_every_ledger_pays_for(hospitals):
     assert_audit_names_what_was_changed(folder / "run")
     # Steps and counts are paid for by different records: what all cost is the larger.
     assert 5.9 < audit.epsilon <= 6
+
+
+def allowed(grid, clients):
+    for client in clients:
+        grid.contexts[FIRST_NODE_ID + client].node_config["counts-by-party"] = True
+
+
+def test_each_node_has_figures_of_its_own_for_what_the_sum_costs(hospitals):
+    folder, grid = hospitals
+    allowed(grid, range(4))
+    run(folder / "run", [*settings(folder), "run.evaluation_by_party=true"], grid=grid)
+    found = json.loads((folder / "run" / "held_out.json").read_text())
+    assert [each["client"] for each in found["parties"]] == [0, 1, 2, 3]
+    plan = json.loads((folder / "run" / "plan.json").read_text())
+    noise = plan["held_out"]["noise_stddev"]
+    assert found["noise_stddev"] >= 2 * noise * (1 - 1e-9)
+    for each in found["parties"]:
+        assert abs(sum(each["counts"][:4]) - ROWS / 2) < 6 * 2 * noise * 1.5
+    assert audit_run(folder / "run").passed
+    assert "| client 3 |" in (folder / "run" / "model_card.md").read_text()
+    (entry,) = audit_node_ledger(folder / "2" / "ledger.json").runs
+    assert 5.9 < entry.epsilon <= 6
+    path = folder / "run" / "held_out.json"
+    found["parties"][0]["counts"][0] += 1
+    path.write_text(json.dumps(found))
+    assert "are not those of its parties" in " ".join(check_once(RunFiles.read(folder / "run")))
+
+
+def test_a_node_shows_no_counts_of_its_own_unless_its_operator_says_so(hospitals):
+    folder, grid = hospitals
+    asked = [*settings(folder), "run.evaluation_by_party=true"]
+    with pytest.raises(RunError, match="was not started with counts-by-party=true"):
+        run(folder / "run", asked, grid=grid)
+    assert not (folder / "run").exists()
+
+    def silent(kind, client, content):
+        for record in content.values():
+            record.pop("counts-by-party", None)
+        return content
+
+    # A server that says nothing of it when nodes join asks in vain afterwards.
+    grid.meddle = silent
+    run(folder / "run", asked, grid=grid)
+    assert not (folder / "run" / "held_out.json").exists()
+    assert any("counts-by-party" in each for each in refusals(grid))
+
+
+def test_figures_by_party_of_clients_that_are_protected_are_refused(tmp_path):
+    told = ["dataset=digits", "method=dp_fedavg", "run.evaluation=nodes", "run.evaluation_by_party=true"]
+    with pytest.raises(PrivacyError, match="is for runs that protect records"):
+        make_method(load(told))
+    with pytest.raises(ConfigError, match="set run.evaluation=nodes or both"):
+        load([told[0], told[1], told[3]])
 
 
 def test_a_server_that_has_no_rows_cannot_test_itself(hospitals):

@@ -75,6 +75,8 @@ class RecordEntry(NodeEntry):
         name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
         if len(steps) != len(rounds) or any(type(each) is not int or each < 1 for each in steps):
             yield f"run {name} has steps {steps} for {len(rounds)} rounds with an update"
+        if self.held_out and parties_in(self.charges[0]["event"]) > 1:
+            yield f"run {name} counts held-out persons, who may be trained on at another party"
         if self.saved.get("counted") and not self.held_out:
             yield f"run {name} sent counts that its terms do not charge"
         if sum(steps) > self.most_steps:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gdpfed.clients.messages import CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
+from gdpfed.clients.messages import BY_PARTY, CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
@@ -22,8 +22,10 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
     """Refuse to join a run whose largest sum is too small for this node, before it charges in vain.
 
     Raises:
-        NodeConfigError: the run has fewer clients than this node's smallest sum.
+        NodeConfigError: the run has fewer clients than this node's smallest sum, or shows counts of its own.
     """
+    if question.get(BY_PARTY):
+        settings.check_by_party()
     least, clients = settings.policy.minimum_cohort, question.get(CLIENTS)
     if type(clients) is int and clients < least:
         raise NodeConfigError(

@@ -28,6 +28,7 @@ AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
 DATA_KEY = "data"
 HELD_OUT_DATA_KEY, HELD_OUT_SHARE_KEY = "held-out-data", "held-out-share"
 MODE_KEY = "secagg-mode"
+BY_PARTY_KEY = "counts-by-party"
 SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
 EDGE_TRUSTED_KEY = "edge-trusted"
 IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY = "identity-file", "roster-file", "consortium-key"
@@ -157,6 +158,7 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     HELD_OUT_DATA_KEY: path(),
     HELD_OUT_SHARE_KEY: share(),
     MODE_KEY: one_of(*MODES),
+    BY_PARTY_KEY: yes_or_no(),
     SESSION_FILE_KEY: path(),
     SESSION_SECONDS_KEY: positive(),
     EDGE_TRUSTED_KEY: yes_or_no(),

@@ -8,6 +8,7 @@ from typing import Any
 from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
     BUDGET_LIMITS,
+    BY_PARTY_KEY,
     CAP_KEY,
     CLIENT_ID_KEY,
     DATA_KEY,
@@ -120,6 +121,17 @@ class NodeSettings:
     def session_file(self) -> Path | None:
         """The file with the keys of open sessions; beside the ledger unless named, None without both."""
         return self.path(SESSION_FILE_KEY) or self.kept_beside(SESSIONS_SUFFIX)
+
+    def check_by_party(self) -> None:
+        """Refuse counts of this node's own in place of those of all, unless its operator allows them.
+
+        Raises NodeConfigError: the operator does not.
+        """
+        if not self.simulated and not self.config.get(BY_PARTY_KEY, False):
+            raise NodeConfigError(
+                "this run shows noised counts of every single client (run.evaluation_by_party), and this "
+                f"node was not started with {BY_PARTY_KEY}=true"
+            )
 
     @property
     def session_seconds(self) -> float:

@@ -139,6 +139,8 @@ def _order_and_model(
     """
     order, theta = checked_order(request.order, request.theta, parameters)
     source, own = order.task.source, node.settings
+    if order.counts_by_party(parameters.dimension):
+        own.check_by_party()
     named = source.path or source.test_path or source.columns
     if named and own.data is None and own.stand_in is None and not own.simulated:
         raise NodeConfigError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from conf.schema import Config
 from gdpfed.clients.messages import (
+    BY_PARTY,
     CHALLENGE,
     CLIENT_RECORD,
     CLIENTS,
@@ -64,6 +65,7 @@ class Questions:
         unit: whose presence the run protects; where it is a record, nodes say how many they bring.
         told: what systems tell nodes beside, by side, such as a price that their budgets answer.
         bounds: on what a node may say of itself; one that says more is left out.
+        by_party: whether counts of single clients are shown at the end.
     """
 
     def __init__(
@@ -76,9 +78,11 @@ class Questions:
         told: Records = MappingProxyType({}),
         *,
         bounds: Bounds = WIDEST,
+        by_party: bool = False,
     ) -> None:
         self.roster = roster
         self._told = told
+        self._by_party = by_party
         self.bounds = bounds
         self.unit = unit
         self._task = task
@@ -91,6 +95,8 @@ class Questions:
     def to(self, node_id: int) -> Records:
         """The question to a node, with a fresh challenge."""
         question: dict[str, Any] = {MODE: self._mode, UNIT: self.unit}
+        if self._by_party:
+            question[BY_PARTY] = True
         if self._task is not None:
             question[CLIENTS] = self._task.num_clients
             form = ExampleForm.of(self._task.load())

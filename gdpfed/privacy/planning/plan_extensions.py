@@ -15,7 +15,7 @@ MOST_SHARE = math.sqrt(0.5)
 """Of a contribution's norm for the indicator: beyond it the indicator would take more than half of z^-2."""
 
 
-def with_held_out(plan: PrivacyPlan) -> PrivacyPlan:
+def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
     """Return the plan that pays for counts over records that are held out.
 
     Where records are protected, one sum follows the last round. A record that is held out pays for it alone,
@@ -23,7 +23,8 @@ def with_held_out(plan: PrivacyPlan) -> PrivacyPlan:
     train: clients send shares of their records in place of updates, of the same norm, under the same noise,
     so the round costs what it would.
 
-    Raises PrivacyError for mechanisms by which neither is proved.
+    `by_party` gives each client a block of its own in the sum of counts. A record is in one block, so it
+    moves the sum as far as without. Raises PrivacyError for mechanisms by which neither is proved.
     """
     if plan.about_records and plan.mechanism.kind == "record_sums":
         if not plan.sums_hidden:
@@ -45,8 +46,14 @@ def with_held_out(plan: PrivacyPlan) -> PrivacyPlan:
             work="held_out_counts",
             epsilon=gaussian_epsilon(sigma, plan.delta),
             noise_stddev=sigma * RECORD_MOVES,
+            blocks=plan.num_clients if by_party else 1,
         )
         return replace(plan, held_out=counts)
+    if by_party:
+        raise PrivacyError(
+            "run.evaluation_by_party=true is for runs that protect records: a whole client's figures under "
+            "noise that hides the client are noise; leave it out"
+        )
     if plan.mechanism.kind == "sampled_sums" and plan.adaptive_clipping is None and plan.num_rounds > 1:
         works = (*plan.works, "held_out_rates")
         return replace(plan, mechanism=replace(plan.mechanism, works=works))
