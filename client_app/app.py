@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
-from client_app.carried import node_of, settings_of, stage_request, terms_in, told_in, values_in
+from client_app.carried import node_of, run_in, settings_of, stage_request, terms_in, told_in, values_in
 from gdpfed.child_process import begin_process
 from gdpfed.clients.messages import (
     ASK,
@@ -39,8 +39,9 @@ from gdpfed.clients.messages import (
     one_line,
 )
 from gdpfed.errors import PrivacyError
-from gdpfed.federation.node import budget
+from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.join_checks import check_limits, own_records, unit_in
+from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
 from gdpfed.federation.node.node_sides import NODE_SIDES
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
@@ -71,21 +72,34 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
     def answer(message: Message, context: Context) -> Message:
         try:
             check_settings(context.node_config)
+            journal.hear(settings_of(context))
             content = query(message, context)
         except Exception as error:
-            reason = _refused(message.metadata.message_type, error)
+            asked = message.metadata.message_type.rpartition(".")[2]
+            reason = _refused(asked, error, context, run_in(message.content, asked))
             content = RecordDict({REFUSAL_RECORD: ConfigRecord({"reason": reason})})
         return Message(content, reply_to=message)
 
     return answer
 
 
-def _refused(what: str, error: Exception) -> str:
+def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
     """Return what the server may read of an error: only its kind if its text might tell of the data."""
-    log(ERROR, "refused %s: %s", one_line(what), one_line(str(error)))
-    if isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS):
-        return one_line(str(error))
-    return f"{type(error).__name__}, see the log of the client"
+    log(ERROR, "refused %s: %s", one_line(asked), one_line(str(error)))
+    public = isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS)
+    reason = one_line(str(error)) if public else f"{type(error).__name__}, see the log of the client"
+    _note(context, asked, run, journal.cause_of(error), reason)
+    return reason
+
+
+def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") -> None:
+    """Write a line into the node's journal, which settings that are not understood cannot name."""
+    try:
+        check_settings(context.node_config)
+    except NodeConfigError:
+        return
+    entry = JournalEntry(journal.now(), one_line(asked), run, str(context.run_id), cause, reason)
+    journal.note(settings_of(context), entry)
 
 
 @app.query(JOIN)
@@ -173,7 +187,9 @@ def begin(message: Message, context: Context) -> RecordDict:
     """Charge a run to this client's own budget."""
     own = settings_of(context).budgets
     if own:
-        budget.begin(own, _terms(message, context))
+        terms = _terms(message, context)
+        budget.begin(own, terms)
+        _note(context, BEGIN, one_line(terms.run), journal.BEGUN)
     return RecordDict()
 
 
@@ -211,7 +227,7 @@ def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord |
             return ArrayRecord({DATA: Array("uint8", (len(data),), "bytes", data)})
         return ConfigRecord({DATA: data})
     except Exception as error:
-        return ConfigRecord({REFUSAL: _refused(stage, error)})
+        return ConfigRecord({REFUSAL: _refused(stage, error, context, run_in(content, stage))})
 
 
 for _stage in STAGES:

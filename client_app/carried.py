@@ -9,6 +9,7 @@ import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
 from gdpfed.clients.messages import (
+    CLIENT_RECORD,
     CORRECTION_RECORD,
     DATA,
     ORDER_RECORD,
@@ -18,6 +19,7 @@ from gdpfed.clients.messages import (
     TERMS_RECORD,
     THETA_RECORD,
     RoundOfRun,
+    one_line,
 )
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.node_settings import Node, NodeSettings
@@ -65,6 +67,15 @@ def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
     """The values of a record of this name; None where there is none of values."""
     record = content.get(name)
     return record if isinstance(record, ConfigRecord) else None
+
+
+def run_in(content: RecordDict, asked: str) -> str:
+    """The run that a query or a stage is of, as one line; empty where the message does not say."""
+    for name in (asked, TERMS_RECORD, CLIENT_RECORD):
+        said = (values_in(content, name) or {}).get(RUN)
+        if isinstance(said, str):
+            return one_line(said)
+    return ""
 
 
 def told_in(content: RecordDict) -> dict[str, Values]:

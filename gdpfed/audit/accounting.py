@@ -6,6 +6,7 @@ Discrete Gaussian noise counts as continuous noise of `DISCRETE_SHARE` of its st
 delta smaller by `DISCRETE_DELTA`; docs/secagg.md has the proof.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ import dp_accounting as dp
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import stats
+
+# It warns of every order that it leaves out, which makes a bound no smaller.
+logging.getLogger("absl").setLevel(logging.ERROR)
 
 DISCRETE_SHARE = math.sqrt(1 - 3**2 / (40**2 * (1 + 12**2)))
 DISCRETE_DELTA = 1e-8

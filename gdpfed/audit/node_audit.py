@@ -9,7 +9,8 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -133,6 +134,11 @@ class NodeEntry(ABC):
         return False
 
     @property
+    def sample_is_secret(self) -> bool:
+        """Whether epsilon holds only for those who are not told in which rounds the client was."""
+        return any(charge["event"].get("sampling_rate", 1.0) < 1.0 for charge in self.charges)
+
+    @property
     def trusted(self) -> bool:
         """Whether the client trusts the edge that it talks to."""
         return self.saved["edge_trusted"] is True
@@ -206,22 +212,69 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
     without any. `directories`: of these runs, all those that the client may have taken part in. Raises
     AuditError: it is missing, cannot be read, or is no such ledger.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        body = data["ledger"]
-        canonical = json.dumps(body, sort_keys=True).encode()
-        intact = data["sha256"] == hashlib.sha256(canonical).hexdigest()
-        entries = [node_entry(each) for each in body["runs"]]
+    with _reading(path):
+        intact, entries = _entries(path)
         runs = tuple(run for end in range(len(entries)) for run in _runs(entries[: end + 1]))
         findings = [] if intact else [f"{path} was changed: its checksum is another one"]
         findings += [line for entry in entries for line in entry.check()]
         known = {entry.terms["run"] for entry in entries}
         findings += [each for directory in directories for each in _lacking(known, client, directory)]
+    return NodeAudit(runs, tuple(findings))
+
+
+@dataclass(frozen=True)
+class NodeStanding:
+    """Where a node stands: all its runs of each unit, against the budgets that it has now.
+
+    Attributes:
+        now: the figures of all runs of a unit, by group of records, under the name of the last of them.
+        public_runs: the names of those runs in which nothing is hidden by who is drawn.
+        sampled: whether there are others.
+    """
+
+    now: tuple[NodeRunAudit, ...]
+    public_runs: frozenset[str]
+    sampled: bool
+
+
+def node_standing(path: Path, budgets: Mapping[str, tuple[Sequence[float], float]]) -> NodeStanding:
+    """Account all runs in a ledger against today's budgets.
+
+    `path`: of the ledger. `budgets`: epsilons and delta by unit; a unit without one keeps those of its last
+    run. Raises AuditError: as `audit_node_ledger`.
+    """
+    with _reading(path):
+        _, entries = _entries(path)
+        figures = []
+        for unit in dict.fromkeys(each.protects for each in entries):
+            *before, last = (each for each in entries if each.protects == unit)
+            if unit in budgets:
+                epsilons, delta = budgets[unit]
+                last = replace(last, saved={**last.saved, "epsilons": list(epsilons), "delta": delta})
+            figures += [*last.audits([*before, last])]
+        secret = [each.sample_is_secret for each in entries]
+        public = {each.terms["run"] for each in entries if not each.sample_is_secret}
+        return NodeStanding(tuple(figures), frozenset(public), any(secret))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what an odd ledger brings about into one line."""
+    try:
+        yield
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise AuditError(
             f"{path} cannot be read as a node's ledger: {type(error).__name__}: {error}"
         ) from None
-    return NodeAudit(runs, tuple(findings))
+
+
+def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
+    """Read a ledger: whether its checksum is right, and its runs."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    body = data["ledger"]
+    canonical = json.dumps(body, sort_keys=True).encode()
+    intact = data["sha256"] == hashlib.sha256(canonical).hexdigest()
+    return intact, [node_entry(each) for each in body["runs"]]
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:

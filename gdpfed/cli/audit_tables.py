@@ -52,9 +52,9 @@ def run_table(audit: RunAudit) -> Table:
     rows = []
     for group, held in zip(audit.groups, audit.held, strict=True):
         most = group.most_spent
-        known = [f"{_figure(group.against_server)} (K={group.most_rounds})", _figure(group.against_members)]
+        known = [f"{figure(group.against_server)} (K={group.most_rounds})", figure(group.against_members)]
         if most is not None:
-            known = [f"{_figure(most.epsilon)} ({len(most.rounds)} turns)"]
+            known = [f"{figure(most.epsilon)} ({len(most.rounds)} turns)"]
         own = [str(group.group), str(group.clients), *_spent(group)]
         rows.append([*own, *known, _held(held, group.within_budget)])
     return Table(
@@ -74,7 +74,7 @@ def _record_table(audit: RunAudit, title: str) -> Table:
             str(group.clients),
             f"{100 * group.records.share:.3g} %",
             *_spent(group),
-            _figure(group.against_server),
+            figure(group.against_server),
             f"{group.records.steps}/{group.records.steps_allowed}",
             _held(held, group.within_budget),
         ]
@@ -87,8 +87,8 @@ def _record_table(audit: RunAudit, title: str) -> Table:
 
 def _spent(group: GroupAudit) -> list[str]:
     """Budget, epsilon so far, epsilon as the run recorded it, and that of the whole plan."""
-    recorded = "" if group.recorded is None else _figure(group.recorded)
-    return [_figure(group.budget), _figure(group.spent), recorded, _figure(group.planned)]
+    recorded = "" if group.recorded is None else figure(group.recorded)
+    return [figure(group.budget), figure(group.spent), recorded, figure(group.planned)]
 
 
 def node_table(audit: NodeAudit) -> Table:
@@ -99,7 +99,7 @@ def node_table(audit: NodeAudit) -> Table:
         group = "" if run.record_group is None else f" {run.record_group}"
         unit = f"{run.protects}{group}" if run.unit == "record" else run.unit
         steps = f"{run.steps}/{run.num_steps}" if run.unit == "record" else ""
-        figures = [_figure(run.budget), f"{run.delta:.3g}", _figure(run.epsilon), _figure(run.against_server)]
+        figures = [figure(run.budget), f"{run.delta:.3g}", figure(run.epsilon), figure(run.against_server)]
         rows.append(
             [
                 run.name[:12],
@@ -118,7 +118,8 @@ def node_table(audit: NodeAudit) -> Table:
     )
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """Show an epsilon in four digits; an infinite one is none."""
     return "none" if isinf(value) else f"{value:.4g}"
 
 

@@ -8,7 +8,7 @@ from gdpfed.errors import AuditError, ConfigError
 
 EXAMPLES = """\
 gdpfed report runs/*                       all runs side by side
-gdpfed report runs/* --output comparison   as Markdown, CSV by seed and pictures
+gdpfed report runs/* --output comparison   as Markdown, CSV and pictures
 gdpfed report runs/* --markdown            tables to paste
 gdpfed report runs/heart --html            one run on one page, with its audit"""
 

@@ -122,12 +122,10 @@ def test_bad_input_is_one_line_and_status_2(capsys, command):
     assert captured.out == ""
 
 
-IDENTITY_ACTIONS = ("new", "show", "roster", "verify")
+ACTIONS = (*(("identity", action) for action in ("new", "show", "roster", "verify")), ("node", "status"))
 
 
-@pytest.mark.parametrize(
-    "words", [(), *((name,) for name in COMMANDS), *(("identity", action) for action in IDENTITY_ACTIONS)]
-)
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS), *ACTIONS])
 def test_help_teaches_by_examples_that_work_and_is_80_columns_wide(capsys, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exit_:

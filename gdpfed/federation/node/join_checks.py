@@ -18,6 +18,10 @@ from gdpfed.learning.data.tabular import own_columns
 from gdpfed.privacy.events import Unit
 
 
+class DataRefusedError(NodeConfigError):
+    """A run that the node's own examples do not fit; its text tells of the data no more than that."""
+
+
 def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
     """Refuse to join a run whose largest sum is too small for this node, before it charges in vain.
 
@@ -48,7 +52,7 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
     one number of classes after another it would learn of the data.
 
     Raises:
-        NodeConfigError: without anything that might tell of the data, or that there is none for a run that
+        DataRefusedError: without anything that might tell of the data, or that there is none for a run that
             protects records, whose number is public.
     """
     own = settings.data
@@ -68,9 +72,9 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
             records = 0 if labels is None else len(labels)
     except LearningError as error:
         log(ERROR, "%s", error)
-        raise NodeConfigError(f"{DATA_KEY} cannot be used, see the log of this client") from None
+        raise DataRefusedError(f"{DATA_KEY} cannot be used, see the log of this client") from None
     if not records and unit_in(question) == "record":
-        raise NodeConfigError(
+        raise DataRefusedError(
             f"{DATA_KEY} is without records, and this run protects records: bring at least one, or stay away"
         )
     return records

@@ -1,0 +1,93 @@
+"""``gdpfed node``: what a node's operator asks of its ledger while it runs."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from gdpfed.cli.command import Command, add_parser, make_console, user_path
+from gdpfed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gdpfed.cli.node_status import NodeStatus
+
+EXAMPLES = """\
+gdpfed node status ledger.json              as of the budget of its last run
+gdpfed node status --node-config "epsilon=3 ledger='a.json'"    of today's"""
+
+STATUS_EXAMPLES = """\
+gdpfed node status ledger.json
+gdpfed node status ledger.json --node-config "epsilon=3 max-participations=9"
+gdpfed node status node-*/ledger.json --json    several, for a script"""
+
+STATUS = (
+    "Say what a node has spent, on which runs, what is left of its budget, and what it refused and why. "
+    "It reads the ledger and the journal beside it, and changes neither. Every figure is computed anew, as "
+    "gdpfed audit does. Exit status 0: the ledger is sound and within the budget; 1: not."
+)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    status = add_parser(
+        actions,
+        "status",
+        words="say what is spent, left and refused",
+        description=STATUS,
+        examples=STATUS_EXAMPLES,
+    )
+    status.add_argument(
+        "ledgers",
+        nargs="*",
+        type=user_path,
+        metavar="LEDGER",
+        help="the ledger of a node; without one that of --node-config",
+    )
+    status.add_argument(
+        "--node-config",
+        default="",
+        metavar="WORDS",
+        help="the node's settings, in the words of its start or as a .toml file: budget, delta, limits",
+    )
+    status.add_argument("--json", action="store_true", help="print a list with an entry for each ledger")
+    status.set_defaults(act=_status)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    status: int = options.act(options)
+    return status
+
+
+def _status(options: argparse.Namespace) -> int:
+    from gdpfed.cli.audit_command import without_infinity
+    from gdpfed.cli.node_status import NodeStatus, node_config
+
+    config = node_config(options.node_config)
+    ledgers = options.ledgers or [user_path(str(config[key])) for key in ("ledger",) if key in config]
+    if not ledgers:
+        raise ConfigError("name a node's ledger, as in gdpfed node status /state/ledger.json")
+    found = [NodeStatus.read(ledger, config) for ledger in ledgers]
+    if options.json:
+        print(json.dumps(without_infinity([each.to_dict() for each in found]), indent=2))
+    else:
+        for each in found:
+            _show(each)
+    return 0 if all(each.passed for each in found) else 1
+
+
+def _show(status: "NodeStatus") -> None:
+    console = make_console()
+    for table in status.tables():
+        console.print(table.to_rich())
+    console.print(status.last_line, soft_wrap=True, highlight=False)
+    for finding in status.audit.findings:
+        console.print(f"wrong: {finding}", soft_wrap=True, highlight=False)
+
+
+COMMAND = Command(
+    name="node",
+    help="say where a node stands: spent, left, refused",
+    description="What a node's operator asks of its ledger while it runs.",
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

@@ -1,0 +1,256 @@
+"""Where a node stands, from the files beside its ledger and the settings that it was started with."""
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+from gdpfed.audit.node_audit import NodeAudit, NodeRunAudit, NodeStanding, audit_node_ledger, node_standing
+from gdpfed.cli.audit_tables import figure
+from gdpfed.federation.node.journal import BEGUN, JournalEntry, heard_at, read_journal
+from gdpfed.federation.node.node_config import LEDGER_KEY, SETTING_OF, NodeConfigError
+from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.federation.node.own_budget import Budgets
+from gdpfed.federation.node.stand_ins import check_settings
+from gdpfed.report.console import Table
+
+_WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
+RUNS_SHOWN = 8
+REFUSALS_SHOWN = 5
+NAME_WIDTH = 12
+REASON_WIDTH = 46
+CAUSES_NOTE = "why is in the node's log, of its budget with all figures"
+
+
+def node_config(words: str) -> dict[str, Any]:
+    """The settings in the words of ``--node-config``, or in a file of TOML, as Flower reads them.
+
+    Raises NodeConfigError: they cannot be read, or are no settings of a node.
+    """
+    try:
+        if words.endswith(".toml"):
+            words = Path(words).expanduser().read_text(encoding="utf-8")
+            config = tomllib.loads(words)
+        else:
+            config = tomllib.loads("\n".join(f"{key} = {value}" for key, value in _WORD.findall(words)))
+    except (OSError, ValueError) as error:
+        raise NodeConfigError(
+            f"--node-config {words} cannot be read ({error}): give it as the node has it, as in "
+            "\"epsilon=3.0 ledger='/state/ledger.json'\""
+        ) from None
+    check_settings(config)
+    return config
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What a node's files say.
+
+    Attributes:
+        ledger: the file.
+        audit: of its runs.
+        standing: of all of them, against today's budgets.
+        budgets: that the operator has given; none where only the ledger's are known.
+        journal: what was begun and refused.
+        heard: when a query last came, in seconds since 1970; None before the first.
+        changed: when the ledger last changed, in seconds since 1970.
+    """
+
+    ledger: Path
+    audit: NodeAudit
+    standing: NodeStanding
+    budgets: Budgets
+    journal: Sequence[JournalEntry]
+    heard: float | None
+    changed: float
+
+    @classmethod
+    def read(cls, ledger: Path, config: Mapping[str, Any]) -> "NodeStatus":
+        """Read what there is beside a ledger.
+
+        Raises:
+            AuditError: the ledger is missing, cannot be read, or is none.
+            NodeConfigError: settings that do not go together.
+        """
+        given = any(key in config for key in SETTING_OF.values())
+        budgets = NodeSettings({**config, LEDGER_KEY: str(ledger)}).budgets if given else {}
+        audit = audit_node_ledger(ledger)
+        today = {str(unit): (own.epsilons, own.delta) for unit, own in budgets.items()}
+        return cls(
+            ledger,
+            audit,
+            node_standing(ledger, today),
+            budgets,
+            read_journal(ledger),
+            heard_at(ledger),
+            ledger.stat().st_mtime,
+        )
+
+    @property
+    def passed(self) -> bool:
+        """Whether the ledger is sound, and today's budgets hold."""
+        return not self.audit.findings and all(each.within_budget for each in self.standing.now)
+
+    @property
+    def refusals(self) -> list[JournalEntry]:
+        """What was refused, oldest first."""
+        return [each for each in self.journal if each.cause != BEGUN]
+
+    def limit(self, run: NodeRunAudit) -> float:
+        """The limit against the server for the unit of a run; inf without one."""
+        own = self._budget(run)
+        return inf if own is None else own.max_epsilon_against_server
+
+    def most_updates(self, run: NodeRunAudit) -> int:
+        """How many updates a run may have: those of its terms, or fewer by the node's own limit."""
+        own = self._budget(run)
+        most = inf if own is None else own.max_participations
+        return run.num_updates if most >= run.num_updates else int(most)
+
+    def begun(self, name: str) -> float | None:
+        """When a run began, in seconds since 1970; None where no line says so any more."""
+        return next((each.time for each in self.journal if each.run == name and each.cause == BEGUN), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; None stands for no limit."""
+        return {
+            "ledger": str(self.ledger),
+            "passed": self.passed,
+            "findings": list(self.audit.findings),
+            "budgets": [self._standing(each) for each in self.standing.now] or self._unspent(),
+            "limits": {
+                unit: {"max_participations": own.max_participations, "min_separation": own.min_separation}
+                for unit, own in self.budgets.items()
+            },
+            "runs": [self._run(each) for each in self.audit.runs],
+            "refusals": [
+                {"time": _iso(each.time), "asked": each.asked, "run": each.run, "flower_run": each.flower_run}
+                | {"cause": each.cause, "reason": each.reason}
+                for each in self.refusals
+            ],
+            "last_query": None if self.heard is None else _iso(self.heard),
+            "ledger_changed": _iso(self.changed),
+        }
+
+    def tables(self) -> list[Table]:
+        """Return what is left, the last runs and the last refusals, each as a table."""
+        tables = [self._left(), self._runs()] if self.audit.runs else []
+        return [*tables, *([self._refused()] if self.refusals else [])]
+
+    @property
+    def last_line(self) -> str:
+        """Say when something last came, and of a new ledger that nothing is spent."""
+        heard = "never" if self.heard is None else f"{_minute(self.heard)} UTC"
+        last = f"last query to every node {heard}, ledger last changed {_minute(self.changed)} UTC"
+        if self.audit.runs:
+            return last
+        left = " and ".join(f"{own.epsilon:g} for a {unit}" for unit, own in self.budgets.items())
+        whole = f", all of epsilon {left} is left" if left else ""
+        return f"{self.ledger.name}: no run was begun{whole}; {last}"
+
+    def _budget(self, run: NodeRunAudit) -> Any:
+        return {str(unit): own for unit, own in self.budgets.items()}.get(run.unit)
+
+    def _standing(self, run: NodeRunAudit) -> dict[str, Any]:
+        return {
+            "protects": run.protects or run.unit,
+            "record_group": run.record_group,
+            "budget": run.budget,
+            "delta": run.delta,
+            "spent": run.epsilon,
+            "left": left(run),
+            "against_server": run.against_server,
+            "max_against_server": self.limit(run),
+        }
+
+    def _unspent(self) -> list[dict[str, Any]]:
+        return [
+            {"protects": str(unit), "record_group": None, "budget": own.epsilon, "delta": own.delta}
+            | {"spent": 0.0, "left": own.epsilon, "against_server": 0.0}
+            | {"max_against_server": own.max_epsilon_against_server}
+            for unit, own in self.budgets.items()
+        ]
+
+    def _run(self, run: NodeRunAudit) -> dict[str, Any]:
+        begun = self.begun(run.name)
+        return {
+            "name": run.name,
+            "begun": None if begun is None else _iso(begun),
+            "protects": run.protects or run.unit,
+            "record_group": run.record_group,
+            "updates": run.sent,
+            "most_updates": self.most_updates(run),
+            "steps": run.steps,
+            "most_steps": run.num_steps,
+            "spent_up_to_here": run.epsilon,
+        }
+
+    def _left(self) -> Table:
+        rows = []
+        for run in self.standing.now:
+            group = "" if run.record_group is None else f" {run.record_group}"
+            limit = self.limit(run)
+            rows.append(
+                [
+                    f"{run.protects or run.unit}{group}",
+                    *(figure(run.budget), f"{run.delta:.3g}", figure(run.epsilon), figure(left(run))),
+                    f"{figure(run.against_server)} of {figure(limit)}",
+                ]
+            )
+        said = "the node's settings" if self.budgets else "its last run: give --node-config for today's"
+        headings = ("protects", "budget", "delta", "spent", "left", "vs server")
+        return Table(f"{self.ledger.name}: all runs together", headings, rows, f"budgets are those of {said}")
+
+    def _runs(self) -> Table:
+        runs, records = self.audit.runs, any(run.unit == "record" for run in self.audit.runs)
+        rows = []
+        for run in runs[-RUNS_SHOWN:]:
+            begun, group = self.begun(run.name), "" if run.record_group is None else f" {run.record_group}"
+            rows.append(
+                [
+                    f"{run.name[:NAME_WIDTH]}{group}",
+                    "?" if begun is None else _minute(begun),
+                    f"{run.sent}/{self.most_updates(run)}",
+                    *([f"{run.steps}/{run.num_steps}" if run.unit == "record" else ""] if records else []),
+                    figure(run.epsilon),
+                ]
+            )
+        steps = ("steps",) if records else ()
+        headings = ("run", "begun (UTC)", "updates", *steps, "spent up to here")
+        hidden = len(runs) - len(rows)
+        return Table(f"runs, {hidden} earlier ones left out" if hidden else "runs", headings, rows)
+
+    def _refused(self) -> Table:
+        refused = self.refusals
+        alike = Counter((each.cause, each.asked, each.run, each.reason) for each in refused)
+        last = {(each.cause, each.asked, each.run, each.reason): each.time for each in refused}
+        newest = sorted(last, key=lambda key: last[key])[-REFUSALS_SHOWN:]
+        rows = [
+            [
+                _minute(last[key]),
+                *(str(alike[key]), key[0], key[1]),
+                key[3] if len(key[3]) <= REASON_WIDTH * 2 else f"{key[3][: REASON_WIDTH * 2 - 3]}...",
+            ]
+            for key in newest
+        ]
+        since = _minute(refused[0].time)
+        title = f"refused, {len(refused)} in all since {since}; the last reasons"
+        return Table(title, ("last (UTC)", "times", "cause", "asked", "reason"), rows, CAUSES_NOTE)
+
+
+def left(run: NodeRunAudit) -> float:
+    """How far epsilon of all runs is below the budget; 0 where it is above."""
+    return max(0.0, run.budget - run.epsilon) if isfinite(run.epsilon) else 0.0
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat()
+
+
+def _minute(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%m-%d %H:%M}"

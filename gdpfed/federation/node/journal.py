@@ -1,0 +1,139 @@
+"""What a node has begun and refused, and when: lines in a file beside its ledger, for its operator alone.
+
+A line has no more of a refusal than its server was told, so nothing of the node's data and no cost of other
+runs. The file is bounded: at :data:`MOST_BYTES` it becomes the older of two, and the one before that is gone.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from logging import WARNING
+from pathlib import Path
+
+from gdpfed.errors import PrivacyError
+from gdpfed.federation import log
+from gdpfed.federation.node.join_checks import DataRefusedError
+from gdpfed.federation.node.ledger_file import LedgerError
+from gdpfed.federation.node.node_config import NodeConfigError
+from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.federation.node.stand_ins import StandInError
+from gdpfed.files import open_regular, read_regular
+from secagg import EncodingError, SecAggError
+
+JOURNAL_SUFFIX, HEARD_SUFFIX = ".journal", ".heard"
+MOST_BYTES = 1 << 18
+BEGUN = "begun"
+DATA, OTHER = "data", "other"
+CAUSES: tuple[tuple[type[Exception], str], ...] = (
+    (DataRefusedError, DATA),
+    (EncodingError, DATA),
+    (LedgerError, "ledger"),
+    (NodeConfigError, "settings"),
+    (PrivacyError, "budget"),
+    (StandInError, "edge"),
+    (SecAggError, "protocol"),
+)
+"""Why a node refuses, by the kind of the error; the first that fits. Any other may come of the data."""
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One line.
+
+    Attributes:
+        time: seconds since 1970.
+        asked: the query or the stage.
+        run: as the message names it, the name that the ledger knows; empty where it names none.
+        flower_run: by which ``flwr list`` knows it.
+        cause: one of :data:`CAUSES`, or of what else failed; ``begun`` where nothing was refused.
+        reason: what the server was told; empty where nothing was refused.
+    """
+
+    time: float
+    asked: str
+    run: str
+    flower_run: str
+    cause: str
+    reason: str = ""
+
+
+def cause_of(error: Exception) -> str:
+    """Return the cause of a refusal, by the kind of its error."""
+    return next((cause for kind, cause in CAUSES if isinstance(error, kind)), OTHER)
+
+
+def note(settings: NodeSettings, entry: JournalEntry) -> None:
+    """Add a line; where that fails, the node's log says so and the node goes on."""
+    path = settings.kept_beside(JOURNAL_SUFFIX)
+    if path is None:
+        return
+    line = json.dumps(asdict(entry)).encode() + b"\n"
+    try:
+        descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            # In one go: two processes of a node never share a line.
+            os.write(descriptor, line)
+            full = os.fstat(descriptor).st_size > MOST_BYTES
+        finally:
+            os.close(descriptor)
+        if full:
+            path.replace(_older(path))
+    except (OSError, ValueError) as error:
+        log(WARNING, "%s cannot be written, and lacks this line: %s", path, error)
+
+
+def hear(settings: NodeSettings) -> None:
+    """Keep the time of a query, by that of a file: every node is asked it, whoever is drawn."""
+    path = settings.kept_beside(HEARD_SUFFIX)
+    if path is None:
+        return
+    try:
+        descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.utime(descriptor)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:
+        log(WARNING, "%s cannot be written: %s", path, error)
+
+
+def read_journal(ledger: Path) -> list[JournalEntry]:
+    """Return the lines beside a ledger, oldest first, without damaged ones; none where there is no journal.
+
+    Raises NodeConfigError: the file cannot be read.
+    """
+    path = ledger.with_name(ledger.name + JOURNAL_SUFFIX)
+    return [entry for each in (_older(path), path) for entry in _entries(each)]
+
+
+def heard_at(ledger: Path) -> float | None:
+    """Return the time of the last query, in seconds since 1970; None before the first."""
+    try:
+        return ledger.with_name(ledger.name + HEARD_SUFFIX).stat().st_mtime
+    except OSError:
+        return None
+
+
+def now() -> float:
+    """Return the time of a line, in seconds since 1970, to the second: no line is timed more finely."""
+    return float(int(time.time()))
+
+
+def _older(path: Path) -> Path:
+    return path.with_name(f"{path.name}.old")
+
+
+def _entries(path: Path) -> Iterator[JournalEntry]:
+    try:
+        lines = read_regular(path).decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
+    for line in lines:
+        try:
+            yield JournalEntry(**json.loads(line))
+        except (ValueError, TypeError):
+            continue

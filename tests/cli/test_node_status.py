@@ -1,0 +1,108 @@
+"""What a node's operator is shown: spent, left, refused, as the audit computes it, on one screen."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.cli import main
+from gdpfed.federation.node.budget import begin
+from gdpfed.federation.node.journal import BEGUN, JournalEntry, note
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.privacy.planning.make_plan import make_plan
+
+PLAN = make_plan(
+    groups=groups_from_shares(40, (1.0,)), num_rounds=5, sampling_rate=1.0, clipping_norm=1.0, delta=1e-3
+)
+TERMS = terms_of(PLAN, 0, "one", dropout_tolerance=0.1, corrupt_tolerance=0.0)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """Two runs of one plan, with two updates in the first, and a refusal."""
+    path = tmp_path / "ledger.json"
+    settings = NodeSettings({"epsilon": 2.0, "delta": 1e-3, "ledger": str(path)})
+    begin(settings.budgets, TERMS)
+    note(settings, JournalEntry(0.0, "begin", "one", "7", BEGUN))
+    with locked_ledger(path) as file:
+        file.ledger.charge("one", 0)
+        file.ledger.charge("one", 3)
+        file.save()
+    begin(settings.budgets, replace(TERMS, run="two"))
+    for second in (60.0, 120.0):
+        note(settings, JournalEntry(second, "offer", "three", "9", "budget", "it does not fit " + "so " * 60))
+    return path
+
+
+def status(capsys, *words):
+    code = main(["node", "status", *map(str, words), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_the_figures_are_those_of_the_audit(ledger, capsys):
+    (code, (node,)), audit = status(capsys, ledger), audit_node_ledger(ledger)
+    one, two = audit.runs
+    (own,) = node["budgets"]
+    assert (code, node["passed"], node["findings"]) == (0, True, [])
+    assert (own["spent"], own["budget"], own["left"]) == (two.epsilon, 2.0, 2.0 - two.epsilon)
+    assert [run["spent_up_to_here"] for run in node["runs"]] == [one.epsilon, two.epsilon]
+    assert [(run["updates"], run["most_updates"]) for run in node["runs"]] == [(2, 5), (0, 5)]
+    assert [run["begun"] for run in node["runs"]] == ["1970-01-01T00:00:00+00:00", None]
+    assert [(each["flower_run"], each["cause"]) for each in node["refusals"]] == [("9", "budget")] * 2
+
+
+def test_todays_settings_count_and_not_those_of_the_last_run(ledger, capsys):
+    words = "epsilon=1.2 delta=1e-4 max-participations=3 max-epsilon-against-server=5.0"
+    code, (node,) = status(capsys, ledger, "--node-config", words)
+    (own,) = node["budgets"]
+    assert (code, own["budget"], own["delta"], own["left"]) == (1, 1.2, 1e-4, 0.0)
+    assert own["spent"] > audit_node_ledger(ledger).runs[-1].epsilon  # At a smaller delta.
+    assert (own["max_against_server"], node["runs"][0]["most_updates"]) == (5.0, 3)
+    # The ledger that the settings name, where none is given.
+    code, (again,) = status(capsys, "--node-config", f"ledger='{ledger}' epsilon=2.0 delta=1e-3")
+    assert (code, again["ledger"], again["budgets"][0]["budget"]) == (0, str(ledger), 2.0)
+
+
+def test_it_is_one_screen_of_80_columns(ledger, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["node", "status", str(ledger), "--node-config", "epsilon=2.0 delta=1e-3"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert len(out.splitlines()) <= 24
+    for words in (
+        "all runs together",
+        "refused, 2 in all since 01-01 00:01",
+        "01-01 00:02",
+        "2/5",
+        "last query to every node never",
+    ):
+        assert words in out
+
+
+def test_a_changed_ledger_is_named_and_changes_the_exit_status(ledger, capsys):
+    ledger.write_text(ledger.read_text().replace('"accountant": "pld"', '"accountant": "rdp"'))
+    assert main(["node", "status", str(ledger)]) == 1
+    assert "its checksum is another one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name a node's ledger"),
+        (["--node-config", "epsilon=three"], "--node-config epsilon=three cannot be read"),
+        (
+            ["x.json", "--node-config", "epsilom=3.0"],
+            "epsilom is no setting of a node; the nearest one is epsilon",
+        ),
+        (["none.json"], "none.json cannot be read as a node's ledger"),
+    ],
+)
+def test_bad_input_is_one_line(words, said, capsys):
+    assert main(["node", "status", *words]) in (1, 2)
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
