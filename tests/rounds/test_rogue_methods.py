@@ -96,8 +96,7 @@ class Workplace:
         monkeypatch.setattr("gdpfed.clients.update.batch_generator", noted)
         monkeypatch.setattr(client_update, "local_update", standing_still)
         monkeypatch.setattr(DPFedAvg, "make_plan", cached_plan)
-        for module in ("charged_groups", "sampled_sums"):
-            monkeypatch.setattr(f"gdpfed.audit.mechanisms.{module}.epsilon_after", cached_figure)
+        monkeypatch.setattr("gdpfed.audit.mechanisms.charged_groups.epsilon_after", cached_figure)
         monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])
         # Of ten clients six are drawn in the first two rounds, others in the second than in the first.
         monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes([KEY]) * 32)
