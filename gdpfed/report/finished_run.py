@@ -101,8 +101,8 @@ def read_run(path: Path) -> FinishedRun:
         RunError: a run of another format.
     """
     check_json_file(path / PLAN_FILE)
-    settings = _read_settings(path)
-    plan = _read_plan(path)
+    settings = read_whole_settings(path)
+    plan = read_plan(path)
     try:
         records = read_rounds(path)
     except ValueError as error:
@@ -130,7 +130,8 @@ def read_settings(path: Path) -> Settings | None:
     return settings if whole else None
 
 
-def _read_settings(path: Path) -> Settings:
+def read_whole_settings(path: Path) -> Settings:
+    """The configuration of a run; ReportError where a directory holds none."""
     if not path.is_dir():
         raise ReportError(f"{path} is no run: there is no such directory")
     settings = read_settings(path)
@@ -139,7 +140,16 @@ def _read_settings(path: Path) -> Settings:
     return settings
 
 
-def _read_plan(path: Path) -> Mapping[str, Any]:
+def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether nothing that is promised rests on who was drawn, or the run showed it all the same."""
+    events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
+    everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
+    public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody
+    return public or bool(settings["run"]["show_cohorts"])
+
+
+def read_plan(path: Path) -> Mapping[str, Any]:
+    """The plan of a run in its JSON form; ReportError where a directory holds none."""
     try:
         plan = json.loads((path / PLAN_FILE).read_text(encoding="utf-8"))
         plan["weighting"]["noise_magnitude"], plan["groups"]

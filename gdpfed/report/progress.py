@@ -40,14 +40,15 @@ def status_line(
     failed = "".join(f"; {name}: {reason}" for name, reason in failures.items())
     shown = f"round {record.round}/{num_rounds}: {shown_in(record)}"
     spent = _budgets(record.spent_epsilon, budgets, against)
-    left = f"{_duration(seconds_left)} left{failed}"
+    left = f"{duration(seconds_left)} left{failed}"
     if not cohorts:
         return f"{shown}, {spent}, {left}"
-    drawn = f"asked {_each(record.cohort_sizes)}, in the sums {_each(record.survivors)}"
+    drawn = f"asked {each_of(record.cohort_sizes)}, in the sums {each_of(record.survivors)}"
     return f"{shown}, {drawn}, {spent}, {record.seconds['total']:.1f} s, {left}"
 
 
-def _each(sizes: Sequence[int]) -> str:
+def each_of(sizes: Sequence[int]) -> str:
+    """Sizes by group or sum, as in 3+4."""
     return "+".join(str(size) for size in sizes) or "0"
 
 
@@ -63,7 +64,8 @@ def _budgets(spent: Sequence[float | None], budgets: Sequence[float], against: s
     return f"epsilon{whom} spent+left {', '.join(figures)}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in words, as in 1 min 5 s."""
     minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -14,7 +14,7 @@ from gdpfed.files import save_whole
 from gdpfed.methods import METHODS
 from gdpfed.report.comparison import TRUSTED, whom_it_holds_against
 from gdpfed.report.console import Table
-from gdpfed.report.finished_run import FinishedRun
+from gdpfed.report.finished_run import FinishedRun, cohorts_shown
 from gdpfed.report.metric_display import MetricDisplay, dataset_label
 from gdpfed.report.plots import cohort_curve, phase_areas
 from gdpfed.runs.file_formats import ACCURACY_PICTURE, BUDGET_PICTURE, CONFIG_FILE, MODEL_CARD_FILE
@@ -66,7 +66,7 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
         tiles=_tiles(run),
         checked=checked,
         pictures=_pictures(run),
-        hidden="" if _shows_cohorts(run) else HIDDEN,
+        hidden="" if cohorts_shown(run.plan, run.settings) else HIDDEN,
         card=markdown.render(_read(run, MODEL_CARD_FILE).decode()),
         settings=_read(run, CONFIG_FILE).decode(),
     )
@@ -108,18 +108,11 @@ def _pictures(run: FinishedRun) -> list[_Picture]:
         _Picture("Result after every round", _read(run, ACCURACY_PICTURE)),
         _Picture("Epsilon spent, below the budgets", _read(run, BUDGET_PICTURE)),
     ]
-    if _shows_cohorts(run):
+    if cohorts_shown(run.plan, run.settings):
         drawn.append(_Picture("Clients asked, and those in the sums", _drawn(cohort_curve, run.records)))
         if any(len(record.seconds) > 1 for record in run.records):
             drawn.append(_Picture("Seconds of a round by phase", _drawn(phase_areas, run.records)))
     return drawn
-
-
-def _shows_cohorts(run: FinishedRun) -> bool:
-    """Whether nothing that is promised rests on who was drawn, or the run showed it all the same."""
-    plan = run.plan
-    public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record"
-    return public or bool(run.settings["run"]["show_cohorts"])
 
 
 def _drawn(draw: Callable[[Sequence[RoundLogEntry], Path], None], records: Sequence[RoundLogEntry]) -> bytes:

@@ -1,0 +1,74 @@
+"""``gdpfed status``: where a run of a federation's server stands."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.errors import ConfigError
+
+EXAMPLES = """\
+gdpfed status runs                    the newest run there
+gdpfed status runs/20260101-120000-digits-gdpfed_plus --watch
+gdpfed status runs --json             for a script"""
+WATCH_SECONDS = 5.0
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", type=user_path, metavar="RUN", help="the directory of a run, or a folder: its newest run"
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--json", action="store_true", help="print it as JSON")
+    kind.add_argument(
+        "--watch",
+        nargs="?",
+        type=float,
+        const=WATCH_SECONDS,
+        metavar="SECONDS",
+        help="show it anew every so many seconds (5) until the run is complete or paused",
+    )
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from gdpfed.report.run_status import RunStatus
+
+    if options.watch is not None:
+        if not options.watch > 0:
+            raise ConfigError(f"--watch {options.watch:g} must be above 0 seconds")
+        return _watch(options.run, options.watch)
+    status = RunStatus.read(options.run)
+    if options.json:
+        print(json.dumps(status.to_dict(), indent=2))
+    else:
+        make_console().print(status.shown())
+    return 0
+
+
+def _watch(path: Path, seconds: float) -> int:
+    from rich.live import Live
+
+    from gdpfed.report.run_status import GOES_ON, RunStatus
+
+    status = RunStatus.read(path)
+    with Live(status.shown(), console=make_console(), auto_refresh=False) as live:
+        while status.state == GOES_ON:
+            time.sleep(seconds)
+            status = RunStatus.read(path)
+            live.update(status.shown(), refresh=True)
+    return 0
+
+
+COMMAND = Command(
+    name="status",
+    help="say where a run stands, while it goes on or later",
+    description=(
+        "Read a run's directory and say on one screen how far it is, what it has come to, what every group "
+        "has spent of its budget and against whom that holds, and which sums failed. Who was asked and how "
+        "long rounds took is left out where epsilon rests on nobody knowing that."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

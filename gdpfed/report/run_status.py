@@ -1,0 +1,261 @@
+"""Where a run stands, read from its directory while it goes on or later, for its server's operator.
+
+What depends on who was drawn is left out where epsilon rests on nobody knowing that, as in status lines.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isinf
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gdpfed.errors import ReportError
+from gdpfed.report.comparison import whom_it_holds_against
+from gdpfed.report.console import Table
+from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings
+from gdpfed.report.metric_display import shown_in
+from gdpfed.report.progress import WITHOUT_A_SUM, duration, each_of
+from gdpfed.runs.file_formats import (
+    CONFIG_FILE,
+    LEDGER_FILE,
+    MODEL_FILE,
+    PLAN_FILE,
+    ROUNDS_FILE,
+    SEAL_FILE,
+    check_json_file,
+)
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+
+COMPLETE, PAUSED, GOES_ON = "complete", "paused", "under way or interrupted"
+FAILURES_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """What a group has spent of its budget; None where nothing is promised.
+
+    `group`: its number. `clients`: how many. `budget`, `spent`: epsilon.
+    """
+
+    group: int
+    clients: int
+    budget: float | None
+    spent: float | None
+
+    @property
+    def left(self) -> float | None:
+        """How far epsilon is below the budget; None where nothing is promised."""
+        return None if self.budget is None or self.spent is None else max(0.0, self.budget - self.spent)
+
+
+@dataclass(frozen=True)
+class CohortStatus:
+    """What depends on who was drawn, of the last round, or of all.
+
+    `asked`, `survivors`: by group and by sum. `present`: clients that could be reached, by group. `seconds`:
+    that the round took. `seconds_left`: for the rounds that are left, at the mean of those so far. `reasons`:
+    of the last sums that failed, by round and name.
+    """
+
+    asked: tuple[int, ...]
+    survivors: tuple[int, ...]
+    present: tuple[int, ...]
+    seconds: float | None
+    seconds_left: float | None
+    reasons: tuple[tuple[int, str, str], ...]
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Where a run stands.
+
+    Attributes:
+        path: of its directory.
+        state: complete, paused, or one of the two that files do not tell apart.
+        rounds, num_rounds: that are done, and of how many.
+        result: the metric that is shown, in words; empty before the first round.
+        figure: the same as its name and value, None where there is none.
+        groups: what every group has spent as of the last round.
+        delta, against: of epsilon, and against whom it holds.
+        failed: sums that there are not, of all rounds; `without_a_sum`: rounds that have none.
+        changed: when the last round was written down, or the run began, in seconds since 1970.
+        cohorts: None where it may not be shown.
+    """
+
+    path: Path
+    state: str
+    rounds: int
+    num_rounds: int
+    result: str
+    figure: tuple[str, float] | None
+    groups: tuple[GroupStatus, ...]
+    delta: float
+    against: str
+    failed: int
+    without_a_sum: int
+    changed: float
+    cohorts: CohortStatus | None
+
+    @classmethod
+    def read(cls, path: Path) -> "RunStatus":
+        """Read the status of a run, or of the newest run in a folder of runs.
+
+        Raises:
+            ReportError: no run, or a damaged one.
+            RunError: a run of another format.
+        """
+        path = _run_in(path)
+        check_json_file(path / PLAN_FILE)
+        settings, plan = read_whole_settings(path), read_plan(path)
+        try:
+            records = read_rounds(path)
+            changed = max((path / name).stat().st_mtime for name in (CONFIG_FILE, ROUNDS_FILE))
+            return cls._of(path, plan, records, changed, shows=cohorts_shown(plan, settings))
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ReportError(f"{path} is a damaged run: {reason}") from None
+
+    @classmethod
+    def _of(
+        cls, path: Path, plan: Mapping[str, Any], records: list[RoundLogEntry], changed: float, *, shows: bool
+    ) -> "RunStatus":
+        last, num_rounds = records[-1] if records else None, int(plan["num_rounds"])
+        return cls(
+            path=path,
+            state=_state(path),
+            rounds=len(records),
+            num_rounds=num_rounds,
+            result=shown_in(last) if last else "",
+            figure=last.shown if last else None,
+            groups=tuple(_groups(plan, last)),
+            delta=float(plan["delta"]),
+            against=whom_it_holds_against(plan),
+            failed=sum(len(record.failures) for record in records),
+            without_a_sum=sum(not record.summed for record in records),
+            changed=changed,
+            cohorts=_cohorts(records, num_rounds) if last and shows else None,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; None stands for what is not promised, or may not be shown."""
+        name, value = self.figure or (None, None)
+        own: dict[str, Any] = {
+            "run": str(self.path),
+            "state": self.state,
+            "rounds": self.rounds,
+            "num_rounds": self.num_rounds,
+            "metric": name,
+            "result": value if value == value else None,
+            "delta": self.delta,
+            "against": self.against,
+            "groups": [
+                {"group": each.group, "clients": each.clients, "budget": each.budget, "spent": each.spent}
+                | {"left": each.left}
+                for each in self.groups
+            ],
+            "failed_sums": self.failed,
+            "rounds_without_a_sum": self.without_a_sum,
+            "seconds_since_last_round": round(max(0.0, time.time() - self.changed), 1),
+            "cohorts": None,
+        }
+        if self.cohorts is not None:
+            shown = self.cohorts
+            own["cohorts"] = {
+                "asked": list(shown.asked),
+                "survivors": list(shown.survivors),
+                "present": list(shown.present),
+                "seconds": shown.seconds,
+                "seconds_left": shown.seconds_left,
+                "reasons": [list(each) for each in shown.reasons],
+            }
+        return own
+
+    def shown(self) -> RenderableType:
+        """Return one screen of it."""
+        rows = [
+            [str(each.group), str(each.clients), *map(_figure, (each.budget, each.spent, each.left))]
+            for each in self.groups
+        ]
+        against = f"epsilon against {self.against} at delta {self.delta:.3g}, as of round {self.rounds}"
+        promised = any(each.budget is not None for each in self.groups)
+        note = against if promised else "nothing is promised: no clipping and no noise"
+        table = Table("budgets", ("group", "clients", "budget", "spent", "left"), rows, note)
+        lines = "\n".join(self._lines())
+        return Group(Text(f"{self.path.name}: {self.state}\n{lines}"), table.to_rich(), *self._failures())
+
+    def _lines(self) -> Iterator[str]:
+        ago = duration(max(0.0, time.time() - self.changed))
+        if not self.rounds:
+            yield f"no round of {self.num_rounds} yet; it began {ago} ago"
+            return
+        took = ""
+        if self.cohorts is not None and self.cohorts.seconds is not None:
+            took = f" and took {self.cohorts.seconds:.1f} s"
+        yield f"round {self.rounds} of {self.num_rounds}, {self.result}; it ended {ago} ago{took}"
+        if self.cohorts is None:
+            yield "cohorts and times are not shown: epsilon rests on nobody knowing them"
+            return
+        left = self.cohorts.seconds_left
+        after = "" if left is None or self.state != GOES_ON else f"; about {duration(left)} left"
+        yield (
+            f"in reach {each_of(self.cohorts.present)}, asked {each_of(self.cohorts.asked)}, in the sums "
+            f"{each_of(self.cohorts.survivors)}{after}"
+        )
+
+    def _failures(self) -> Iterator[RenderableType]:
+        if not self.failed:
+            return
+        yield Text(f"{self.failed} sums failed; {self.without_a_sum} rounds have none")
+        if self.cohorts is None:
+            yield Text(WITHOUT_A_SUM)
+            return
+        for number, name, reason in self.cohorts.reasons:
+            yield Text(f"round {number}, {name}: {reason}", overflow="fold")
+
+
+def _run_in(path: Path) -> Path:
+    """The run itself, or the newest one in a folder of runs."""
+    if (path / CONFIG_FILE).is_file() or not path.is_dir():
+        return path
+    runs = [each.parent for each in path.glob(f"*/{CONFIG_FILE}")]
+    if not runs:
+        raise ReportError(f"{path} is no run, and there is none in it: name a run's directory, or the folder")
+    return max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime)
+
+
+def _state(path: Path) -> str:
+    if (path / MODEL_FILE).is_file():
+        return COMPLETE
+    return PAUSED if (path / SEAL_FILE).is_file() and (path / LEDGER_FILE).is_file() else GOES_ON
+
+
+def _groups(plan: Mapping[str, Any], last: RoundLogEntry | None) -> Iterator[GroupStatus]:
+    for index, group in enumerate(plan["groups"]):
+        budget = group["epsilon"] if plan["private"] else None
+        spent = None if budget is None else 0.0
+        if last is not None and budget is not None:
+            spent = last.spent_epsilon[index]
+        yield GroupStatus(index, int(group["clients"]), budget, spent)
+
+
+def _cohorts(records: list[RoundLogEntry], num_rounds: int) -> CohortStatus:
+    last = records[-1]
+    times = [record.seconds["total"] for record in records if "total" in record.seconds]
+    mean = sum(times) / len(times) if times else None
+    reasons = [(record.round, name, reason) for record in records for name, reason in record.failures.items()]
+    return CohortStatus(
+        asked=tuple(last.cohort_sizes),
+        survivors=tuple(last.survivors),
+        present=tuple(last.reachable),
+        seconds=last.seconds.get("total"),
+        seconds_left=None if mean is None else mean * (num_rounds - len(records)),
+        reasons=tuple(reasons[-FAILURES_SHOWN:]),
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None or isinf(value) else f"{value:.4g}"
