@@ -15,7 +15,7 @@ from gdpfed.errors import FailedError, InputError
 
 COMMANDS = (
     *("settings", "columns", "check", "partition", "plan", "run", "simulate", "predict"),
-    *("audit", "report", "compare", "adapt", "reproduce", "identity", "status", "node"),
+    *("audit", "report", "compare", "adapt", "reproduce", "identity", "status", "node", "metrics"),
 )
 """The commands, each in a module ``<name>_command``; only the one that is asked for is imported."""
 

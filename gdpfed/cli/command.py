@@ -73,6 +73,16 @@ def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
+def add_listen(parser: argparse.ArgumentParser, port: int) -> None:
+    """Declare where metrics are served."""
+    parser.add_argument(
+        "--listen",
+        default=str(port),
+        metavar="[HOST:]PORT",
+        help=f"where to serve ({port}); on 127.0.0.1 unless a host is said",
+    )
+
+
 def add_parser(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,

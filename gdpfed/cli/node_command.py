@@ -2,12 +2,15 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gdpfed.cli.command import Command, add_parser, make_console, user_path
+from gdpfed.cli.command import Command, add_listen, add_parser, make_console, user_path
 from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     from gdpfed.cli.node_status import NodeStatus
 
 EXAMPLES = """\
@@ -25,46 +28,67 @@ STATUS = (
     "gdpfed audit does. Exit status 0: the ledger is sound and within the budget; 1: not."
 )
 
+METRICS_EXAMPLES = """\
+gdpfed node metrics ledger.json --node-config "epsilon=3 delta=1e-3"
+gdpfed node metrics node-*/ledger.json --listen 9471"""
+
+METRICS = (
+    "Serve what is spent and left of a node's budget, refusals by cause, and when a message last came, at "
+    "http://127.0.0.1:9471/metrics. Nothing that its data or a secret sample decides is served. It needs pip "
+    "install 'gdpfed[metrics]'."
+)
+NODE_PORT = 9471
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    status = add_parser(
-        actions,
-        "status",
-        words="say what is spent, left and refused",
-        description=STATUS,
-        examples=STATUS_EXAMPLES,
-    )
-    status.add_argument(
+    status = _action(actions, "status", "say what is spent, left and refused", STATUS, STATUS_EXAMPLES)
+    status.add_argument("--json", action="store_true", help="print a list with an entry for each ledger")
+    status.set_defaults(act=_status)
+    metrics = _action(actions, "metrics", "serve that to Prometheus", METRICS, METRICS_EXAMPLES)
+    add_listen(metrics, NODE_PORT)
+    metrics.set_defaults(act=_metrics)
+
+
+def _action(
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    words: str,
+    description: str,
+    examples: str,
+) -> argparse.ArgumentParser:
+    made = add_parser(actions, name, words=words, description=description, examples=examples)
+    made.add_argument(
         "ledgers",
         nargs="*",
         type=user_path,
         metavar="LEDGER",
         help="the ledger of a node; without one that of --node-config",
     )
-    status.add_argument(
+    made.add_argument(
         "--node-config",
         default="",
         metavar="WORDS",
         help="the node's settings, in the words of its start or as a .toml file: budget, delta, limits",
     )
-    status.add_argument("--json", action="store_true", help="print a list with an entry for each ledger")
-    status.set_defaults(act=_status)
+    return made
 
 
 def _execute(options: argparse.Namespace) -> int:
-    status: int = options.act(options)
-    return status
-
-
-def _status(options: argparse.Namespace) -> int:
-    from gdpfed.cli.audit_command import without_infinity
-    from gdpfed.cli.node_status import NodeStatus, node_config
+    from gdpfed.cli.node_status import node_config
 
     config = node_config(options.node_config)
     ledgers = options.ledgers or [user_path(str(config[key])) for key in ("ledger",) if key in config]
     if not ledgers:
         raise ConfigError("name a node's ledger, as in gdpfed node status /state/ledger.json")
+    status: int = options.act(options, ledgers, config)
+    return status
+
+
+def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
+    from gdpfed.cli.audit_command import without_infinity
+    from gdpfed.cli.node_status import NodeStatus
+
     found = [NodeStatus.read(ledger, config) for ledger in ledgers]
     if options.json:
         print(json.dumps(without_infinity([each.to_dict() for each in found]), indent=2))
@@ -72,6 +96,14 @@ def _status(options: argparse.Namespace) -> int:
         for each in found:
             _show(each)
     return 0 if all(each.passed for each in found) else 1
+
+
+def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
+    from gdpfed.cli.node_metrics import NodeFigures
+    from gdpfed.report.exported import Source, serve
+
+    serve([Source(str(each), NodeFigures(each, config).read) for each in ledgers], options.listen)
+    return 0
 
 
 def _show(status: "NodeStatus") -> None:

@@ -70,8 +70,8 @@ class NodeStatus:
     changed: float
 
     @classmethod
-    def read(cls, ledger: Path, config: Mapping[str, Any]) -> "NodeStatus":
-        """Read what there is beside a ledger.
+    def read(cls, ledger: Path, config: Mapping[str, Any], known: "NodeStatus | None" = None) -> "NodeStatus":
+        """Read what there is beside a ledger; of one that is known and unchanged, nothing is computed anew.
 
         Raises:
             AuditError: the ledger is missing, cannot be read, or is none.
@@ -79,17 +79,14 @@ class NodeStatus:
         """
         given = any(key in config for key in SETTING_OF.values())
         budgets = NodeSettings({**config, LEDGER_KEY: str(ledger)}).budgets if given else {}
-        audit = audit_node_ledger(ledger)
-        today = {str(unit): (own.epsilons, own.delta) for unit, own in budgets.items()}
-        return cls(
-            ledger,
-            audit,
-            node_standing(ledger, today),
-            budgets,
-            read_journal(ledger),
-            heard_at(ledger),
-            ledger.stat().st_mtime,
-        )
+        changed = ledger.stat().st_mtime if ledger.exists() else 0.0
+        if known is None or known.changed != changed:
+            audit = audit_node_ledger(ledger)
+            today = {str(unit): (own.epsilons, own.delta) for unit, own in budgets.items()}
+            standing = node_standing(ledger, today)
+        else:
+            audit, standing = known.audit, known.standing
+        return cls(ledger, audit, standing, budgets, read_journal(ledger), heard_at(ledger), changed)
 
     @property
     def passed(self) -> bool:

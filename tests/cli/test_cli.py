@@ -122,7 +122,11 @@ def test_bad_input_is_one_line_and_status_2(capsys, command):
     assert captured.out == ""
 
 
-ACTIONS = (*(("identity", action) for action in ("new", "show", "roster", "verify")), ("node", "status"))
+ACTIONS = (
+    *(("identity", action) for action in ("new", "show", "roster", "verify")),
+    ("node", "status"),
+    ("node", "metrics"),
+)
 
 
 @pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS), *ACTIONS])

@@ -1,0 +1,40 @@
+"""``gdpfed metrics``: figures of a run for Prometheus."""
+
+import argparse
+from functools import partial
+
+from gdpfed.cli.command import Command, add_listen, user_path
+
+EXAMPLES = """\
+gdpfed metrics runs                      of the newest run there, at any time
+gdpfed metrics runs --listen 0.0.0.0:9470    not for this machine alone"""
+RUN_PORT = 9470
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", type=user_path, metavar="RUN", help="the directory of a run, or a folder: its newest run"
+    )
+    add_listen(parser, RUN_PORT)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from gdpfed.report.exported import Source, run_figures, serve
+
+    serve([Source(str(options.run), partial(run_figures, options.run))], options.listen)
+    return 0
+
+
+COMMAND = Command(
+    name="metrics",
+    help="serve a run's figures to Prometheus; of a node: gdpfed node metrics",
+    description=(
+        "Serve how far a run is, which sums failed, and what every group has spent of its budget, at "
+        "http://127.0.0.1:9470/metrics, while the run goes on or later. Times, survivors and who is in reach "
+        "are served only where epsilon does not rest on nobody knowing who was drawn. It needs pip install "
+        "'gdpfed[metrics]'."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)
