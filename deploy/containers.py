@@ -24,6 +24,7 @@ from deploy.topology import (
     Service,
     secagg_words,
 )
+from gdpfed.child_process import LOG_VARIABLE
 from gdpfed.runs.paths import FOLDERS
 
 FLOWER_VERSION = version("flwr")
@@ -39,6 +40,7 @@ CONTAINER_ENVIRONMENT = ENVIRONMENT | {
     # All that whoever submits a run may name on the server.
     FOLDERS: f"/{RUNS}:/{DATA}:/{MAILBOX}:{CREDENTIALS}/{ROSTER_FILE}:{CREDENTIALS}/{CONSORTIUM_FILE}",
     "MPLCONFIGDIR": f"{HOME}/matplotlib",
+    LOG_VARIABLE: f"${{{LOG_VARIABLE}:-}}",
     # Empty is off: every message starts a process, which would compile the app each time.
     "PYTHONDONTWRITEBYTECODE": "",
 }

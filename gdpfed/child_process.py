@@ -4,17 +4,21 @@ Of Flower it knows the name of the logger only, and does nothing in any other pr
 """
 
 import ctypes
+import json
 import logging
 import os
 import signal
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gdpfed.errors import GDPFedError
 
 FLOWER_LOGGER = "flwr"
 WATCH_SECONDS = 0.5
+LOG_VARIABLE, JSON = "GDPFED_LOG", "json"
+"""The environment variable that makes every line of the log a JSON object, by its one value."""
 _PARENT_DEATH_SIGNAL = 1
 
 
@@ -41,8 +45,9 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
     """Set up this process if it is the named program of Flower's.
 
     On something else than a terminal, lines of Flower's log have a time and no colours. An error that the
-    project raises itself is one line there, without a traceback. A process that ends with its parent ends
-    where its SuperExec does, which Flower's programs do not by themselves.
+    project raises itself is one line there, without a traceback. With ``GDPFED_LOG=json`` every event is one
+    line of JSON instead. A process that ends with its parent ends where its SuperExec does, which Flower's
+    programs do not by themselves.
 
     Args:
         program: such as ``flwr-clientapp``.
@@ -50,7 +55,13 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
     """
     if Path(sys.argv[0]).name != program:
         return
-    make_plain(logging.getLogger(FLOWER_LOGGER), is_terminal=sys.stderr.isatty())
+    logger, said = logging.getLogger(FLOWER_LOGGER), os.environ.get(LOG_VARIABLE, "")
+    if said == JSON:
+        make_json(logger)
+    else:
+        make_plain(logger, is_terminal=sys.stderr.isatty())
+        if said:
+            logger.warning("%s=%s is not %s, so the log is text", LOG_VARIABLE, said, JSON)
     if ends_with_parent:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
@@ -61,6 +72,23 @@ def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
         handler.addFilter(_own_error_in_one_line)
         if not is_terminal and hasattr(handler, "colored") and hasattr(handler, "timestamps"):
             handler.colored, handler.timestamps = False, True
+
+
+def make_json(logger: logging.Logger) -> None:
+    """Have Flower's logger print every event as one line of JSON."""
+    for handler in logger.handlers:
+        handler.addFilter(_own_error_in_one_line)
+        # Flower's handler formats by itself, whatever formatter it is given, and what it calls JSON is none.
+        vars(handler)["format"] = json_line
+
+
+def json_line(record: logging.LogRecord) -> str:
+    """Return an event as a JSON object: time (UTC), level, message and, of an error, its traceback."""
+    when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    event = {"time": when, "level": record.levelname, "message": record.getMessage()}
+    if record.exc_info:
+        event["error"] = logging.Formatter().formatException(record.exc_info)
+    return json.dumps(event)
 
 
 def _own_error_in_one_line(record: logging.LogRecord) -> bool:

@@ -20,14 +20,17 @@ from typing import Self
 
 import psutil
 
+from gdpfed.child_process import LOG_VARIABLE
+
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".flwr" / "cache"
 HOMES_VARIABLE = "GDPFED_FLOWER_HOMES"
 """Names the environment variable that puts Flower's homes elsewhere than under the project."""
 HOMES = Path(os.environ.get(HOMES_VARIABLE, PROJECT / ".flwr")).absolute()
 END_SECONDS = 5.0
-# Flower starts a process for every message: one that may keep no bytecode compiles the app each time.
-_SLOWS_EVERY_PROCESS = "PYTHONDONTWRITEBYTECODE"
+# Flower starts a process for every message: one that may keep no bytecode compiles the app each time. And the
+# logs of these programs are read here, as text.
+_NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", LOG_VARIABLE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _KEEP_OUT_OF_THE_USERS_HOME = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -119,7 +122,7 @@ class FlowerHome:
     def environment(self, home: Path) -> dict[str, str]:
         """The environment of a program whose ``FLWR_HOME`` is ``home``."""
         bin_directory = str(Path(sys.executable).parent)
-        inherited = {name: value for name, value in os.environ.items() if name != _SLOWS_EVERY_PROCESS}
+        inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         return inherited | {
             **_KEEP_OUT_OF_THE_USERS_HOME,
             "PATH": f"{bin_directory}{os.pathsep}{os.environ.get('PATH', '')}",

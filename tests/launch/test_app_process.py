@@ -1,16 +1,18 @@
 """What Flower's processes for the app print, and when they end."""
 
+import json
 import logging
 import subprocess
 import sys
 import time
+from datetime import datetime, timedelta
 from io import StringIO
 
 import psutil
 import pytest
 from flwr.supercore.logger import ConsoleHandler
 
-from gdpfed.child_process import make_plain
+from gdpfed.child_process import LOG_VARIABLE, begin_process, make_json, make_plain
 from gdpfed.errors import ConfigError
 from gdpfed.launch.home import PROJECT
 
@@ -23,11 +25,14 @@ child.wait()
 """
 
 
-def logged(act, *, is_terminal):
+def logged(act, *, is_terminal=False, as_json=False):
     out = StringIO()
     logger = logging.Logger("of-a-test")
     logger.addHandler(ConsoleHandler(stream=out))
-    make_plain(logger, is_terminal=is_terminal)
+    if as_json:
+        make_json(logger)
+    else:
+        make_plain(logger, is_terminal=is_terminal)
     try:
         act()
     except Exception as error:
@@ -57,6 +62,34 @@ def test_a_log_for_a_file_has_times_and_no_colours():
 
 def test_errors_of_others_keep_their_traceback():
     assert "Traceback" in logged(fail, is_terminal=False)
+
+
+def test_a_log_of_json_has_an_event_a_line():
+    first, second = map(json.loads, logged(refuse, as_json=True).splitlines())
+    assert (first["level"], first["message"]) == (
+        "ERROR",
+        "gdpfed: privacy.budgets=[1] has 1 budget: give 3",
+    )
+    assert "error" not in first
+    assert (second["level"], second["message"]) == ("INFO", "round 1")
+    assert datetime.fromisoformat(second["time"]).utcoffset() == timedelta(0)
+    (foreign, _) = map(json.loads, logged(fail, as_json=True).splitlines())
+    assert "ZeroDivisionError" in foreign["error"]
+
+
+@pytest.mark.parametrize("said", ["json", "jsn", ""])
+def test_the_environment_says_how_an_app_logs(monkeypatch, said):
+    out, logger = StringIO(), logging.getLogger(f"of-a-test-{said}")
+    logger.addHandler(ConsoleHandler(stream=out))
+    logger.setLevel(logging.INFO)
+    monkeypatch.setattr("gdpfed.child_process.FLOWER_LOGGER", logger.name)
+    monkeypatch.setattr(sys, "argv", ["/bin/flwr-serverapp"])
+    monkeypatch.setenv(LOG_VARIABLE, said)
+    begin_process("flwr-serverapp")
+    logger.info("round 1")
+    *warnings, line = out.getvalue().splitlines()
+    assert line.startswith("{") == (said == "json")
+    assert ["GDPFED_LOG=jsn is not json" in each for each in warnings] == [True] * (said == "jsn")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
