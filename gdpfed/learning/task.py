@@ -17,7 +17,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
 from gdpfed.learning.data.client_partition import Partition, client_names, client_of_owner
 from gdpfed.learning.data.own import ExampleForm
-from gdpfed.learning.data.persons import persons_of
+from gdpfed.learning.data.persons import beyond_parties, persons_of
 from gdpfed.learning.data.tabular import not_read, undeclared_persons
 from gdpfed.learning.models import Options, build_model, count_parameters, leave_out
 from gdpfed.learning.training.record_losses import make_loss
@@ -216,6 +216,13 @@ def data_warnings(task: Task) -> Iterator[str]:
         yield (
             f"the column '{column}' repeats and is not declared: if a person has several rows, one row is "
             f"protected and not the person; declare person: {column} to protect persons"
+        )
+    beyond, most = beyond_parties(load_dataset(task.source)) if task.by_person else (0, 0)
+    if beyond:
+        yield (
+            f"{beyond} persons have rows at more parties than are declared, one of them at {most}: epsilon "
+            f"is not what is stated of them. Declare so many, as in person: {{column: patient, parties: "
+            f"{most}}}, unless parties use the same numbers for different persons"
         )
     if task.partition == "iid" and num_clients > len(data.train):
         yield (

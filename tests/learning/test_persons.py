@@ -217,6 +217,18 @@ def test_a_run_pays_for_all_clinics_of_a_person_and_its_audit_finds_where_it_did
     ]
 
 
+def test_persons_at_more_parties_than_are_declared_are_a_warning(settings, tmp_path):
+    at_two_clinics(tmp_path)
+    assert not [line for line in data_warnings(task_of(load(settings))) if "more parties" in line]
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "columns.yaml").write_text(DECLARATION)
+    (tmp_path / "one" / "data.csv").write_text((tmp_path / "data.csv").read_text())
+    told = [*settings, f"dataset.path={tmp_path / 'one' / 'data.csv'}"]
+    (warned,) = [line for line in data_warnings(task_of(load(told))) if "more parties" in line]
+    assert "one of them at 2" in warned
+    assert "person: {column: patient, parties: 2}" in warned
+
+
 @pytest.mark.parametrize("parties", ["0", "1.5", "many"])
 def test_at_how_many_parties_a_person_is_must_be_a_number(parties, settings, tmp_path):
     (tmp_path / "columns.yaml").write_text(SEVERAL.replace("parties: 2", f"parties: {parties}"))

@@ -79,6 +79,16 @@ def persons_held_out(
     return grouped(test, owners), None if owners is None else owners[first]
 
 
+def beyond_parties(data: Dataset) -> tuple[int, int]:
+    """How many persons have rows at more parties than are declared, and at how many the one with most has."""
+    train, columns = data.train, data.columns
+    if not isinstance(train, Split) or train.persons is None or data.owners is None or columns is None:
+        return 0, 0
+    pairs = np.unique(np.stack([train.persons, data.owners]), axis=1)
+    _, parties = np.unique(pairs[0], return_counts=True)
+    return int((parties > columns.person_parties).sum()), int(parties.max(initial=0))
+
+
 def refuse_shared(train: Split, test: Split, place: str) -> None:
     """Refuse persons who are both trained and tested on: then what is held out is not.
 
