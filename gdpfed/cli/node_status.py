@@ -195,7 +195,12 @@ class NodeStatus:
             rows.append(
                 [
                     f"{run.protects or run.unit}{group}",
-                    *(figure(run.budget), f"{run.delta:.3g}", figure(run.epsilon), figure(left(run))),
+                    *(
+                        figure(run.budget),
+                        f"{run.delta:.3g}",
+                        figure(run.epsilon),
+                        figure(round(left(run), 4)),
+                    ),
                     f"{figure(run.against_server)} of {figure(limit)}",
                 ]
             )

@@ -14,6 +14,7 @@ from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
+from tests.federation.node.test_record_budget import GROUPED, OF_CLIENTS
 
 PLAN = make_plan(
     groups=groups_from_shares(40, (1.0,)), num_rounds=5, sampling_rate=1.0, clipping_norm=1.0, delta=1e-3
@@ -65,6 +66,32 @@ def test_todays_settings_count_and_not_those_of_the_last_run(ledger, capsys):
     # The ledger that the settings name, where none is given.
     code, (again,) = status(capsys, "--node-config", f"ledger='{ledger}' epsilon=2.0 delta=1e-3")
     assert (code, again["ledger"], again["budgets"][0]["budget"]) == (0, str(ledger), 2.0)
+
+
+def test_records_and_the_client_stand_apart_in_one_ledger(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    path = tmp_path / "ledger.json"
+    words = {"epsilon": 3.0, "epsilon-record": "0.5,1,2.5", "ledger": str(path)}
+    budgets = NodeSettings(words).budgets
+    for terms in (OF_CLIENTS, GROUPED):
+        begin(budgets, terms)
+    client, *groups = audit_node_ledger(path).runs
+    said = "epsilon=4.0 epsilon-record='0.5,1,5'"
+    code, (node,) = status(capsys, path, "--node-config", said)
+    own = node["budgets"]
+    assert code == 0
+    assert [(each["protects"], each["record_group"]) for each in own] == [
+        ("client", None),
+        *(("records", group) for group in range(3)),
+    ]
+    assert [each["budget"] for each in own] == [4.0, 0.5, 1.0, 5.0]
+    assert [each["spent"] for each in own] == pytest.approx(
+        [each.epsilon for each in (client, *groups)], rel=1e-3
+    )
+    assert main(["node", "status", str(path), "--node-config", said]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "records 2" in out
 
 
 def test_it_is_one_screen_of_80_columns(ledger, capsys, monkeypatch):
