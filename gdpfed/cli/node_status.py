@@ -225,7 +225,11 @@ class NodeStatus:
         steps = ("steps",) if records else ()
         headings = ("run", "begun (UTC)", "updates", *steps, "spent up to here")
         hidden = len(runs) - len(rows)
-        return Table(f"runs, {hidden} earlier ones left out" if hidden else "runs", headings, rows)
+        apart = max((own.min_separation for own in self.budgets.values()), default=1)
+        note = (
+            f"updates of a run are {apart} rounds apart at least, by the node's settings" if apart > 1 else ""
+        )
+        return Table(f"runs, {hidden} earlier ones left out" if hidden else "runs", headings, rows, note)
 
     def _refused(self) -> Table:
         refused = self.refusals

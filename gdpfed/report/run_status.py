@@ -258,4 +258,4 @@ def _cohorts(records: list[RoundLogEntry], num_rounds: int) -> CohortStatus:
 
 
 def _figure(value: float | None) -> str:
-    return "none" if value is None or isinf(value) else f"{value:.4g}"
+    return "none" if value is None or isinf(value) else f"{round(value, 4):.4g}"

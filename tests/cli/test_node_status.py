@@ -96,7 +96,8 @@ def test_records_and_the_client_stand_apart_in_one_ledger(tmp_path, capsys, monk
 
 def test_it_is_one_screen_of_80_columns(ledger, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["node", "status", str(ledger), "--node-config", "epsilon=2.0 delta=1e-3"]) == 0
+    words = "epsilon=2.0 delta=1e-3 min-separation=3"
+    assert main(["node", "status", str(ledger), "--node-config", words]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert len(out.splitlines()) <= 24
@@ -105,6 +106,7 @@ def test_it_is_one_screen_of_80_columns(ledger, capsys, monkeypatch):
         "refused, 2 in all since 01-01 00:01",
         "01-01 00:02",
         "2/5",
+        "3 rounds apart",
         "last query to every node never",
     ):
         assert words in out

@@ -106,6 +106,15 @@ def test_nothing_that_is_shown_depends_on_a_secret_draw(tmp_path, capsys):
     assert shown[0][0]["cohorts"] is None
 
 
+def test_what_rounding_leaves_of_a_budget_is_shown_as_none(tmp_path, capsys):
+    begun(tmp_path / "run")
+    path = tmp_path / "run" / "rounds.jsonl"
+    *before, last = read_rounds(tmp_path / "run")
+    rewrite(path, [*before, replace(last, spent_epsilon=[1.0 - 1e-9, 3.0])])
+    assert main(["status", str(tmp_path / "run")]) == 0
+    assert "e-" not in capsys.readouterr().out.split("budgets")[1].split("epsilon")[0]
+
+
 def test_cohorts_are_shown_where_the_run_has_shown_them(tmp_path):
     for name, words, shows in (
         ("secret", SECRET, False),
