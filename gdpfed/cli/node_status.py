@@ -20,10 +20,10 @@ from gdpfed.federation.node.stand_ins import check_settings
 from gdpfed.report.console import Table
 
 _WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
-RUNS_SHOWN = 8
-REFUSALS_SHOWN = 5
+RUNS_SHOWN = 5
+REFUSALS_SHOWN = 3
 NAME_WIDTH = 12
-REASON_WIDTH = 46
+REASON_WIDTH = 36
 CAUSES_NOTE = "why is in the node's log, of its budget with all figures"
 
 
@@ -226,9 +226,7 @@ class NodeStatus:
         headings = ("run", "begun (UTC)", "updates", *steps, "spent up to here")
         hidden = len(runs) - len(rows)
         apart = max((own.min_separation for own in self.budgets.values()), default=1)
-        note = (
-            f"updates of a run are {apart} rounds apart at least, by the node's settings" if apart > 1 else ""
-        )
+        note = f"updates of a run are {apart} rounds apart at least" if apart > 1 else ""
         return Table(f"runs, {hidden} earlier ones left out" if hidden else "runs", headings, rows, note)
 
     def _refused(self) -> Table:
