@@ -51,7 +51,9 @@ def test_an_honest_run_passes_with_its_own_figures(directory):
         assert budget * 0.998 < group.spent <= budget
         assert group.recorded == pytest.approx(group.spent, rel=1e-3)
         assert group.most_rounds in (1, 2, 3)
-        assert group.against_members == group.against_server > group.spent
+        assert group.against_members == group.against_server
+        # In two of a hundred runs no client of a group takes part more than once, which costs less.
+        assert group.against_members > group.spent or group.most_rounds == 1
 
 
 def test_without_secure_aggregation_only_the_figure_against_members_is_finite(tmp_path, capsys):
