@@ -212,7 +212,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/budget.py",
-                "        if order.taps != (() if counts else terms.noise_taps):\n",
+                "        if order.taps != (() if once else terms.noise_taps):\n",
                 "        if False:\n",
             ),
         ),
