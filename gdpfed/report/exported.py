@@ -27,7 +27,7 @@ EXPORTED: Mapping[str, str] = {
     "gdpfed_run_rounds": "rounds that are done",
     "gdpfed_run_rounds_planned": "rounds of the plan",
     "gdpfed_run_sums_failed": "sums that there are not, of all rounds",
-    "gdpfed_run_rounds_without_a_sum": "rounds that have no sum at all",
+    "gdpfed_run_rounds_not_summed": "rounds that have no sum at all",
     "gdpfed_run_clients": "clients of a group",
     "gdpfed_run_epsilon_budget": "epsilon that a group may spend",
     "gdpfed_run_epsilon_spent": "epsilon that a group has spent, as of the last round",
@@ -70,7 +70,7 @@ def run_figures(path: Path) -> Iterator[Figure]:
     yield Figure("gdpfed_run_rounds", status.rounds, run)
     yield Figure("gdpfed_run_rounds_planned", status.num_rounds, run)
     yield Figure("gdpfed_run_sums_failed", status.failed, run)
-    yield Figure("gdpfed_run_rounds_without_a_sum", status.without_a_sum, run)
+    yield Figure("gdpfed_run_rounds_not_summed", status.without_a_sum, run)
     for each in status.groups:
         group = run | {"group": str(each.group)}
         yield Figure("gdpfed_run_clients", each.clients, group)

@@ -158,7 +158,7 @@ class RunStatus:
                 for each in self.groups
             ],
             "failed_sums": self.failed,
-            "rounds_without_a_sum": self.without_a_sum,
+            "rounds_not_summed": self.without_a_sum,
             "seconds_since_last_round": round(max(0.0, time.time() - self.changed), 1),
             "cohorts": None,
         }

@@ -203,7 +203,7 @@ def test_the_alert_rules_are_of_figures_that_there_are():
         assert rule["expr"].count("(") == rule["expr"].count(")")
         kind = min(own)[: len("gdpfed_run")]
         assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= labels[kind]
-    assert {"gdpfed_run_epsilon_budget", "gdpfed_run_rounds_without_a_sum"} <= named
+    assert {"gdpfed_run_epsilon_budget", "gdpfed_run_rounds_not_summed"} <= named
     assert {"gdpfed_node_epsilon_budget", "gdpfed_node_last_message_timestamp_seconds"} <= named
     assert named >= COUNTERS
     assert {"data", "budget"} <= {cause for _, cause in CAUSES}
