@@ -72,7 +72,7 @@ def test_cohorts_of_a_fixed_size_are_below_always_or_never():
 
 
 @pytest.mark.parametrize("method", ["idp_fedavg_scale", "gdpfed"])
-def test_the_rounds_not_summed_are_those_of_independent_groups(method):
+def test_the_rounds_without_a_sum_are_those_of_independent_groups(method):
     plan = plan_of(*SIX, "dataset.num_clients=30", f"method={method}")
     groups = [(len(group.clients), group.sampling_rate) for group in plan.groups]
     skipped = skipped_fractions(plan, 3)
@@ -83,7 +83,7 @@ def test_the_rounds_not_summed_are_those_of_independent_groups(method):
 
 
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
-def test_a_plan_of_rounds_not_summed_is_warned_of_and_refused(method):
+def test_a_plan_of_rounds_without_a_sum_is_warned_of_and_refused(method):
     config = load([*SIX, f"method={method}", "secagg.minimum_cohort=3"])
     plan = make_method(config).plan
     assert any("without" in line or "nothing is summed" in line for line in plan_warnings(plan, config))
