@@ -186,7 +186,8 @@ def _over_columns(axes: Axes, experiment: Experiment, dataset: str, outcomes: Li
             label=choice.label,
             **styles[index],
         )
-    labels = [column.label for column in experiment.columns.values()]
+    # Labels of several words would run into each other: what follows the last comma has a line of its own.
+    labels = [",\n".join(column.label.rsplit(", ", 1)) for column in experiment.columns.values()]
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlabel(experiment.column_heading)
     axes.set_ylabel(ACCURACY)
