@@ -173,6 +173,7 @@ def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
         num_taps=privacy.noise_taps,
         adjacency=cast("Adjacency", privacy.adjacency),
         vote=configured_vote(config, groups),
+        minimum_cohort=config.secagg.minimum_cohort,
     )
 
 

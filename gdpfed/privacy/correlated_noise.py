@@ -101,15 +101,14 @@ def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_in
     return ""
 
 
-def prefix_noise(taps: Sequence[float], num_rounds: int) -> tuple[float, float]:
-    """Return the noise in the sum of all rounds up to each, in units of s: root mean square, and the last.
+def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
+    """Return the noise in the sum of all rounds, in units of s.
 
-    They are norms of rows of A C^-1, A being the prefix sums: of z_{t-r} 1 - g_1 - ... - g_r is left.
+    It is the norm of the last row of A C^-1, A being the prefix sums: of z_{t-r} 1 - g_1 - ... - g_r is left.
     """
     weights = np.ones(num_rounds)
     weights[1:] -= np.cumsum(np.pad(np.asarray(taps, dtype=np.float64), (0, num_rounds)))[: num_rounds - 1]
-    variances = np.cumsum(weights**2)
-    return math.sqrt(variances.mean()), math.sqrt(variances[-1])
+    return float(np.linalg.norm(weights))
 
 
 @dataclass(frozen=True, kw_only=True)

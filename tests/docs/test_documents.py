@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from conf.load import load
+from gdpfed.methods import make_method
+from gdpfed.privacy.sampling.cohorts import skipped_fractions
+
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = "imports point one way"
 FOLDERS = ("client_app", "conf", "deploy", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app")
@@ -91,6 +95,18 @@ def test_the_readme_is_one_screen_and_leads_to_every_document():
     assert len(readme.splitlines()) <= 120
     documents = {str(path.relative_to(ROOT)) for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("*.md"))}
     assert documents - {"README.md"} - set(LINK.findall(readme)) == set()
+
+
+def test_the_commands_for_own_data_in_the_readme_plan_cohorts_that_are_summed():
+    commands = re.findall(
+        r"gdpfed (?:plan|simulate) ([^#\n]*)", text_of("README.md").partition("\n## What it")[0]
+    )
+    assert len(commands) == 3
+    for command in commands:
+        words = [word for word in command.split() if not word.startswith(("dataset=npz", "dataset.path="))]
+        config = load(words)
+        plan = make_method(config).plan
+        assert max(skipped_fractions(plan, config.secagg.minimum_cohort).sums) < 0.01, command
 
 
 def test_rooms_stand_in_the_order_of_the_import_contract():

@@ -62,7 +62,7 @@ class ScheduledSums(Mechanism):
         return self.limits[m].taps
 
     def kept_noise(self, m: int, num_rounds: int) -> float:
-        return prefix_noise(self.taps_of(m), num_rounds)[1] / math.sqrt(num_rounds)
+        return prefix_noise(self.taps_of(m), num_rounds) / math.sqrt(num_rounds)
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
         """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn."""

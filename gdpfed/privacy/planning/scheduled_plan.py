@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,6 @@ from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.stream_taps import best_taps
 from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import (
-    require_choice,
     require_count,
     require_delta,
     require_length,
@@ -39,8 +37,6 @@ from gdpfed.privacy.validation import (
 )
 
 Floats = npt.NDArray[np.float64]
-Heard = Literal["last", "rms"]
-"""Whose noise is minimised: of the last model, or the root mean square of all models'."""
 Weigh = Callable[[Floats], Floats]
 """From clients of every group in a round, shape (..., M), to the weights of their sums, up to a factor."""
 
@@ -64,7 +60,8 @@ class TurnBudget:
         clipping_norm: C, the mean of C_m over the updates that are sent.
         num_taps: p; 0 for noise that is not correlated.
         adjacency: replace_one takes half of the norms.
-        heard: whose noise is minimised.
+        minimum_cohort: fewest clients of a sum; groups with a sum of their own have turns for so many, where
+            equal turns have.
         vote: what everybody pays before the first round; turns have what is left of mu^2.
 
     Raises:
@@ -78,7 +75,7 @@ class TurnBudget:
     clipping_norm: float
     num_taps: int = 1
     adjacency: Adjacency = "zero_out"
-    heard: Heard = "last"
+    minimum_cohort: int = 1
     vote: SumOnce | None = None
 
     def __post_init__(self) -> None:
@@ -88,7 +85,6 @@ class TurnBudget:
         require_rate("sampling_rate", self.sampling_rate)
         require_positive("clipping_norm", self.clipping_norm)
         require_delta(self.delta)
-        require_choice("heard", self.heard, get_args(Heard))
         if require_count("noise_taps", self.num_taps, at_least=0) > MOST_TAPS:
             raise PrivacyError(f"noise_taps is {self.num_taps}; use at most {MOST_TAPS}")
 
@@ -128,6 +124,16 @@ class TurnBudget:
         turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
         return (max(1, turns),) * len(self.groups)
 
+    @property
+    def least_turns(self) -> npt.NDArray[np.int64]:
+        """The k_m below which a group's own sum has fewer than `minimum_cohort` clients, int64[M].
+
+        A round without any of them needs no sum, so of 1 they are 1.
+        """
+        asked = self.minimum_cohort if self.minimum_cohort > 1 else 0
+        least = np.ceil(asked * self.num_rounds / self.sizes).astype(np.int64)
+        return np.clip(least, 1, self.equal_turns)
+
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
         """Return turns that are given, or one each where no more are left; else None.
 
@@ -149,8 +155,8 @@ class TurnBudget:
         return sensitivity(tuple(taps), densest, self.num_rounds)
 
     def noise(self, taps: Sequence[float]) -> float:
-        """The noise that is minimised, in units of s."""
-        return prefix_noise(taps, self.num_rounds)[self.heard == "last"]
+        """The noise of the last model, which is minimised, in units of s."""
+        return prefix_noise(taps, self.num_rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +282,8 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
                         each[other] = 0
                         free = asked.most_updates - float((asked.sizes * each).sum())
                         each[other] = min(int(free // asked.sizes[other]), asked.num_rounds)
-                    if each.min() >= 1 and (asked.sizes * each).sum() <= asked.most_updates:
+                    enough = bool((each >= asked.least_turns).all())
+                    if enough and (asked.sizes * each).sum() <= asked.most_updates:
                         tried.append(each)
         found = figures(np.array(tried))
         if not found.min() < least * (1 - ROUNDING):
