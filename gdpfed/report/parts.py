@@ -19,7 +19,7 @@ from gdpfed.report.console import Table
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.runs.file_formats import PARTS_FILE, VERSION_KEY, check_version, versioned
+from gdpfed.runs.file_formats import PARTS_FILE, read_result, versioned
 
 NOT_PRIVATE = {"private": False}
 """What the file says of its values: they carry no noise, so no budget covers them."""
@@ -67,16 +67,12 @@ class Parts:
             ReportError: it is damaged.
             RunError: it is of another format.
         """
-        path = directory / PARTS_FILE
-        if not path.is_file():
-            return None
-        try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            check_version(path, values.pop(VERSION_KEY, None))
-            values = {name: value for name, value in values.items() if name not in NOT_PRIVATE}
-            return cls(**{name: [Part(**part) for part in parts] for name, parts in values.items()})
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise ReportError(f"{path} cannot be read as results by party: {error}") from None
+        return read_result(directory / PARTS_FILE, "results by party", cls._of_values, ReportError)
+
+    @classmethod
+    def _of_values(cls, values: dict[str, Any]) -> Self:
+        lists = {name: value for name, value in values.items() if name not in NOT_PRIVATE}
+        return cls(**{name: [Part(**part) for part in parts] for name, parts in lists.items()})
 
 
 class PartsFile(Observer):

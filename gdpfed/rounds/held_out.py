@@ -1,6 +1,5 @@
 """Evaluation at the clients: what the released model gets right on records that they hold out, as one sum."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import hypot, isinf, sqrt
@@ -9,8 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from gdpfed.errors import RunError
-from gdpfed.files import save_whole
 from gdpfed.learning.training.held_out_counts import (
     Interval,
     counts_dimension,
@@ -20,7 +17,7 @@ from gdpfed.learning.training.held_out_counts import (
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sums_once import RECORD_MOVES
-from gdpfed.runs.file_formats import HELD_OUT_FILE, VERSION_KEY, check_version, versioned
+from gdpfed.runs.file_formats import HELD_OUT_FILE, read_result, save_result
 
 TOO_FEW = "no evaluation at the clients: {}; what was charged stays charged"
 
@@ -63,25 +60,20 @@ class HeldOutResult:
         Raises:
             RunError: its file is damaged, or of another format.
         """
-        path = directory / HELD_OUT_FILE
-        if not path.is_file():
-            return None
-        try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            check_version(path, values.pop(VERSION_KEY, None))
-            metrics = _metrics(values.pop("metrics"))
-            parties = [
-                PartyCounts(each["client"], each["counts"], _metrics(each["metrics"]))
-                for each in values.pop("parties", [])
-            ]
-            return cls(**values, metrics=metrics, parties=parties)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise RunError(f"{path} cannot be read as an evaluation at the clients: {error}") from None
+        return read_result(directory / HELD_OUT_FILE, "an evaluation at the clients", cls._of_values)
+
+    @classmethod
+    def _of_values(cls, values: dict[str, Any]) -> Self:
+        metrics = _metrics(values.pop("metrics"))
+        parties = [
+            PartyCounts(each["client"], each["counts"], _metrics(each["metrics"]))
+            for each in values.pop("parties", [])
+        ]
+        return cls(**values, metrics=metrics, parties=parties)
 
     def save(self, directory: Path) -> None:
         """Write the file of a run."""
-        text = json.dumps(versioned(asdict(self)), allow_nan=False, indent=1)
-        save_whole(directory / HELD_OUT_FILE, text.encode() + b"\n")
+        save_result(directory / HELD_OUT_FILE, asdict(self))
 
     @property
     def lines(self) -> list[str]:

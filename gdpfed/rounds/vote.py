@@ -1,19 +1,16 @@
 """The vote of a run: one charged sum before its first round, and the setting that it chooses."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from conf.schema import VOTABLE, Config
-from gdpfed.errors import RunError
-from gdpfed.files import save_whole
 from gdpfed.methods.base import ClientSum
 from gdpfed.methods.vote import Setting, settings_of
-from gdpfed.runs.file_formats import VERSION_KEY, VOTE_FILE, check_version, versioned
+from gdpfed.runs.file_formats import VOTE_FILE, read_result, save_result
 
 NO_VOTE = "no vote: {}; what was charged stays charged, and the run goes on with {}"
 
@@ -48,20 +45,11 @@ class VoteResult:
         Raises:
             RunError: its file is damaged, or of another format.
         """
-        path = directory / VOTE_FILE
-        if not path.is_file():
-            return None
-        try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            check_version(path, values.pop(VERSION_KEY, None))
-            return cls(**values)
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise RunError(f"{path} cannot be read as a vote: {error}") from None
+        return read_result(directory / VOTE_FILE, "a vote", lambda values: cls(**values))
 
     def save(self, directory: Path) -> None:
         """Write the file of a run."""
-        text = json.dumps(versioned(asdict(self)), allow_nan=False, indent=1)
-        save_whole(directory / VOTE_FILE, text.encode() + b"\n")
+        save_result(directory / VOTE_FILE, asdict(self))
 
     @property
     def chosen(self) -> Setting:

@@ -1,11 +1,14 @@
 """The names of a run's files that others read, and the version of their format."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from gdpfed.errors import RunError
+from gdpfed.errors import GDPFedError, RunError
+from gdpfed.files import save_whole
+
+R = TypeVar("R")
 
 FORMAT_VERSION = 1
 """Written into plan.json, assignment.json, every line of rounds.jsonl, and the checkpoint's metadata."""
@@ -50,6 +53,29 @@ def check_version(path: Path, found: object) -> None:
             f"{path} has {named}, and this gdpfed reads version {FORMAT_VERSION}: "
             "use the gdpfed that wrote the run, or start a new run"
         )
+
+
+def read_result(
+    path: Path, words: str, of_values: Callable[[dict[str, Any]], R], error: type[GDPFedError] = RunError
+) -> R | None:
+    """Read a result that `save_result` wrote beside a run; None where there is none.
+
+    `words`: what it is. `of_values`: makes it of the file's values. `error`: what a damaged file raises.
+    Raises RunError: it is of another format.
+    """
+    if not path.is_file():
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        check_version(path, values.pop(VERSION_KEY, None))
+        return of_values(values)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as reason:
+        raise error(f"{path} cannot be read as {words}: {reason}") from None
+
+
+def save_result(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a result for `read_result`."""
+    save_whole(path, json.dumps(versioned(values), allow_nan=False, indent=1).encode() + b"\n")
 
 
 def check_json_file(path: Path) -> None:
