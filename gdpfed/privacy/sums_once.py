@@ -98,6 +98,14 @@ class SumOnce:
         """What it costs one unit."""
         return Charge(event=_event(self.noise_stddev, self.moves), count=1, unit=self.unit)
 
+    def due_after(self, num_rounds: int) -> int:
+        """After how many of a run's rounds it is due."""
+        return 0 if self.work == "vote" else num_rounds
+
+    def index(self, num_rounds: int) -> int:
+        """The number that it goes by among a run's rounds from 0."""
+        return vote_index(num_rounds) if self.work == "vote" else num_rounds
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, of a plan's file."""
         options = {"options": self.options} if self.options else {}

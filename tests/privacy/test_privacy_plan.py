@@ -11,7 +11,8 @@ from gdpfed.errors import PrivacyError
 from gdpfed.methods.weighting import Weighting, group_weights
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups
-from gdpfed.privacy.planning.make_plan import RelativeRounds, make_plan, plain_plan
+from gdpfed.privacy.planning.make_plan import make_plan, plain_plan
+from gdpfed.privacy.planning.plan_options import RelativeRounds
 
 GROUPS = groups_from_shares(6000, (0.5, 1.5, 3.0))
 PAPER_RATES = (0.0069, 0.0189, 0.0342)

@@ -23,6 +23,11 @@ def counts_in(charges: object) -> list[Any]:
     return [each.get("count") if isinstance(each, Mapping) else None for each in charges]
 
 
+def charged_once_in(fields: Mapping[str, Any]) -> set[Once]:
+    """Return which sums beside the rounds a saved ledger has charged; a damaged entry counts as charged."""
+    return {work for work, key in CHARGED_ONCE.items() if fields.get(key, False) is not False}
+
+
 def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
     """Whether a saved ledger has charged the class counts, which comes before any round."""
     planned = plan.mechanism.counts_rho

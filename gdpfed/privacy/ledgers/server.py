@@ -25,6 +25,7 @@ from gdpfed.privacy.ledgers.saved_ledger import (
     CHARGED_ONCE,
     COUNTS,
     FORMAT_VERSION,
+    charged_once_in,
     checked_fields,
     counts_in,
     counts_were_charged,
@@ -32,7 +33,7 @@ from gdpfed.privacy.ledgers.saved_ledger import (
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, CountsRequest, Release
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.sums_once import TIMES, Once, once_of, vote_index
+from gdpfed.privacy.sums_once import TIMES, Once, once_of
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import RecordSteps
 
@@ -99,14 +100,14 @@ class Ledger:
         """
         (request,) = plain_requests([request], self._kinds, f"{self._subject}, beside the rounds")
         last, work = self._plan.num_rounds, once_of(request.work)
-        voting = work == "vote"
-        broken = f"the plan has {TIMES[voting]}, or never"
-        for planned in self._plan.once if self._charged_rounds == (0 if voting else last) else ():
-            known = planned.work == work and planned.work not in self.charged_once
-            if known and not (broken := planned.broken_by(request, self._plan.groups)):
-                self.charged_once.add(planned.work)
-                return ChargedSum(SEAL, request, vote_index(last) if voting else last)
-        raise PrivacyError(f"{self._subject}, {request.name}: {broken}")
+        due = [each for each in self._plan.once if each.due_after(last) == self._charged_rounds]
+        planned = next((each for each in due if each.work == work and work not in self.charged_once), None)
+        never = f"the plan has {TIMES[work == 'vote']}, or never"
+        broken = never if planned is None else planned.broken_by(request, self._plan.groups)
+        if planned is None or broken:
+            raise PrivacyError(f"{self._subject}, {request.name}: {broken}")
+        self.charged_once.add(planned.work)
+        return ChargedSum(SEAL, request, planned.index(last))
 
     def open_round(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
         """Charge the round that is about to run, `cohorts` being the clients drawn per group.
@@ -249,9 +250,7 @@ class Ledger:
         }
         if self._plan.mechanism.counts_rho:
             values[COUNTS] = self._plan.mechanism.counts_rho if self._counts_charged else 0.0
-        for each in self._plan.once:
-            values[CHARGED_ONCE[each.work]] = each.work in self.charged_once
-        return values
+        return values | {CHARGED_ONCE[each.work]: each.work in self.charged_once for each in self._plan.once}
 
     @classmethod
     def from_dict(
@@ -289,8 +288,7 @@ class Ledger:
                 "the file is damaged, resume from an intact one"
             )
         ledger._participations.restore(fields, ledger._charged_rounds)
-        once = CHARGED_ONCE.items()
-        ledger.charged_once = {work for work, key in once if fields.get(key, False) is not False}
+        ledger.charged_once = charged_once_in(fields)
         if plan.mechanism.counts_rho:
             ledger._counts_charged = counts_were_charged(plan, fields[COUNTS], ledger._charged_rounds)
         return ledger

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
+from gdpfed.privacy.accountants.accountant import Accountant, accountant_for
 from gdpfed.privacy.accountants.after_release import AfterRelease
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier, calibrate_scale
 from gdpfed.privacy.accountants.composition import compose, compose_against_server
@@ -18,6 +18,7 @@ from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
+from gdpfed.privacy.planning.plan_options import RelativeRounds, SumOptions
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import (
@@ -27,21 +28,6 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RelativeRounds:
-    """Rounds in a row whose rate, norm and noise are these multiples of the plan's."""
-
-    num_rounds: int
-    sampling_rate: float = 1.0
-    clipping_norm: float = 1.0
-    noise_multiplier: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_count("num_rounds", self.num_rounds)
-        for name in ("sampling_rate", "clipping_norm", "noise_multiplier"):
-            require_positive(f"a round's relative {name}", getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,40 +96,13 @@ class _Common:
         charges = [*self.voted, *self.charges(group, ranges)]
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
-
-class PlanOptions(TypedDict, total=False):
-    """What every plan may be made with beside groups, rounds and rates.
-
-    `delta` None means `default_delta`, and 1e-5 for records. `sums_hidden` False says that the server sees
-    single updates, against which no epsilon holds.
-    """
-
-    delta: float | None
-    accountant: str
-    sampling: Sampling
-    sums_hidden: bool
-
-
-class SumOptions(PlanOptions, total=False):
-    """What a plan of sums over sampled clients may be made with besides.
-
-    `group_sampling_rates` None means `sampling_rate` in each group, and given ones are used as they are;
-    `group_clipping_norms` None means `clipping_norm` in each group. With `one_sum` all cohorts are one sum
-    under one noise, the largest sigma_m C_m that a group needs. `sums_per_round` sums may be asked of each
-    cohort, and `schedule` says how rounds differ, in order; None means that they do not. `vote` is paid
-    before the first round, and rounds are planned with the rest.
-    """
-
-    vote: SumOnce | None
-
-    renyi_orders: RenyiOrders
-    noise: NoiseLaw
-    adjacency: Adjacency
-    group_sampling_rates: Sequence[float] | None
-    group_clipping_norms: Sequence[float] | None
-    one_sum: bool
-    sums_per_round: int
-    schedule: Sequence[RelativeRounds] | None
+    def epsilon_against_server(self, sigma: float, sums: int) -> float:
+        """Epsilon of so many sums that hold a client for certain, and of the vote."""
+        if self.vote is None:
+            return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
+        event = Gaussian(noise_stddev=sigma, clipping_norm=1.0, adjacency=self.adjacency)
+        turns = [Charge(event=event, count=sums)] if sums else []
+        return compose_against_server([*self.voted, *turns], self.delta)
 
 
 def make_plan(
@@ -301,12 +260,7 @@ def _private_group(
         common.num_rounds, max(round_range.sampling_rate for round_range in ranges)
     )
     least = min(round_range.noise_multiplier for round_range in ranges)
-    sums = participations * common.sums_per_round
-    against_server = server_epsilon(common.noise, least, sums, common.delta, common.adjacency)
-    if common.vote is not None:
-        event = Gaussian(noise_stddev=least, clipping_norm=1.0, adjacency=common.adjacency)
-        turns = [Charge(event=event, count=sums)] if sums else []
-        against_server = compose_against_server([*common.voted, *turns], common.delta)
+    against_server = common.epsilon_against_server(least, participations * common.sums_per_round)
     return GroupPlan(
         epsilon=group.epsilon,
         epsilon_accounted=common.epsilon(group, ranges),

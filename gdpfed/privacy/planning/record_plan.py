@@ -19,7 +19,7 @@ from gdpfed.privacy.mechanism import RecordGroup
 from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
-from gdpfed.privacy.planning.make_plan import PlanOptions
+from gdpfed.privacy.planning.plan_options import PlanOptions
 from gdpfed.privacy.planning.record_budgets import Budgeted, RecordTraining, as_parts, within_budgets
 from gdpfed.privacy.planning.step_calibration import steps_allowed, steps_epsilon
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law

@@ -262,7 +262,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
 
     Of two groups one has any number of turns, and the other what messages are left for.
     """
-    turns = np.array(asked.equal_turns)
+    turns, fewest = np.array(asked.equal_turns), asked.least_turns
     table = np.full(asked.num_rounds, math.inf)
     for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         table = np.minimum(table, asked.noise((tap,)) * sensitivities((tap,), asked.num_rounds))
@@ -282,8 +282,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
                         each[other] = 0
                         free = asked.most_updates - float((asked.sizes * each).sum())
                         each[other] = min(int(free // asked.sizes[other]), asked.num_rounds)
-                    enough = bool((each >= asked.least_turns).all())
-                    if enough and (asked.sizes * each).sum() <= asked.most_updates:
+                    if (each >= fewest).all() and (asked.sizes * each).sum() <= asked.most_updates:
                         tried.append(each)
         found = figures(np.array(tried))
         if not found.min() < least * (1 - ROUNDING):

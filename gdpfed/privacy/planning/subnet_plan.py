@@ -20,7 +20,7 @@ from gdpfed.privacy.mechanisms.record_sums import RecordPlan
 from gdpfed.privacy.mechanisms.subnet_sums import SubnetSteps, Trust, WindowPlan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
-from gdpfed.privacy.planning.make_plan import PlanOptions
+from gdpfed.privacy.planning.plan_options import PlanOptions
 from gdpfed.privacy.planning.record_plan import largest_batch, record_accountant, record_delta
 from gdpfed.privacy.planning.step_calibration import step_noise
 from gdpfed.privacy.sampling.laws import sampling_law
