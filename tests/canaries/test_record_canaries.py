@@ -133,12 +133,14 @@ def patients(tmp_path):
 
 @pytest.mark.parametrize(("method", "parties"), [("dp_sum", 2), ("dp_sgd", 1)])
 def test_persons_with_several_rows_are_measured_as_one_each(method, parties, patients):
-    measurement = measured([*patients(parties), f"method={method}"], runs=RUNS, confidence=USUALLY)
+    # With 8 runs one in some hundreds stays below 0.4; 16 have 0.66 on average, deviating by 0.07.
+    runs = 3 * RUNS
+    measurement = measured([*patients(parties), f"method={method}"], runs=runs, confidence=USUALLY)
     assert measurement.passed
     told = by_view(measurement)[VIEW[method]]
     assert 0.4 * told.stated < told.measured < told.stated
     # A patient at two clinics is one canary where that is declared, else two.
-    assert told.num_canaries == RUNS * 0.9 * PATIENTS * (2 if parties == 1 else 1)
+    assert told.num_canaries == runs * 0.9 * PATIENTS * (2 if parties == 1 else 1)
 
 
 def test_a_program_that_draws_and_clips_rows_in_place_of_persons_is_found(patients, monkeypatch):
