@@ -6,7 +6,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Flower starts a process for each message to each node: without compiled files each would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test lint types imports check test-faults test-compose test-defences bench pfl-environment opacus-environment deploy-local fuzz clean
+.PHONY: help venv demo docs test lint types imports check test-faults test-compose test-defences bench pfl-environment opacus-environment deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed* on the bundled digits in simulation, with its privacy plan"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make test-compose   containers for real, where a Docker engine is; OPTIONS=--stand-ins without a registry"
 	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
+	@echo "make docs    the documents as a site in site/, with reference pages; links are checked"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg, and a million over Flower"
 	@echo "make venv    only make .venv from uv.lock"
 	@echo "make clean   remove everything that make made, except runs/"
@@ -45,6 +46,9 @@ venv: .venv/.made
 
 demo: venv
 	$(BIN)/gdpfed run dataset=digits method=gdpfed_star $(OVERRIDES)
+
+docs: venv
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -96,4 +100,4 @@ fuzz: venv
 	FLOWER_FUZZ_MESSAGES=500000 $(BIN)/pytest --timeout 0 tests/server_app/test_damaged_messages.py
 
 clean:
-	rm -rf .venv benchmarks/simulation/pfl_environment/.venv benchmarks/records/opacus_environment/.venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv benchmarks/simulation/pfl_environment/.venv benchmarks/records/opacus_environment/.venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache site

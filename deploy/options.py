@@ -17,7 +17,7 @@ from deploy.federation import (
     Federation,
     TopologyError,
 )
-from gdpfed.errors import GDPFedError
+from gdpfed.errors import GDPFedError, line_of
 from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
 
@@ -126,7 +126,7 @@ def exit_status(command: Callable[[], None]) -> int:
     try:
         command()
     except GDPFedError as error:
-        print(f"deploy: {error}", file=sys.stderr)
+        print(f"deploy: {line_of(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -4,7 +4,16 @@ Each error's text is one line that names the value at fault and the remedy. Thei
 :mod:`conf.errors`. `secagg` has errors of its own, since it knows nothing of this project.
 """
 
+import re
+
 from conf.errors import ConfigError, GDPFedError, InputError
+
+
+def line_of(error: GDPFedError) -> str:
+    """What a user reads of an error: its text, and its kind, which is a heading of docs/refusals.md."""
+    public = next(each for each in type(error).__mro__ if not each.__name__.startswith("_"))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", public.__name__.removesuffix("Error"))
+    return f"{error} [{words.lower()}]"
 
 
 class PrivacyError(InputError):
@@ -61,4 +70,5 @@ __all__ = [
     "ReportError",
     "RunError",
     "TrainingOver",
+    "line_of",
 ]

@@ -11,7 +11,7 @@ from importlib import import_module
 import gdpfed
 from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
 from gdpfed.cli.interrupt import INTERRUPTED, ended_as_interrupted, quiet_interrupt
-from gdpfed.errors import FailedError, InputError
+from gdpfed.errors import FailedError, InputError, line_of
 
 COMMANDS = (
     *("settings", "columns", "check", "partition", "plan", "run", "simulate", "predict"),
@@ -51,10 +51,10 @@ def _run(options: argparse.Namespace) -> int:
         with ended_as_interrupted():
             return command.execute(options)
     except InputError as error:
-        print(f"gdpfed: {error}", file=sys.stderr)
+        print(f"gdpfed: {line_of(error)}", file=sys.stderr)
         return 2
     except FailedError as error:
-        print(f"gdpfed: {error}", file=sys.stderr)
+        print(f"gdpfed: {line_of(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"gdpfed: {str(interrupt) or 'interrupted'}", file=sys.stderr)

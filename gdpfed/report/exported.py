@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.errors import ConfigError, GDPFedError, ReportError
+from gdpfed.errors import ConfigError, GDPFedError, ReportError, line_of
 from gdpfed.report.run_status import GOES_ON, RunStatus
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Source:
         try:
             return [*self.read(), Figure(READABLE, 1.0, readable)]
         except GDPFedError as error:
-            print(f"gdpfed: {error}", file=sys.stderr)
+            print(f"gdpfed: {line_of(error)}", file=sys.stderr)
             return [Figure(READABLE, 0.0, readable)]
 
 

@@ -118,7 +118,7 @@ def test_compare_as_json(capsys):
 def test_bad_input_is_one_line_and_status_2(capsys, command):
     assert main([command, "privacy.clipping_norm=-1"]) == 2
     captured = capsys.readouterr()
-    assert captured.err == "gdpfed: privacy.clipping_norm=-1.0 must be from 1e-09 to 1e+09\n"
+    assert captured.err == "gdpfed: privacy.clipping_norm=-1.0 must be from 1e-09 to 1e+09 [config]\n"
     assert captured.out == ""
 
 

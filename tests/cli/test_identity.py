@@ -58,7 +58,10 @@ def test_an_identity_is_its_owners_alone_and_never_overwritten(folder, capsys):
     assert "0.key exists and is kept: name a new file" in refused(capsys, "new", "0.key")
     assert said(capsys, "show", "0.key") == public
     path.chmod(0o640)
-    assert refused(capsys, "show", "0.key") == "gdpfed: 0.key is open to others (mode 640): chmod 600 0.key\n"
+    assert (
+        refused(capsys, "show", "0.key")
+        == "gdpfed: 0.key is open to others (mode 640): chmod 600 0.key [identity]\n"
+    )
 
 
 @pytest.mark.parametrize(

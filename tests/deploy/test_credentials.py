@@ -247,7 +247,7 @@ def test_one_node_needs_no_more_than_the_servers_certificate(tmp_path, capsys):
     assert init(words) == 2
     assert capsys.readouterr().err == (
         f"deploy: {tmp_path}/public/superlink-ca.crt is missing: get it from the server's operator, "
-        "and put it there\n"
+        "and put it there [credentials]\n"
     )
     (tmp_path / "public" / "superlink-ca.crt").write_text("the server's")
     assert init(words) == 0

@@ -168,7 +168,7 @@ def test_one_reproduce_at_a_time_has_an_output(tmp_path):
 @pytest.mark.parametrize("jobs", ["0", "-1"])
 def test_no_jobs_are_refused(tmp_path, capsys, jobs):
     assert main(["reproduce", "table2", f"--jobs={jobs}", f"--output={tmp_path}/out"]) == 2
-    assert capsys.readouterr().err == f"gdpfed: --jobs {jobs} must be at least 1\n"
+    assert capsys.readouterr().err == f"gdpfed: --jobs {jobs} must be at least 1 [experiment]\n"
     assert not (tmp_path / "out").exists()
 
 

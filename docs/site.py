@@ -1,0 +1,86 @@
+"""Adds to the site what has its home elsewhere: README and its neighbours, settings, commands, Python names.
+
+mkdocs calls `on_files` with the files of docs/: https://www.mkdocs.org/user-guide/configuration/#hooks
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+import gdpfed
+import gdpfed.methods  # It hands the methods to conf.
+from conf.settings import SettingGroup, setting_groups
+from gdpfed.cli.app import COMMANDS, load_command, main
+
+ROOT = Path(__file__).resolve().parents[1]
+NEIGHBOURS = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+    "CITATION.cff": "CITATION.cff",
+}
+_NEIGHBOUR = re.compile(r"\]\((" + "|".join(map(re.escape, NEIGHBOURS)) + r")")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made here; links to and from them are checked like those of all others."""
+    made = {page: _neighbour(name) for name, page in NEIGHBOURS.items()}
+    made["reference/commands.md"] = "\n".join(_commands())
+    made["reference/settings.md"] = "\n".join(_settings())
+    made["reference/python.md"] = "\n".join(_names())
+    for page, content in made.items():
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def _neighbour(name: str) -> str:
+    """A file beside docs/, with its links as they are from within docs/."""
+    text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+    return _NEIGHBOUR.sub(lambda found: f"]({NEIGHBOURS[found[1]]}", text)
+
+
+def _commands() -> Iterator[str]:
+    yield "# Commands\n"
+    for name in COMMANDS:
+        yield f"## gdpfed {name}\n\n{load_command(name).help.capitalize()}.\n\n```text\n{_help(name)}```\n"
+
+
+def _help(name: str) -> str:
+    os.environ["COLUMNS"] = "80"
+    with redirect_stdout(StringIO()) as printed, suppress(SystemExit):
+        main([name, "--help"])
+    return printed.getvalue()
+
+
+def _settings() -> Iterator[str]:
+    yield "# Settings\n\n`group=option` chooses a file of options, `group.key=value` sets one value.\n"
+    for group in setting_groups():
+        yield from _group(group)
+
+
+def _group(group: SettingGroup) -> Iterator[str]:
+    yield f"## {group.name}\n"
+    for option, words in group.options.items():
+        yield f"- `{group.name}={option}`: {words}"
+    yield "\n| setting | default | values | meaning |\n| --- | --- | --- | --- |"
+    for each in group.settings:
+        kind = f"{each.kind}; as {each.source}" if each.source else each.kind
+        cells = (f"`{each.key}`", f"`{each.default}`", kind, each.words)
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    yield ""
+
+
+def _names() -> Iterator[str]:
+    yield "# Names for Python\n\nThese stay; [the library](../library.md) shows what each is for.\n"
+    for name in dir(gdpfed):
+        if name != "__version__":
+            home = getattr(gdpfed, name).__module__
+            yield f"::: {home}.{name}\n    options:\n      heading: gdpfed.{name}\n"
