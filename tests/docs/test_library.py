@@ -76,6 +76,11 @@ def test_what_a_party_has_spent(tmp_path, monkeypatch, capsys):
     assert names["ledger"].from_dict(names["kept"]).epsilon(1e-5) == names["ledger"].epsilon(1e-5)
 
 
+def test_a_strategy_of_flowers_own(tmp_path, monkeypatch):
+    names = executed("In a strategy of Flower's own", tmp_path, monkeypatch)
+    assert names["strategy"].privacy_spent().epsilon == 0
+
+
 def test_a_sum_without_a_look_at_the_summands(tmp_path, monkeypatch):
     names = executed("A sum that nobody sees the summands of", tmp_path, monkeypatch)
     assert names["result"].survivors == (0, 1, 2, 4, 5)

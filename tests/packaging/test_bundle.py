@@ -1,0 +1,59 @@
+"""The bundle that Flower carries to every node, built and checked by Flower's code, and what its hub asks."""
+
+import subprocess
+import tomllib
+from io import BytesIO
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from flwr.cli.app_cmd.publish import _validate_app_name, _validate_description, _validate_files
+from flwr.cli.build import build_fab_from_disk
+from flwr.cli.config_utils import get_fab_metadata, load_and_validate
+from flwr.cli.utils import filter_paths_for_publish
+from flwr.common.constant import FAB_MAX_SIZE
+
+from gdpfed.launch.flower_run import copy_app
+
+PROJECT = Path(__file__).resolve().parents[2]
+APP = {"client_app", "conf", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return build_fab_from_disk(copy_app(PROJECT, tmp_path_factory.mktemp("checkout") / "app"))
+
+
+def test_flower_has_nothing_to_say_about_the_apps_settings():
+    config, warnings = load_and_validate(PROJECT / "pyproject.toml")
+    assert warnings == []
+    _validate_description(config["project"]["description"])
+    _validate_app_name(config["project"]["name"], "name")
+
+
+def test_the_bundle_has_the_app_with_its_licence_and_nothing_else(bundle):
+    files = {name for name in ZipFile(BytesIO(bundle)).namelist() if name != ".info/CONTENT"}
+    assert {name for name in files if "/" not in name} == {"LICENSE", "README.md", "pyproject.toml"}
+    assert {name.partition("/")[0] for name in files if "/" in name} == APP
+    assert {Path(name).suffix for name in files if "/" in name} == {".py", ".yaml"}
+    expected = {str(path.relative_to(PROJECT)) for room in APP for path in (PROJECT / room).rglob("*.py")}
+    assert expected <= files
+    # Flower refuses a larger one; half of it leaves room.
+    assert len(bundle) < FAB_MAX_SIZE / 2
+    stated = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert get_fab_metadata(bundle) == (
+        f"{stated['tool']['flwr']['app']['publisher']}/{stated['project']['name']}",
+        stated["project"]["version"],
+    )
+
+
+def test_flowers_hub_would_take_the_files_of_a_checkout(capsys):
+    """Their number, sizes, depth and encoding; the app's pictures and locks are no part of what it takes."""
+    listed = subprocess.run(
+        ["/usr/bin/env", "git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    tracked = {name: PROJECT / name for name in listed.stdout.split("\0") if (PROJECT / name).is_file()}
+    taken = filter_paths_for_publish(tracked)
+    assert {"LICENSE", "README.md", "pyproject.toml"} <= taken.keys()
+    _validate_files([tracked[name] for name in taken])
+    assert "Validation passed" in capsys.readouterr().out
