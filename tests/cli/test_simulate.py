@@ -72,7 +72,7 @@ def test_a_run_without_a_sum_says_so_and_leaves_its_files(tmp_path, capsys, monk
     assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("gdpfed: none of the run's 3 rounds has a sum, most often: all of them are lost. ")
-    assert err.endswith(f"the run's files are in {tmp_path}/run\n")
+    assert err.endswith(f"the run's files are in {tmp_path}/run [run]\n")
     assert err.count("\n") == 1
     left = {"model", "model_card.md", "ledger.json", "accuracy.png", "rounds.jsonl"}
     assert left <= {path.name for path in (tmp_path / "run").iterdir()}
