@@ -40,6 +40,7 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget, journal
+from gdpfed.federation.node.allowed_overrides import check_overrides
 from gdpfed.federation.node.join_checks import check_limits, own_records, unit_in
 from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
@@ -72,6 +73,7 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
     def answer(message: Message, context: Context) -> Message:
         try:
             check_settings(context.node_config)
+            check_overrides(context.node_config, context.run_config)
             journal.hear(settings_of(context))
             content = query(message, context)
         except Exception as error:
@@ -222,6 +224,7 @@ def answer_stages(message: Message, context: Context) -> Message:
 def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord | ArrayRecord:
     try:
         check_settings(context.node_config)
+        check_overrides(context.node_config, context.run_config)
         data = answer_stage(stage, lambda: stage_request(content, stage), node_of(context))
         if len(data) > LARGE_BYTES:
             return ArrayRecord({DATA: Array("uint8", (len(data),), "bytes", data)})

@@ -18,12 +18,13 @@ Every client makes an identity of its own and sends its public key to the
 consortium, by a way on which nobody can swap it. The consortium has an
 identity, too. With it, it signs the roster: which key is whose. Every client
 gets the roster and the consortium's public key. So no server can put clients
-of its own between them."""
+of its own between them. With the same key it signs the app that nodes run."""
 
 EXAMPLES = """\
 gdpfed identity new node-0.key               make one; prints the public key
 gdpfed identity roster roster.json --key consortium.key --from clients.txt
-gdpfed identity verify roster.json --consortium 64af..."""
+gdpfed identity verify roster.json --consortium 64af...
+gdpfed identity sign-app app.fab --key consortium.key --roster roster.json"""
 
 NEW_ROSTER = "A new client needs a new roster: sign it into a new file, and give it to all."
 
@@ -42,6 +43,15 @@ gdpfed identity roster roster.json --key consortium.key --clients 0=5d1c..."""
 VERIFY_EXAMPLES = """\
 gdpfed identity verify roster.json --consortium 64af...
 gdpfed identity verify roster.json --consortium consortium.identity"""
+
+SIGN_EXAMPLES = """\
+gdpfed identity sign-app app.fab --key consortium.key --roster roster.json
+gdpfed identity sign-app app.fab --key consortium.key --roster roster.json \\
+    --days 30 --allowed-overrides "run.* method=gdpfed privacy.budgets" """
+
+VERIFY_APP_EXAMPLES = """\
+gdpfed identity verify-app app.fab --consortium 64af...
+gdpfed identity verify-app app.fab --consortium consortium.identity"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,11 +85,39 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     verify = _action(actions, "verify", _verify, "check a roster, and print who is in it", VERIFY_EXAMPLES)
     verify.add_argument("file", type=user_path, metavar="ROSTER", help="file with the signed roster")
-    verify.add_argument(
-        "--consortium",
-        required=True,
-        metavar="KEY",
-        help="the consortium's public key, in hexadecimal or as a file with it",
+    _add_sign_app(actions)
+    verify_app = _action(
+        actions, "verify-app", _verify_app, "check the signature of an app", VERIFY_APP_EXAMPLES
+    )
+    verify_app.add_argument(
+        "file", type=user_path, metavar="BUNDLE", help="bundle with a signature beside it"
+    )
+    for command in (verify, verify_app):
+        command.add_argument(
+            "--consortium",
+            required=True,
+            metavar="KEY",
+            help="the consortium's public key, in hexadecimal or as a file with it",
+        )
+
+
+def _add_sign_app(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    sign = _action(actions, "sign-app", _sign_app, "sign the bundle of an app", SIGN_EXAMPLES)
+    sign.add_argument("file", type=user_path, metavar="BUNDLE", help="file that flwr build made")
+    sign.add_argument(
+        "--key", type=user_path, required=True, metavar="FILE", help="the consortium's identity, which signs"
+    )
+    sign.add_argument(
+        "--roster", type=user_path, required=True, metavar="FILE", help="the signed roster that it is for"
+    )
+    sign.add_argument(
+        "--days", type=float, default=180, metavar="N", help="how long nodes begin runs of it (default: 180)"
+    )
+    sign.add_argument(
+        "--allowed-overrides",
+        default="*",
+        metavar="WORDS",
+        help="what its runs may override, as in the setting of a node (default: anything)",
     )
 
 
@@ -151,6 +189,27 @@ def _verify(options: argparse.Namespace) -> None:
     print(f"number {roster.number}, signed on {roster.date or 'no date'}")
     for client_id, key in roster.items():
         print(f"{client_id}={key.hex()}")
+
+
+def _sign_app(options: argparse.Namespace) -> None:
+    from gdpfed.identities import read_identity, read_roster
+    from gdpfed.signed_apps import read_file, sign_app, write_signature
+
+    consortium = read_identity(options.key)
+    number = read_roster(options.roster, consortium.public_bytes()).number
+    bundle = read_file(options.file)
+    signed = sign_app(
+        bundle, consortium, number, days=options.days, allowed_overrides=options.allowed_overrides
+    )
+    print(f"{write_signature(options.file, signed, PUBLIC_MODE)}: {signed.statement}")
+
+
+def _verify_app(options: argparse.Namespace) -> None:
+    from gdpfed.identities import public_key_of
+    from gdpfed.signed_apps import read_signed_bundle
+
+    _, signed = read_signed_bundle(options.file, public_key_of(options.consortium))
+    print(f"{options.file} is signed by this consortium: {signed.statement}")
 
 
 COMMAND = Command(

@@ -63,7 +63,7 @@ class Identity:
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """64 bytes. Sign only what the functions of this module and `secagg.crypto.roster` state."""
+        """64 bytes. Sign only what begins with a purpose, or what another protocol fixes."""
         return self._key.sign(statement)
 
 

@@ -32,6 +32,7 @@ BY_PARTY_KEY = "counts-by-party"
 SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
 EDGE_TRUSTED_KEY = "edge-trusted"
 IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY = "identity-file", "roster-file", "consortium-key"
+ALLOWED_OVERRIDES_KEY = "allowed-overrides"
 
 MOST_CLIENTS = 2**16 - 1
 MOST_COORDINATES = 2**31 - 1
@@ -165,6 +166,7 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     IDENTITY_FILE_KEY: path(),
     ROSTER_FILE_KEY: path(),
     CONSORTIUM_KEY: text(),
+    ALLOWED_OVERRIDES_KEY: text(),
     **LIMITS,
 }
 
