@@ -27,7 +27,7 @@ from gdpfed.rounds.prepared import client_parts, order_of_sum
 from gdpfed.rounds.vote import VoteResult
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.simulated_run import simulate
-from secagg import Encoding
+from secagg import Contributors, Encoding
 
 RUN = ("privacy=record_level", "method=dp_sum", "run.num_rounds=100")
 EPSILONS = (1, 3, 8)
@@ -52,7 +52,7 @@ def wishes(config: Config) -> Iterator[int]:
     request = vote_request(method, theta, clients, config)
     order, parts = order_of_sum(request, order_of(config, task)), client_parts(request)
     encoding = Encoding.for_sum(
-        num_contributors=len(clients), dimension=request.dimension, clipping_norm=1.0, noise_multiplier=0.0
+        Contributors(len(clients)), dimension=request.dimension, clipping_norm=1.0, noise_multiplier=0.0
     )
     for client in clients:
         yield int(update_steps(order.for_part(parts[client]), theta, encoding, client).argmax())

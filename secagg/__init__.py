@@ -11,7 +11,7 @@ package does no input or output: a `ServerSession` says what to send to whom, a 
 """
 
 from secagg.arithmetic.encoding import Encoding
-from secagg.arithmetic.noise_levels import NO_CORRECTIONS, Corrections, NoiseLevels, modulus_bits_for
+from secagg.arithmetic.noise_levels import NO_CORRECTIONS, Contributors, Corrections, NoiseLevels
 from secagg.arithmetic.sum_bounds import check_sum, largest_undetected_push
 from secagg.crypto.prg import add_masks, keystream
 from secagg.crypto.roster import Roster
@@ -43,6 +43,7 @@ __all__ = [
     "ClientPolicy",
     "ClientSession",
     "ClientStage",
+    "Contributors",
     "Corrections",
     "DecodeError",
     "Encoding",
@@ -64,7 +65,6 @@ __all__ = [
     "check_sum",
     "keystream",
     "largest_undetected_push",
-    "modulus_bits_for",
     "sparse_degree",
     "threshold_for",
 ]

@@ -30,7 +30,7 @@ from gdpfed.record_steps import RecordSteps
 from gdpfed.report.console import Table
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import Cohort
-from secagg import Encoding
+from secagg import Contributors, Encoding
 
 PARTS = ("race", "parties")
 MODELS = ("linear", "cnn2")
@@ -108,7 +108,7 @@ def _round_of_cohort(model: str, num_clients: int, directory: Path) -> Any:
     theta = flatten(task.build_model())
     order = TrainingOrder(task, LocalTraining(1, 1, 0.1, 0.0), 0, "cpu", work="dp_sgd")
     encoding = Encoding.for_sum(
-        num_contributors=COHORT, dimension=len(theta), clipping_norm=float("inf"), noise_multiplier=0.0
+        Contributors(COHORT), dimension=len(theta), clipping_norm=float("inf"), noise_multiplier=0.0
     )
     steps = RecordSteps(num_steps=5, batch_rates=(0.5,), clipping_norm=1.0, noise_multiplier=1.0)
     clients = list(range(0, num_clients, num_clients // COHORT))[:COHORT]

@@ -1,11 +1,11 @@
 """What dropouts leave of the noise, and what the noise lets a lone poisoner do: computed, not measured."""
 
-from math import ceil, sqrt
+from math import ceil
 
 from benchmarks.secagg.ours import parameters_for
 from gdpfed.report.console import Table
 from secagg import largest_undetected_push
-from secagg.arithmetic.noise_levels import MAX_LEVELS, NoiseLevels, fitting_levels
+from secagg.arithmetic.noise_levels import MAX_LEVELS, Contributors, NoiseLevels
 from secagg.arithmetic.packing import FULL_BITS
 
 LEVELS = (4, 5, 6, 7, 8)
@@ -14,10 +14,8 @@ WANTED = 0.06
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
     """The parts of a client's noise at sigma = 1 on residues of 32 bits, a fifth of the members tolerated."""
-    noisy = num_clients - corrupt
-    return fitting_levels(
-        num_clients, sqrt(noisy), (noisy, num_clients // 5, most_levels), 2 ** (FULL_BITS - 1)
-    )
+    contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
+    return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
 
 def excess_table() -> Table:

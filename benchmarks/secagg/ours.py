@@ -14,13 +14,13 @@ from benchmarks.harness import noted
 from gdpfed.errors import FailedError
 from secagg import (
     ClientSession,
+    Contributors,
     EncodingError,
     ImplausibleSum,
     ServerSession,
     Stage,
     SumParameters,
     check_sum,
-    modulus_bits_for,
     sparse_degree,
     threshold_for,
 )
@@ -45,7 +45,7 @@ def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParam
     """A sum on the complete graph, of which any two thirds recover a secret, on the fewest bits that do."""
     dropouts = num_clients // 10
     try:
-        bits = modulus_bits_for(num_clients=num_clients, noise_multiplier=1.0, dropout_tolerance=dropouts)
+        bits = Contributors(num_clients, dropouts).modulus_bits(noise_multiplier=1.0)
     except EncodingError:
         bits = FULL_BITS
     threshold = threshold_for(num_clients, 2 / 3)

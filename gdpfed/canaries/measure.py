@@ -34,7 +34,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.engine import Cohort, Engine
 from gdpfed.simulation.engine_choice import choose_engine
-from secagg import Encoding
+from secagg import Contributors, Encoding
 
 MOST_DENSE_CANARIES = 1000
 CRAFTED_AGAINST = 64
@@ -251,7 +251,7 @@ def _updates_of_others(
     if not clients:
         return np.zeros((0, len(start)))
     encoding = Encoding.for_sum(
-        num_contributors=len(clients),
+        Contributors(len(clients)),
         dimension=len(start),
         clipping_norm=plan.clipping_norm,
         noise_multiplier=1.0,

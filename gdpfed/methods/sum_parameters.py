@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from math import ceil, floor
-from typing import Any
 
 from conf.schema import SecAggConfig
 from secagg import (
@@ -10,7 +9,6 @@ from secagg import (
     Corrections,
     EncodingError,
     SumParameters,
-    modulus_bits_for,
     sparse_degree,
     threshold_for,
 )
@@ -43,7 +41,7 @@ def sum_parameters(
         most = min(n - 1 - threshold, (updates - 1) // 2)
         dropouts = max(0, min(floor(secagg.dropout_tolerance * updates), most))
     levels = min(secagg.noise_levels, dropouts) if noise_multiplier > 0 else 0
-    return SumParameters(
+    parameters = SumParameters(
         label=label,
         num_clients=n,
         threshold=threshold,
@@ -56,19 +54,11 @@ def sum_parameters(
         num_neighbours=neighbours,
         graph_corrupt=graph_corrupt,
         noise_levels=0 if secagg.mode == "off" else levels,
-        modulus_bits=_modulus_bits(
-            secagg,
-            noise_multiplier,
-            num_clients=updates,
-            dropout_tolerance=dropouts,
-            corrupt_tolerance=corrupt,
-            most_noise_levels=levels,
-            corrections=replace(corrections, members=n) if corrections.multiplier else NO_CORRECTIONS,
-        ),
         mode=secagg.mode,
         num_correctors=corrections.members,
         correction_multiplier=corrections.multiplier,
     )
+    return replace(parameters, modulus_bits=_modulus_bits(secagg, parameters))
 
 
 def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int) -> tuple[int, int, int]:
@@ -97,13 +87,13 @@ def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int) -> tuple[in
     return 0, threshold_for(num_clients, secagg.threshold, corrupt=corrupt, mode=secagg.mode), 0
 
 
-def _modulus_bits(secagg: SecAggConfig, noise_multiplier: float, **counts: Any) -> int:
+def _modulus_bits(secagg: SecAggConfig, parameters: SumParameters) -> int:
     """The configured bits, or the fewest that hold the finest noise; 32 where there is no noise or mask."""
-    if secagg.mode == "off" or noise_multiplier == 0:
+    if secagg.mode == "off" or parameters.noise_multiplier == 0:
         return FULL_BITS
     if secagg.modulus_bits is not None:
         return secagg.modulus_bits
     try:
-        return modulus_bits_for(noise_multiplier=noise_multiplier, **counts)
+        return parameters.contributors(parameters.num_updates).modulus_bits(parameters.noise_multiplier)
     except EncodingError:
         return FULL_BITS

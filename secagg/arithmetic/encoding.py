@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.arithmetic.noise_levels import (
-    NO_CORRECTIONS,
-    NOISE_TAIL,
-    Corrections,
-    NoiseLevels,
-    fitting_levels,
-)
+from secagg.arithmetic.noise_levels import NOISE_TAIL, Contributors, NoiseLevels
 from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS
 from secagg.sum_errors import EncodingError
 
@@ -64,58 +58,47 @@ class Encoding:
     @classmethod
     def for_sum(
         cls,
+        contributors: Contributors,
         *,
-        num_contributors: int,
         dimension: int,
         clipping_norm: float,
         noise_multiplier: float,
-        dropout_tolerance: int = 0,
-        corrupt_tolerance: int = 0,
-        most_noise_levels: int = 0,
         modulus_bits: int = FULL_BITS,
-        corrections: Corrections = NO_CORRECTIONS,
     ) -> "Encoding":
-        """The finest grid on which a sum over `num_contributors` clients cannot wrap.
+        """The finest grid on which a sum over n2 contributors cannot wrap.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
         `noise_levels.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
         `NOISE_TAIL`: each client brings at most C / grid of signal in a coordinate, 1/2 of rounded
-        noise, and noise of standard deviation s; beside it is what members take back
-            of earlier noise (`corrections`). With noise in levels, the part that always stays
-        has the s of the list and grid = C sigma / (sqrt(n2 - c) s). Without noise: C / grid =
-        2**(b - 1) / n2 - 1. Without clipping: grid = 2**-20.
+        noise, and noise of standard deviation s; beside it is what members take back of earlier noise
+        (`Corrections`). With noise in levels, the part that always stays has the s of the list and
+        grid = C sigma / (sqrt(n2 - c) s). Without noise: C / grid = 2**(b - 1) / n2 - 1. Without
+        clipping: grid = 2**-20.
 
         Raises EncodingError: the numbers are impossible, no s fits, or rounding `dimension` coordinates would
         use up the whole clipping norm.
         """
-        noisy = num_contributors - dropout_tolerance - corrupt_tolerance
-        if noisy < 1:
-            raise EncodingError(
-                f"{num_contributors} contributors less {dropout_tolerance} dropouts less "
-                f"{corrupt_tolerance} corrupt leave {noisy}: at least 1 must add noise"
-            )
         _check_numbers(dimension, clipping_norm, noise_multiplier, modulus_bits)
-        stddev, levels, half = 0.0, None, 1 << modulus_bits - 1
+        levels, half = None, 1 << modulus_bits - 1
         if noise_multiplier > 0:
-            staying = noisy + dropout_tolerance if most_noise_levels else noisy
-            steps_per_s = math.sqrt(staying) / noise_multiplier
-            layout = staying, dropout_tolerance, most_noise_levels
-            levels = fitting_levels(num_contributors, steps_per_s, layout, half, corrections)
-            stddev = levels.stddev
-            grid = clipping_norm / (steps_per_s * math.sqrt(levels.variance(0)))
+            levels = contributors.fitting_levels(noise_multiplier, half)
+            norm = contributors.norm_in_noise(noise_multiplier) * math.sqrt(levels.variance(0))
+            grid = clipping_norm / norm
         elif math.isinf(clipping_norm):
             grid = UNCLIPPED_GRID
         else:
-            grid = clipping_norm / (half / num_contributors - 1)
+            grid = clipping_norm / (half / contributors.number - 1)
         encoding = cls(
             grid=grid,
-            num_contributors=num_contributors,
+            num_contributors=contributors.number,
             dimension=dimension,
             clipping_norm=clipping_norm,
-            integer_noise_stddev=stddev,
+            integer_noise_stddev=levels.stddev if levels else 0.0,
             modulus_bits=modulus_bits,
             levels=levels,
-            integer_correction_stddev=clipping_norm * corrections.multiplier / grid if levels else 0.0,
+            integer_correction_stddev=(
+                clipping_norm * contributors.corrections.multiplier / grid if levels else 0.0
+            ),
         )
         encoding._check_clip_bound()
         return encoding

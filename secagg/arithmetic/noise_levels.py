@@ -99,12 +99,12 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
     With r_{l-1} < dropped <= r_l the sum carries at most (n' - r_{l-1} - 1) / (n' - r_l) of what it needs, n'
     = n2 - c. `base_stddev`: a name in `NAMED_VARIANCES`, coarser than the finest when there are levels.
     `num_noisy`: n' = n2 - c, how many add noise that counts. `dropout_tolerance`: D, below n'. `most_levels`:
-    L. Raises ValueError: levels on the finest distribution, for which no finer part exists.
+    L. Raises EncodingError: levels on the finest distribution, for which no finer part exists.
     """
     if not most_levels:
         return NoiseLevels(base_stddev)
     if base_stddev == FINE_STDDEV:
-        raise ValueError("noise in levels needs more bits: noise of 481.7 steps has no finer part")
+        raise EncodingError("noise in levels needs more bits: noise of 481.7 steps has no finer part")
     bounds = _bounds(num_noisy, dropout_tolerance, most_levels)
     base, fine = NAMED_VARIANCES[base_stddev], NAMED_VARIANCES[FINE_STDDEV]
     multipliers: list[int] = []
@@ -170,65 +170,92 @@ class Corrections:
 NO_CORRECTIONS = Corrections(0, 0.0)
 
 
-def fitting_levels(
-    num_contributors: int,
-    steps_per_s: float,
-    layout: tuple[int, int, int],
-    half: int,
-    corrections: Corrections = NO_CORRECTIONS,
-) -> NoiseLevels:
-    """The finest noise that fits `half` = 2**(b - 1); layout is n', D, L of `noise_levels`."""
-    for name in INTEGER_NOISE_STDDEVS:
-        try:
-            levels = noise_levels(name, *layout)
-        except ValueError:
-            continue
-        if _reach(num_contributors, steps_per_s, levels, corrections) < half:
-            return levels
-    raise EncodingError(
-        f"{num_contributors} contributors with C / noise = {steps_per_s:.3g} each do not fit "
-        f"{half.bit_length()} bits: raise the noise_multiplier or modulus_bits, or sum fewer clients"
-    )
+@dataclass(frozen=True)
+class Contributors:
+    """Those who bring an update to a sum, each with a share of its noise, and what the sum can lose of it.
 
+    Attributes:
+        number: n2, how many they are.
+        dropout_tolerance: D, how many of them may vanish before the sum.
+        corrupt_tolerance: c, how many may collude; their noise counts for nothing.
+        most_noise_levels: L, in how many levels noise beyond the plan's is taken out again.
+        corrections: what members take back of earlier sums' noise beside.
 
-def _reach(num_contributors: int, steps_per_s: float, levels: NoiseLevels, corrections: Corrections) -> float:
-    """Return a bound on the sum's magnitude in a coordinate, in steps; it fails with chance < 2**-183."""
-    norm = steps_per_s * math.sqrt(levels.variance(0))
-    signal = num_contributors * (norm + 0.5) + corrections.members * 0.5
-    taken_back = math.sqrt(corrections.members) * corrections.multiplier * norm
-    return signal + NOISE_TAIL * math.hypot(levels.stddev * math.sqrt(num_contributors), taken_back)
-
-
-def modulus_bits_for(
-    *,
-    num_clients: int,
-    noise_multiplier: float,
-    dropout_tolerance: int = 0,
-    corrupt_tolerance: int = 0,
-    most_noise_levels: int = 0,
-    noise_stddev: float = INTEGER_NOISE_STDDEVS[0],
-    corrections: Corrections = NO_CORRECTIONS,
-) -> int:
-    """b: the fewest bits a residue needs so that noise of `noise_stddev` steps cannot wrap.
-
-    The probability of a wrap anywhere is below 2**-152 (see `NOISE_TAIL`). More contributors or less noise
-    take more bits; the clipping norm cancels, for the grid is a fraction of it. `num_clients`: n, the most
-    contributors. `noise_multiplier`: sigma, above 0; without noise 32 bits are the finest grid.
-    `noise_stddev`: a name in `INTEGER_NOISE_STDDEVS`; a coarser one takes fewer bits. `corrections`: what is
-    taken back beside. Raises EncodingError: more than 32 bits would be needed, or the numbers are impossible.
+    Raises EncodingError: nobody would be left to add noise.
     """
-    staying = num_clients - corrupt_tolerance - (0 if most_noise_levels else dropout_tolerance)
-    if staying < 1 or not noise_multiplier > 0 or noise_stddev not in NAMED_VARIANCES:
+
+    number: int
+    dropout_tolerance: int = 0
+    corrupt_tolerance: int = 0
+    most_noise_levels: int = 0
+    corrections: Corrections = NO_CORRECTIONS
+
+    def __post_init__(self) -> None:
+        if self.noisy < 1:
+            raise EncodingError(
+                f"{self.number} contributors less {self.dropout_tolerance} dropouts less "
+                f"{self.corrupt_tolerance} corrupt leave {self.noisy}: at least 1 must add noise"
+            )
+
+    @property
+    def noisy(self) -> int:
+        """n2 - D - c, the fewest whose noise is in the sum and counts."""
+        return self.number - self.dropout_tolerance - self.corrupt_tolerance
+
+    @property
+    def staying(self) -> int:
+        """n', over how many the noise that always stays is divided: n2 - c in levels, n2 - D - c without."""
+        return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
+
+    def norm_in_noise(self, noise_multiplier: float) -> float:
+        """sqrt(n') / sigma: the clipping norm in standard deviations of what stays of a client's noise."""
+        return math.sqrt(self.staying) / noise_multiplier
+
+    def levels(self, base_stddev: float) -> NoiseLevels:
+        """A client's noise with part 0 of this name; see `noise_levels`."""
+        return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
+
+    def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
+        """The finest noise that fits `half` = 2**(b - 1). Raises EncodingError: none does."""
+        for name in INTEGER_NOISE_STDDEVS:
+            try:
+                levels = self.levels(name)
+            except EncodingError:
+                continue
+            if self._reach(noise_multiplier, levels) < half:
+                return levels
         raise EncodingError(
-            f"{staying} clients add noise of {noise_multiplier} in {noise_stddev} steps: "
-            f"use at least 1 client, positive noise, and steps of {INTEGER_NOISE_STDDEVS}"
+            f"{self.number} contributors with C / noise = {self.norm_in_noise(noise_multiplier):.3g} each do "
+            f"not fit {half.bit_length()} bits: raise the noise_multiplier or modulus_bits, or sum fewer "
+            "clients"
         )
-    try:
-        levels = noise_levels(noise_stddev, staying, dropout_tolerance, most_noise_levels)
-    except ValueError as error:
-        raise EncodingError(str(error)) from error
-    reach = _reach(num_clients, math.sqrt(staying) / noise_multiplier, levels, corrections)
-    bits = max(FEWEST_BITS, math.floor(reach).bit_length() + 1)
-    if bits > FULL_BITS:
-        raise EncodingError(f"{num_clients} clients need {bits} bits: use coarser noise than {noise_stddev}")
-    return bits
+
+    def modulus_bits(self, noise_multiplier: float, noise_stddev: float = INTEGER_NOISE_STDDEVS[0]) -> int:
+        """b: the fewest bits a residue needs so that noise of `noise_stddev` steps cannot wrap.
+
+        The probability of a wrap anywhere is below 2**-152 (see `NOISE_TAIL`). More contributors or less
+        noise take more bits; the clipping norm cancels, for the grid is a fraction of it. `noise_multiplier`:
+        sigma, above 0; without noise 32 bits are the finest grid. `noise_stddev`: a name in
+        `INTEGER_NOISE_STDDEVS`; a coarser one takes fewer bits. Raises EncodingError: more than 32 bits would
+        be needed, or the numbers are impossible.
+        """
+        if not noise_multiplier > 0 or noise_stddev not in NAMED_VARIANCES:
+            raise EncodingError(
+                f"noise of {noise_multiplier} in {noise_stddev} steps: use positive noise, and steps of "
+                f"{INTEGER_NOISE_STDDEVS}"
+            )
+        reach = self._reach(noise_multiplier, self.levels(noise_stddev))
+        bits = max(FEWEST_BITS, math.floor(reach).bit_length() + 1)
+        if bits > FULL_BITS:
+            raise EncodingError(
+                f"{self.number} clients need {bits} bits: use coarser noise than {noise_stddev}"
+            )
+        return bits
+
+    def _reach(self, noise_multiplier: float, levels: NoiseLevels) -> float:
+        """Return a bound on the sum's magnitude in a coordinate, in steps; it fails with chance < 2**-183."""
+        norm = self.norm_in_noise(noise_multiplier) * math.sqrt(levels.variance(0))
+        correcting = self.corrections.members
+        signal = self.number * (norm + 0.5) + correcting * 0.5
+        taken_back = math.sqrt(correcting) * self.corrections.multiplier * norm
+        return signal + NOISE_TAIL * math.hypot(levels.stddev * math.sqrt(self.number), taken_back)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from secagg.arithmetic.encoding import Encoding
-from secagg.arithmetic.noise_levels import MAX_LEVELS, Corrections, NoiseLevels
+from secagg.arithmetic.noise_levels import MAX_LEVELS, Contributors, Corrections, NoiseLevels
 from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS, packed_bytes
 from secagg.crypto.keys import SECRET_BYTES
 from secagg.crypto.prg import KEY_BYTES
@@ -56,7 +56,7 @@ class SumParameters:
             With L > 0 a client's noise is exactly what `ClientSession.mask` draws.
         correction_multiplier: the largest standard deviation of what one member takes back of earlier sums'
             noise, in clipping norms; 0 where nobody does.
-        modulus_bits: b, how many bits of a residue travel; see `modulus_bits_for`.
+        modulus_bits: b, how many bits of a residue travel; see `Contributors.modulus_bits`.
         mode: "curious", or "active" against a server that may lie: signed keys, signed survivors.
             A sum in clear has parameters too, for its encoding, and mode "off".
 
@@ -252,19 +252,24 @@ class SumParameters:
         survivors = self.fewest_survivors(self.fewest_contributors)
         return max(survivors - self.num_correctors, self.fewest_summed_updates(self.fewest_updates))
 
+    def contributors(self, number: int) -> Contributors:
+        """Those with an update, if n2 = `number` contribute. Raises EncodingError: too few for noise."""
+        takes_back = self.num_clients if self.correction_multiplier else 0
+        return Contributors(
+            number,
+            self.dropout_tolerance,
+            self.corrupt_tolerance,
+            self.noise_levels,
+            Corrections(takes_back, self.correction_multiplier),
+        )
+
     def client_noise_multiplier(self, num_contributors: int) -> float:
         """sigma / sqrt(n2 - D - c): the noise that each client adds, in clipping norms C.
 
         Whatever survivors are accepted (at least n2 - D, c of them corrupt), their sum carries noise of
-        standard deviation at least C sigma. Raises ValueError: no honest contributor would be left.
+        standard deviation at least C sigma. Raises EncodingError: no honest contributor would be left.
         """
-        noisy = num_contributors - self.dropout_tolerance - self.corrupt_tolerance
-        if noisy < 1:
-            raise ValueError(
-                f"{num_contributors} contributors leave {noisy} to add noise after dropouts and "
-                "corrupt members: ask more clients"
-            )
-        return self.noise_multiplier / math.sqrt(noisy)
+        return self.noise_multiplier / math.sqrt(self.contributors(num_contributors).noisy)
 
     def client_noise_stddev(self, num_contributors: int) -> float:
         """C sigma / sqrt(n2 - D - c), in the update's unit; see `client_noise_multiplier`."""
@@ -274,17 +279,11 @@ class SumParameters:
     def encoding(self, num_contributors: int) -> Encoding:
         """The integer grid of a sum of n2 = `num_contributors` updates; see `Encoding.for_sum`."""
         return Encoding.for_sum(
-            num_contributors=num_contributors,
+            self.contributors(num_contributors),
             dimension=self.dimension,
             clipping_norm=self.clipping_norm,
             noise_multiplier=self.noise_multiplier,
-            dropout_tolerance=self.dropout_tolerance,
-            corrupt_tolerance=self.corrupt_tolerance,
-            most_noise_levels=self.noise_levels,
             modulus_bits=self.modulus_bits,
-            corrections=Corrections(
-                self.num_clients if self.correction_multiplier else 0, self.correction_multiplier
-            ),
         )
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:

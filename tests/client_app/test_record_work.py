@@ -29,7 +29,7 @@ from gdpfed.learning.training.record_training import RecordHolder
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.record_steps import KINDS, RecordSteps, record_move
 from gdpfed.simulation.batched import clipped_steps
-from secagg import Encoding
+from secagg import Contributors, Encoding
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0).described()
 THETA = flatten(TASK.build_model())
@@ -44,7 +44,7 @@ def order_for(work, records, **changes):
 
 def encoding_of(clipping_norm=inf, noise_multiplier=0.0, contributors=10):
     return Encoding.for_sum(
-        num_contributors=contributors,
+        Contributors(contributors),
         dimension=len(THETA),
         clipping_norm=clipping_norm,
         noise_multiplier=noise_multiplier,

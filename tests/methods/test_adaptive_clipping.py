@@ -23,7 +23,7 @@ from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from gdpfed.simulation.batched import contributions_steps
 from gdpfed.simulation.engine import Cohort
-from secagg import Encoding
+from secagg import Contributors, Encoding
 from testing.local_grid import refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, nothing_drawn, run, small_config
 
@@ -112,7 +112,7 @@ def test_every_contribution_is_within_its_bound_and_says_on_which_side_the_updat
 def test_many_at_once_send_what_each_would(tmp_path):
     prepared = PreparedRun.of(small_config(tmp_path, FEW))
     order = replace(prepared.order, norm_factor=0.5, indicator_share=0.3)
-    encoding = Encoding.for_sum(num_contributors=9, dimension=31, clipping_norm=2.0, noise_multiplier=1.0)
+    encoding = Encoding.for_sum(Contributors(9), dimension=31, clipping_norm=2.0, noise_multiplier=1.0)
     updates = torch.from_numpy(np.random.default_rng(1).normal(size=(4, 30)) * [[0.1], [1], [3], [0]])
     together = contributions_steps(updates.clone(), order, Cohort(range(4), encoding), range(4)).numpy()
     for steps, update in zip(together, updates, strict=True):
@@ -135,7 +135,7 @@ def test_many_at_once_send_what_each_would(tmp_path):
 )
 def test_a_client_refuses_an_order_of_odd_numbers(tmp_path, changed, said):
     prepared = PreparedRun.of(small_config(tmp_path))
-    encoding = Encoding.for_sum(num_contributors=9, dimension=651, clipping_norm=2.0, noise_multiplier=1.0)
+    encoding = Encoding.for_sum(Contributors(9), dimension=651, clipping_norm=2.0, noise_multiplier=1.0)
     with pytest.raises(OrderError, match=said):
         update_steps(replace(prepared.order, **changed), np.zeros(650, np.float32), encoding, 0)
 

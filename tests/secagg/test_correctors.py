@@ -13,10 +13,9 @@ from secagg import (
     Stage,
     ThresholdNotMet,
     check_sum,
-    modulus_bits_for,
     threshold_for,
 )
-from secagg.arithmetic.noise_levels import Corrections
+from secagg.arithmetic.noise_levels import Contributors, Corrections
 from secagg.protocol.public_keys import PublicKeys
 from secagg.protocol.sum_messages import CheckRequest, ShareRequest, UnmaskRequest
 from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
@@ -144,9 +143,9 @@ def test_parameters_that_are_impossible(changes, match):
 def test_the_grid_has_room_for_what_is_taken_back():
     d = 400
     numbers: dict[str, Any] = {"num_clients": 400, "noise_multiplier": 90.0, "dropout_tolerance": 40}
-    plain = modulus_bits_for(**numbers)
+    plain = Contributors(400, 40).modulus_bits(90.0)
     taken_back = Corrections(800, 0.9 * 90 / math.sqrt(280))
-    bits = modulus_bits_for(**numbers, corrections=taken_back)
+    bits = Contributors(400, 40, corrections=taken_back).modulus_bits(90.0)
     assert bits == plain + 1
     parameters = make_parameters(
         **(numbers | {"num_clients": 800, "num_correctors": 400, "threshold": 401, "dimension": d}),

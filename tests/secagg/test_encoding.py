@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg import Encoding, EncodingError
+from secagg import Contributors, Encoding, EncodingError
 from secagg.arithmetic.noise_levels import NAMED_VARIANCES, NOISE_TAIL
 from testing.joined_sessions import Joined, make_parameters
+
+COUNTS = ("dropout_tolerance", "corrupt_tolerance", "most_noise_levels")
 
 
 def make_encoding(**changes: Any) -> Encoding:
@@ -22,7 +24,9 @@ def make_encoding(**changes: Any) -> Encoding:
         "noise_multiplier": 1.0,
         "dropout_tolerance": 2,
     }
-    return Encoding.for_sum(**(values | changes))
+    values |= changes
+    counts = {name: values.pop(name) for name in ("num_contributors", *COUNTS) if name in values}
+    return Encoding.for_sum(Contributors(counts.pop("num_contributors"), **counts), **values)
 
 
 def integer_norm_within(encoding: Encoding, steps: np.ndarray) -> bool:
@@ -239,7 +243,7 @@ def test_masked_sum_decodes_to_the_plain_sum(clipping_norm: float) -> None:
 @pytest.mark.parametrize("clipping_norm", [1.0, np.inf])
 def test_an_update_in_clear_is_known_by_its_norm(clipping_norm: float) -> None:
     encoding = Encoding.for_sum(
-        num_contributors=4, dimension=40, clipping_norm=clipping_norm, noise_multiplier=0.0
+        Contributors(4), dimension=40, clipping_norm=clipping_norm, noise_multiplier=0.0
     )
     update = np.random.default_rng(5).standard_normal(40)
     update *= min(encoding.clip_bound, 1.0) / np.linalg.norm(update)

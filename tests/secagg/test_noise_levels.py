@@ -1,6 +1,5 @@
 """Removable noise: never short, little in excess, and taken out to the last integer."""
 
-import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from secagg import ClientSession, EncodingError, LocalProtocolError, Stage, ThresholdNotMet
-from secagg.arithmetic.noise_levels import NAMED_VARIANCES, fitting_levels, noise_levels
+from secagg.arithmetic.noise_levels import NAMED_VARIANCES, Contributors, noise_levels
 from secagg.crypto.keys import noise_seeds
 from secagg.protocol.client_keys import draw_noise
 from secagg.protocol.sum_messages import ShareReply, UnmaskReply
@@ -71,7 +70,7 @@ def test_excess_with_four_levels_and_the_fewest_that_keep_six_percent(
     """D = 20 %, on the finest noise of 32 bits: the largest over all numbers of dropouts, as documented."""
     noisy, tolerance = num_clients - corrupt, num_clients // 5
     by_levels = {
-        most: fitting_levels(num_clients, math.sqrt(noisy), (noisy, tolerance, most), 2**31)
+        most: Contributors(num_clients, tolerance, corrupt, most).fitting_levels(1.0, 2**31)
         for most in (4, fewest - 1, fewest)
     }
     largest = {most: 100 * float(levels.largest_excess(noisy)) for most, levels in by_levels.items()}

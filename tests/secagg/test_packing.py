@@ -1,12 +1,11 @@
 """Residues of b bits on the wire, and the choice of b."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
-from secagg import DecodeError, Encoding, EncodingError, Stage, modulus_bits_for
+from secagg import Contributors, DecodeError, Encoding, EncodingError, Stage
 from secagg.arithmetic.noise_levels import NAMED_VARIANCES, NOISE_TAIL
 from secagg.arithmetic.packing import add_packed, pack, packed_bytes, unpack
 from testing.joined_sessions import IDS, Joined, make_parameters
@@ -72,12 +71,12 @@ def test_decode_gives_the_signed_value_back(bits: int) -> None:
 @pytest.mark.parametrize("noise_stddev", list(NAMED_VARIANCES))
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 4.0])
 def test_chosen_bits_are_the_fewest(num_clients: int, noise_stddev: float, sigma: float) -> None:
-    numbers: dict[str, Any] = {"noise_multiplier": sigma, "dropout_tolerance": num_clients // 10}
-    bits = modulus_bits_for(num_clients=num_clients, noise_stddev=noise_stddev, **numbers)
+    contributors = Contributors(num_clients, num_clients // 10)
+    bits = contributors.modulus_bits(sigma, noise_stddev)
 
     def stddev_with(bits: int) -> float:
         encoding = Encoding.for_sum(
-            num_contributors=num_clients, dimension=10, clipping_norm=1.0, modulus_bits=bits, **numbers
+            contributors, dimension=10, clipping_norm=1.0, noise_multiplier=sigma, modulus_bits=bits
         )
         return encoding.integer_noise_stddev
 
@@ -92,7 +91,7 @@ def test_a_wrap_is_less_likely_than_asked() -> None:
     for num_clients in (10, 120, 300):
         for bits in (24, 28, 32):
             encoding = Encoding.for_sum(
-                num_contributors=num_clients,
+                Contributors(num_clients),
                 dimension=11_200_000,
                 clipping_norm=1.0,
                 noise_multiplier=1.0,
@@ -106,6 +105,6 @@ def test_a_wrap_is_less_likely_than_asked() -> None:
 
 def test_too_many_bits_are_refused() -> None:
     with pytest.raises(EncodingError, match="need 37 bits"):
-        modulus_bits_for(num_clients=5000, noise_multiplier=0.5)
+        Contributors(5000).modulus_bits(0.5)
     with pytest.raises(EncodingError, match="positive noise"):
-        modulus_bits_for(num_clients=10, noise_multiplier=0.0)
+        Contributors(10).modulus_bits(0.0)

@@ -18,7 +18,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.record_steps import KINDS, RecordSteps
-from secagg import Encoding
+from secagg import Contributors, Encoding
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import NUM_CLIENTS, final_model, run
 
@@ -152,7 +152,7 @@ def test_whatever_does_not_fit_is_answered_like_anything_else(tmp_path, work, da
     order = TrainingOrder(task, LocalTraining(1, 4, 0.1, 0.0), 0, "cpu", work=work)
     order = replace(order, records=None if work == "update" else steps)
     encoding = Encoding.for_sum(
-        num_contributors=4, dimension=len(theta), clipping_norm=50.0, noise_multiplier=0.5
+        Contributors(4), dimension=len(theta), clipping_norm=50.0, noise_multiplier=0.5
     )
     with patch.object(READERS, "get", lambda kind: lambda path: read):
         sent = Contributor(0, "run", OwnData(path)).steps(order, theta, encoding)

@@ -8,7 +8,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.simulation.engine import Cohort
-from secagg import Encoding
+from secagg import Contributors, Encoding
 
 
 def order_of(model="mlp", *, num_clients=400, momentum=0.0, batch_size=4, learning_rate=0.5, seed=0):
@@ -24,7 +24,7 @@ def theta_of(order):
 
 def cohort_of(order, size=20, *, clipping_norm=1.0, noise_multiplier=1.0):
     encoding = Encoding.for_sum(
-        num_contributors=size,
+        Contributors(size),
         dimension=len(theta_of(order)),
         clipping_norm=clipping_norm,
         noise_multiplier=noise_multiplier,

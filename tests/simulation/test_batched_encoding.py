@@ -6,14 +6,14 @@ import torch
 
 from gdpfed.learning.training.local_update import clip
 from gdpfed.simulation.batched import clipped_steps
-from secagg import Encoding
+from secagg import Contributors, Encoding
 
 DIMENSION = 300
 
 
 def encoding(clipping_norm, noise_multiplier=0.0):
     return Encoding.for_sum(
-        num_contributors=5,
+        Contributors(5),
         dimension=DIMENSION,
         clipping_norm=clipping_norm,
         noise_multiplier=noise_multiplier,

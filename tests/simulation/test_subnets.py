@@ -22,7 +22,7 @@ from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import Cohort, SequentialEngine, SumJob, split_jobs
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from gdpfed.simulation.parallel_engines import WorkerProcesses
-from secagg import Encoding, keystream
+from secagg import Contributors, Encoding, keystream
 
 NUM_CLIENTS = 14
 SETTINGS = (
@@ -64,7 +64,7 @@ def jobs_of(work):
     jobs = []
     for number, clients in enumerate((range(4), range(4, 8), range(8, 14))):
         encoding = Encoding.for_sum(
-            num_contributors=len(clients),
+            Contributors(len(clients)),
             dimension=len(theta),
             clipping_norm=60.0,
             noise_multiplier=0.5,
