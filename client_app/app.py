@@ -1,237 +1,33 @@
-"""The ClientApp: it answers every message, and refuses instead of raising where something fails.
+"""The ClientApp that travels with a run: it hands every message to the node's guard, where the node has one.
 
-An exception that left a handler would lose the erasure of the session, and its text, which may tell of
-the data, would travel to the server in clear.
-
-In a deployment each message starts a fresh process, which loads what its handler needs: only those that
-train import torch.
+Whoever submits a run sends this code. Of a node with a guard it sees neither data nor ledger nor keys, only
+messages and the guard's answers, and it loads next to nothing. A node without a guard, as in simulation, has
+its messages answered by this code itself (:mod:`client_app.node_app`).
 """
 
-from collections.abc import Callable
-from functools import wraps
-from logging import ERROR
-
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.common.logger import log
 
-from client_app.carried import node_of, run_in, settings_of, stage_request, terms_in, told_in, values_in
+from client_app.relay import GUARD_KEY, relayed
 from gdpfed.child_process import begin_process
-from gdpfed.clients.messages import (
-    ASK,
-    BEGIN,
-    CARRY,
-    CHECK,
-    CLIENT_RECORD,
-    DATA,
-    END,
-    HISTORY_RECORD,
-    JOIN,
-    LARGE_BYTES,
-    OFFER,
-    RECORDS,
-    REFUSAL,
-    REFUSAL_RECORD,
-    RUN,
-    STAGES,
-    THETA_RECORD,
-    UNMASK,
-    one_line,
-)
-from gdpfed.errors import PrivacyError
-from gdpfed.federation.node import budget, journal
-from gdpfed.federation.node.allowed_overrides import check_overrides
-from gdpfed.federation.node.join_checks import check_limits, own_records, unit_in
-from gdpfed.federation.node.journal import JournalEntry
-from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
-from gdpfed.federation.node.node_sides import NODE_SIDES
-from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
-from gdpfed.federation.node.signing import prove
-from gdpfed.federation.node.stand_ins import StandInError, check_settings
-from gdpfed.federation.node.sum_stages import answer_stage
-from gdpfed.federation.node.told_history import check_history
-from gdpfed.privacy.ledgers.terms import Terms
-from secagg import EncodingError, SecAggError
-from secagg.protocol.parameters import OFF
 
 begin_process("flwr-clientapp", ends_with_parent=True)
-app = ClientApp()
-
-Query = Callable[[Message, Context], RecordDict]
-
-# Their texts tell of the protocol, of the node's configuration and of the terms of this run. They tell
-# neither of data nor of what other runs have cost. An error of encoding is none of them: it may name a
-# coordinate.
-PUBLIC_ERRORS = (SecAggError, NodeConfigError, PrivacyError, StandInError)
-SECRET_ERRORS = (EncodingError,)
 
 
-def answering(query: Query) -> Callable[[Message, Context], Message]:
-    """Make a query answer its message, with a refusal where it fails."""
+class NodeClientApp(ClientApp):
+    """Answers as the node, by its guard or by itself."""
 
-    @wraps(query)
-    def answer(message: Message, context: Context) -> Message:
-        try:
-            check_settings(context.node_config)
-            check_overrides(context.node_config, context.run_config)
-            journal.hear(settings_of(context))
-            content = query(message, context)
-        except Exception as error:
-            asked = message.metadata.message_type.rpartition(".")[2]
-            reason = _refused(asked, error, context, run_in(message.content, asked))
-            content = RecordDict({REFUSAL_RECORD: ConfigRecord({"reason": reason})})
-        return Message(content, reply_to=message)
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message.
 
-    return answer
+        Raises:
+            GuardError: the guard does not answer it, or is not all that the node's configuration names.
+        """
+        if GUARD_KEY in context.node_config:
+            return relayed(message, context)
+        from client_app.node_app import app as node_app
+
+        return node_app(message, context)
 
 
-def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
-    """Return what the server may read of an error: only its kind if its text might tell of the data."""
-    log(ERROR, "refused %s: %s", one_line(asked), one_line(str(error)))
-    public = isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS)
-    reason = one_line(str(error)) if public else f"{type(error).__name__}, see the log of the client"
-    _note(context, asked, run, journal.cause_of(error), reason)
-    return reason
-
-
-def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") -> None:
-    """Write a line into the node's journal, which settings that are not understood cannot name."""
-    try:
-        check_settings(context.node_config)
-    except NodeConfigError:
-        return
-    entry = JournalEntry(journal.now(), one_line(asked), run, str(context.run_id), cause, reason)
-    journal.note(settings_of(context), entry)
-
-
-@app.query(JOIN)
-@answering
-def join(message: Message, context: Context) -> RecordDict:
-    """Answer a join query: client id, own budget and, if requested, a proof of the node's key.
-
-    Limits, data and ledger are checked first: a node that could send nothing is not to charge a run. Where
-    the run protects records, it says how many it brings.
-    """
-    node = node_of(context)
-    answer = ConfigRecord({"client_id": node.settings.client_id})
-    question = values_in(message.content, CLIENT_RECORD) or {}
-    check_limits(node.settings, question)
-    _ = node.settings.stand_in
-    unit, records = unit_in(question), own_records(node.settings, question)
-    if records is not None and unit == "record":
-        answer[RECORDS] = records
-    own = node.settings.budgets
-    if own:
-        asked = budget.of_unit(own, unit)
-        budget.check_ledger(asked)
-        player, epsilons = node.settings.player, [asked.epsilon]
-        for name, told in told_in(message.content).items():
-            epsilons.append(NODE_SIDES.get(name)().said_epsilon(told, player, asked))
-        answer["epsilon"] = min(epsilons)
-        answer["delta"] = asked.delta
-    answer.update(prove(node, question))
-    return RecordDict({CLIENT_RECORD: answer})
-
-
-def _terms(message: Message, context: Context) -> Terms:
-    """The terms that a message offers; refuse work that the node must not send.
-
-    Raises NodeConfigError: updates are to leave in clear, and the node was not started for that.
-    """
-    terms = terms_in(message.content)
-    if not terms.task:
-        raise NodeConfigError("the terms do not say what is trained: the server runs another version")
-    if terms.unit == "record" and not terms.sums_hidden and settings_of(context).mode != OFF:
-        raise NodeConfigError(
-            f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
-        )
-    node, told = settings_of(context), told_in(message.content)
-    terms = node.own_terms(terms)
-    own = budget.of_unit(node.budgets, terms.unit)
-    check_history(own, values_in(message.content, HISTORY_RECORD))
-    for name, side in NODE_SIDES.items().items():
-        side().check_terms(told.get(name), node.player, own, terms)
-    return terms
-
-
-@app.query(ASK)
-@answering
-def ask(message: Message, context: Context) -> RecordDict:
-    """Answer what systems ask, as a game does for a best response; nothing of this client's data is in it."""
-    node, told = settings_of(context), told_in(message.content)
-    answers = {
-        name: NODE_SIDES.get(name)().answer(each, node.player, node.budgets) for name, each in told.items()
-    }
-    return RecordDict({name: ConfigRecord(answer) for name, answer in answers.items()})
-
-
-@app.query(CARRY)
-@answering
-def carry(message: Message, context: Context) -> RecordDict:
-    """Send the vector back: too little memory or bandwidth shows before anything is charged."""
-    del context
-    return RecordDict({THETA_RECORD: message.content.array_records[THETA_RECORD]})
-
-
-@app.query(OFFER)
-@answering
-def offer(message: Message, context: Context) -> RecordDict:
-    """Say whether a run fits this client's own budget."""
-    own = settings_of(context).budgets
-    if own:
-        budget.consider(own, _terms(message, context))
-    return RecordDict()
-
-
-@app.query(BEGIN)
-@answering
-def begin(message: Message, context: Context) -> RecordDict:
-    """Charge a run to this client's own budget."""
-    own = settings_of(context).budgets
-    if own:
-        terms = _terms(message, context)
-        budget.begin(own, terms)
-        _note(context, BEGIN, one_line(terms.run), journal.BEGUN)
-    return RecordDict()
-
-
-@app.query(END)
-@answering
-def end(message: Message, context: Context) -> RecordDict:
-    """Tell the stand-in of this node, such as an edge, that the run is over.
-
-    Raises NodeConfigError: nothing stands in for it.
-    """
-    stand_in, said = settings_of(context).stand_in, values_in(message.content, CLIENT_RECORD)
-    if stand_in is None or said is None:
-        raise NodeConfigError("only the client of an edge is told that a run is over")
-    stand_in.end(str(said.get(RUN)))
-    return RecordDict()
-
-
-def answer_stages(message: Message, context: Context) -> Message:
-    """Answer every stage that the message asks for, each with a record of its own.
-
-    A sum that was masked is unmasked in the next exchange or never, so a message that does neither ends it.
-    """
-    asked = [stage for stage in STAGES if stage in message.content]
-    if CHECK not in asked and UNMASK not in asked:
-        erase_session(node_of(context), MASKED_SLOT)
-    answers = {stage: _answer(stage, message.content, context) for stage in asked}
-    return Message(RecordDict(dict(answers)), reply_to=message)
-
-
-def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord | ArrayRecord:
-    try:
-        check_settings(context.node_config)
-        check_overrides(context.node_config, context.run_config)
-        data = answer_stage(stage, lambda: stage_request(content, stage), node_of(context))
-        if len(data) > LARGE_BYTES:
-            return ArrayRecord({DATA: Array("uint8", (len(data),), "bytes", data)})
-        return ConfigRecord({DATA: data})
-    except Exception as error:
-        return ConfigRecord({REFUSAL: _refused(stage, error, context, run_in(content, stage))})
-
-
-for _stage in STAGES:
-    app.train(_stage)(answer_stages)
+app = NodeClientApp()

@@ -75,9 +75,9 @@ def _action(
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from gdpfed.cli.node_status import node_config
+    from gdpfed.federation.node.stand_ins import settings_in
 
-    config = node_config(options.node_config)
+    config = settings_in(options.node_config)
     ledgers = options.ledgers or [user_path(str(config[key])) for key in ("ledger",) if key in config]
     if not ledgers:
         raise ConfigError("name a node's ledger, as in gdpfed node status /state/ledger.json")

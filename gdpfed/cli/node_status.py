@@ -1,7 +1,5 @@
 """Where a node stands, from the files beside its ledger and the settings that it was started with."""
 
-import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,38 +11,16 @@ from typing import Any
 from gdpfed.audit.node_audit import NodeAudit, NodeRunAudit, NodeStanding, audit_node_ledger, node_standing
 from gdpfed.cli.audit_tables import figure
 from gdpfed.federation.node.journal import BEGUN, JournalEntry, heard_at, read_journal
-from gdpfed.federation.node.node_config import LEDGER_KEY, SETTING_OF, NodeConfigError
+from gdpfed.federation.node.node_config import LEDGER_KEY, SETTING_OF
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.own_budget import Budgets
-from gdpfed.federation.node.stand_ins import check_settings
 from gdpfed.report.console import Table
 
-_WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 RUNS_SHOWN = 5
 REFUSALS_SHOWN = 3
 NAME_WIDTH = 12
 REASON_WIDTH = 36
 CAUSES_NOTE = "why is in the node's log, of its budget with all figures"
-
-
-def node_config(words: str) -> dict[str, Any]:
-    """The settings in the words of ``--node-config``, or in a file of TOML, as Flower reads them.
-
-    Raises NodeConfigError: they cannot be read, or are no settings of a node.
-    """
-    try:
-        if words.endswith(".toml"):
-            words = Path(words).expanduser().read_text(encoding="utf-8")
-            config = tomllib.loads(words)
-        else:
-            config = tomllib.loads("\n".join(f"{key} = {value}" for key, value in _WORD.findall(words)))
-    except (OSError, ValueError) as error:
-        raise NodeConfigError(
-            f"--node-config {words} cannot be read ({error}): give it as the node has it, as in "
-            "\"epsilon=3.0 ledger='/state/ledger.json'\""
-        ) from None
-    check_settings(config)
-    return config
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,9 @@ def cheat(monkeypatch, answers):
         reached.append(context.node_id)
         return node_of(context)
 
-    monkeypatch.setattr("client_app.app.node_of", noted)
+    monkeypatch.setattr("client_app.node_app.node_of", noted)
     monkeypatch.setattr(
-        "client_app.app.prove", lambda node, asked: answers.get(reached[-1], prove)(node, asked)
+        "client_app.node_app.prove", lambda node, asked: answers.get(reached[-1], prove)(node, asked)
     )
 
 

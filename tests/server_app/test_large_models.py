@@ -16,7 +16,7 @@ OWN = [*ALL, "method=dp_fedavg", "privacy.budgets=clients", "privacy.delta=null"
 
 def make_large(monkeypatch):
     """Have every model be one."""
-    for module in ("client_app.app", "gdpfed.federation.server.joined_nodes"):
+    for module in ("client_app.node_app", "gdpfed.federation.server.joined_nodes"):
         monkeypatch.setattr(f"{module}.LARGE_BYTES", 1000)
 
 

@@ -4,9 +4,12 @@ A package declares one under the name of the node's setting that chooses it, in 
 ``gdpfed.stand_ins``.
 """
 
+import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
 
 Vector = npt.NDArray[np.float32]
+_WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 
 
 class StandInError(InputError):
@@ -96,3 +100,23 @@ def check_settings(config: Mapping[str, Any]) -> None:
             raise NodeConfigError(f"{key} is no setting of a node; the nearest one is {near}")
         if not kind.fits(value):
             raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")
+
+
+def settings_in(words: str) -> dict[str, Any]:
+    """The settings in the words of ``--node-config``, or in a file of TOML, as Flower reads them.
+
+    Raises NodeConfigError: they cannot be read, or are no settings of a node.
+    """
+    try:
+        if words.endswith(".toml"):
+            words = Path(words).expanduser().read_text(encoding="utf-8")
+            config = tomllib.loads(words)
+        else:
+            config = tomllib.loads("\n".join(f"{key} = {value}" for key, value in _WORD.findall(words)))
+    except (OSError, ValueError) as error:
+        raise NodeConfigError(
+            f"--node-config {words} cannot be read ({error}): give it as the node has it, as in "
+            "\"epsilon=3.0 ledger='/state/ledger.json'\""
+        ) from None
+    check_settings(config)
+    return config

@@ -1,0 +1,209 @@
+"""``gdpfed-guard``: holds a node's data, ledger and keys, out of reach of the app that is sent to the node.
+
+It answers the node's messages over a Unix socket, with the code that is installed on its side and by its own
+settings. What a run keeps between messages is in its memory alone: no older state can be put back.
+
+Whoever may open the socket may ask what a server may ask: the node's checks and its ledger bound what comes.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from logging import ERROR, INFO
+from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
+from threading import BoundedSemaphore, Lock
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.common.logger import log
+
+from client_app.node_app import app
+from client_app.relay import ANSWERED, REFUSED, GuardError, from_bytes, receive, run_config_in, send, to_bytes
+from gdpfed.child_process import begin_process
+from gdpfed.clients.messages import one_line
+from gdpfed.errors import InputError, line_of
+from gdpfed.federation.node.node_config import CLIENT_ID_KEY
+from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.federation.node.stand_ins import settings_in
+from gdpfed.learning.data.source import load_dataset
+
+MOST_RUNS = 64
+"""Runs whose state is kept; beyond, that which was heard of least recently is forgotten, as by a restart."""
+MOST_CONNECTIONS = 8
+SILENT_SECONDS = 60.0
+SOCKET_MODE = 0o660
+NOT_DUMPABLE = 4
+PROGRAM = "gdpfed-guard"
+
+
+class Guard:
+    """Answers the messages of one node, one after the other.
+
+    Args:
+        config: the node's settings.
+
+    Raises:
+        InputError: settings that contradict each other.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        settings = NodeSettings(self._config)
+        # Each reads the settings that it needs, and refuses those that it cannot use. Files may come later.
+        for needed in ("client_id", "policy", "budgets", "player", "data", "stand_in"):
+            getattr(settings, needed)
+        self._contexts: OrderedDict[int, Context] = OrderedDict()
+        self._lock = Lock()
+
+    def answer(self, run_config: bytes, data: bytes) -> bytes:
+        """Return the answer to a message, both in Flower's encoding.
+
+        Args:
+            run_config: how the app says that the run is configured.
+            data: the message.
+
+        Raises:
+            GuardError: the bytes are no message, or nothing of the node answers such messages.
+        """
+        try:
+            said, message = run_config_in(run_config), from_bytes(data)
+        except Exception as error:
+            raise GuardError(f"these {len(data)} bytes are no message of Flower's: {_kind(error)}") from None
+        try:
+            with self._lock:
+                return to_bytes(app(message, self._context(message, said)))
+        except Exception as error:
+            # Its text may tell of the data.
+            log(ERROR, "%s: %s", _kind(error), one_line(str(error)))
+            raise GuardError(f"the guard answers no such message: {_kind(error)}, see its log") from None
+
+    def _context(self, message: Message, run_config: Mapping[str, Any]) -> Context:
+        """What the node keeps of a run."""
+        run_id, node_id = message.metadata.run_id, message.metadata.dst_node_id
+        if run_id not in self._contexts:
+            # A file that was replaced between two runs is read again.
+            load_dataset.cache_clear()
+            self._contexts[run_id] = Context(run_id, node_id, self._config, RecordDict(), {})
+        self._contexts[run_id].run_config = dict(run_config)
+        self._contexts.move_to_end(run_id)
+        while len(self._contexts) > MOST_RUNS:
+            self._contexts.popitem(last=False)
+        return self._contexts[run_id]
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__
+
+
+class GuardServer(ThreadingMixIn, UnixStreamServer):
+    """Reads from several connections at once, so that none keeps the others out by its silence."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, path: Path, guard: Guard) -> None:
+        self.guard = guard
+        self._free = BoundedSemaphore(MOST_CONNECTIONS)
+        _make_room(path)
+        umask = os.umask(0o777 & ~SOCKET_MODE)
+        try:
+            super().__init__(str(path), _Connection)
+        except OSError as error:
+            raise InputError(
+                f"--socket {path} cannot be made ({error.strerror or error}): name a file of at most 100 "
+                "characters in a folder of this user's"
+            ) from None
+        finally:
+            os.umask(umask)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Wait until a connection is free, then answer in a thread."""
+        self._free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and free the connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
+class _Connection(BaseRequestHandler):
+    server: GuardServer
+
+    def handle(self) -> None:
+        connection: socket.socket = self.request
+        connection.settimeout(SILENT_SECONDS)
+        # Nobody is there any more, or says nothing: there is nobody to tell.
+        with suppress(OSError):
+            try:
+                answer = (ANSWERED, self.server.guard.answer(receive(connection), receive(connection)))
+            except GuardError as error:
+                log(ERROR, "refused: %s", error)
+                answer = (REFUSED, str(error).encode())
+            send(connection, *answer)
+
+
+def _make_room(path: Path) -> None:
+    """Remove a socket that a guard has left; InputError where one still listens."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
+        probe.connect(str(path))
+        raise InputError(f"--socket {path} is another guard's: give each node a socket of its own")
+    path.unlink()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command until it is told to end; return the exit status: 0 ended, 2 bad input."""
+    options = _parser().parse_args(arguments)
+    begin_process(Path(sys.argv[0]).name)
+    os.umask(0o077)
+    if sys.platform == "linux":
+        # No process of the same user traces this one or reads its memory and environment.
+        ctypes.CDLL(None).prctl(NOT_DUMPABLE, 0, 0, 0, 0)
+    try:
+        config = settings_in(options.node_config)
+        with GuardServer(options.socket, Guard(config)) as server:
+            signal.signal(signal.SIGTERM, _end)
+            log(INFO, "the guard of client %s listens at %s", config[CLIENT_ID_KEY], options.socket)
+            try:
+                server.serve_forever()
+            finally:
+                options.socket.unlink(missing_ok=True)
+    except InputError as error:
+        print(f"{PROGRAM}: {line_of(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _end(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description="Answer a node's messages out of reach of the app that is sent to it."
+    )
+    parser.add_argument("--socket", type=Path, required=True, metavar="PATH", help="where it listens")
+    parser.add_argument(
+        "--node-config",
+        required=True,
+        metavar="WORDS",
+        help="the node's settings, as flower-supernode takes them, or a .toml file",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

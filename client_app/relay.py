@@ -1,0 +1,110 @@
+"""The way to a node's guard and back: Flower's messages as frames over a Unix socket.
+
+A frame is its length, 8 bytes from the most significant on, and so many bytes. Each message has a connection
+of its own. To the guard go the run's configuration, as JSON, and the message, in Flower's own encoding. Back
+comes one byte, which says whether it was answered, and the answer, or why there is none.
+"""
+
+import json
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as MessageProto
+
+from gdpfed.errors import FailedError
+
+GUARD_KEY = "guard"
+"""The setting of a node that says where its guard listens; it stands alone."""
+
+MOST_BYTES = 2**31 - 1
+"""Of a frame: as much as Flower's encoding takes."""
+LENGTH_BYTES = 8
+PIECE_BYTES = 1 << 20
+ANSWERED, REFUSED = b"+", b"-"
+
+
+class GuardError(FailedError):
+    """The guard of a node does not answer; the server reads the text, so it tells of no data."""
+
+
+def relayed(message: Message, context: Context) -> Message:
+    """Return the guard's answer to a message.
+
+    Raises GuardError: there is no guard, it refuses the message, or it is not the only setting.
+    """
+    path, others = context.node_config[GUARD_KEY], sorted(context.node_config.keys() - {GUARD_KEY})
+    if others:
+        raise GuardError(
+            f"{GUARD_KEY} is given beside {', '.join(others)}: a node with a guard has its other settings "
+            "there, so take them out of --node-config"
+        )
+    if not isinstance(path, str):
+        raise GuardError(f"{GUARD_KEY} is {path!r}: give the path of the guard's socket in quotes")
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+            send(connection, json.dumps(dict(context.run_config)).encode())
+            send(connection, to_bytes(message))
+            answer = receive(connection)
+    except OSError as error:
+        raise GuardError(
+            f"{GUARD_KEY}={path} does not answer ({error}): start this node's guard with "
+            f"gdpfed-guard --socket {path}"
+        ) from None
+    if answer[:1] != ANSWERED:
+        raise GuardError(answer[1:].decode(errors="replace"))
+    return from_bytes(answer[1:])
+
+
+def send(connection: socket.socket, *parts: bytes) -> None:
+    """Send a frame of these parts; GuardError where they are too long."""
+    length = sum(map(len, parts))
+    if length > MOST_BYTES:
+        raise GuardError(f"a message of {length} bytes is above the {MOST_BYTES} that a guard takes")
+    connection.sendall(length.to_bytes(LENGTH_BYTES))
+    for part in parts:
+        connection.sendall(part)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Return the bytes of a frame.
+
+    Memory is taken for what has come, not for what a length promises.
+
+    Raises GuardError: it is too long, or ends early.
+    """
+    length = int.from_bytes(_exactly(connection, LENGTH_BYTES))
+    if length > MOST_BYTES:
+        raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")
+    return _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        piece = connection.recv(min(PIECE_BYTES, length - len(data)))
+        if not piece:
+            raise GuardError(f"the connection ended after {len(data)} of {length} bytes")
+        data += piece
+    return bytes(data)
+
+
+def run_config_in(data: bytes) -> Mapping[str, Any]:
+    """Read a run's configuration; ValueError where the bytes are none."""
+    read = json.loads(data)
+    if not isinstance(read, dict):
+        raise ValueError(f"a {type(read).__name__} is no configuration of a run")
+    return read
+
+
+def to_bytes(message: Message) -> bytes:
+    """Return a message in Flower's encoding."""
+    return bytes(message_to_proto(message).SerializeToString())
+
+
+def from_bytes(data: bytes) -> Message:
+    """Read a message; whatever Flower's decoders raise where the bytes are none."""
+    return message_from_proto(MessageProto.FromString(data))
