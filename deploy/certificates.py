@@ -20,7 +20,7 @@ from gdpfed.errors import FailedError
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
-REMEDY = "see 'Rotating keys' in docs/deployment.md"
+REMEDY = "see 'Rotating keys' in docs/operations.md"
 # Clocks of different machines differ; a certificate is valid from a little before it is made.
 _CLOCK_SKEW = timedelta(hours=1)
 

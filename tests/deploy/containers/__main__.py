@@ -13,50 +13,18 @@ import argparse
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
 
 from benchmarks.harness import DOC_COLUMNS, publish
 from deploy.containers import app_image
 from gdpfed.report.console import Table
+from tests.deploy.checks import CHECK_COLUMNS, Checks
 from tests.deploy.containers import hosts, layered, one_host
 from tests.deploy.containers.engine import EngineError, call, provide_images, versions
 
 HOSTS, LAYERS = "hosts", "layers"
 PARTS = (*one_host.PARTS, HOSTS, LAYERS)
-
-
-@dataclass
-class Checks:
-    """What was checked, in order; a check that raises is one that failed, and the next go on.
-
-    Attributes:
-        rows: what, outcome, seconds.
-        interrupted: whether somebody ended them before the last.
-    """
-
-    rows: list[tuple[str, str, str]] = field(default_factory=list)
-    interrupted: bool = False
-
-    def __call__(self, what: str, holds: Callable[[], object]) -> bool:
-        """Check one thing: ``holds`` returns something true."""
-        started = perf_counter()
-        try:
-            passed, said = bool(holds()), ""
-        except (EngineError, OSError, ValueError, LookupError) as error:
-            passed, said = False, f": {error}"
-        seconds = perf_counter() - started
-        print(f"{'ok   ' if passed else 'WRONG'} {what} ({seconds:.0f} s){said}", flush=True)
-        self.rows.append((what, "holds" if passed else "FAILS", f"{seconds:.0f}"))
-        return passed
-
-    @property
-    def failed(self) -> int:
-        """How many failed."""
-        return sum(outcome != "holds" for _, outcome, _ in self.rows)
 
 
 def main() -> int:
@@ -88,8 +56,7 @@ def main() -> int:
     title = f"{len(checks.rows)} checks in containers, {checks.failed} failed"
     end = " It was interrupted: the checks after these were not run." if checks.interrupted else ""
     note = f"{where}; images: {images}; {options.nodes} nodes.{end}"
-    rows = ("check", "outcome", "seconds")
-    publish([Table(title, rows, checks.rows, textwrap.fill(note, DOC_COLUMNS))], options.write)
+    publish([Table(title, CHECK_COLUMNS, checks.rows, textwrap.fill(note, DOC_COLUMNS))], options.write)
     return 1 if checks.failed or checks.interrupted else 0
 
 
