@@ -20,7 +20,7 @@ from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import TopologyError
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
 from deploy.placements import BUDGET, DATA_FOLDER, SUPERLINK_PORT, Containers
-from deploy.topology import SERVER, SUPERLINK
+from deploy.topology import GATE, SERVER
 
 HEADER = """\
 Made by: python -m deploy{words}
@@ -63,7 +63,7 @@ def _tree(options: argparse.Namespace) -> Tree:
     if options.edges is None:
         if options.host is not None or options.trusted_edges:
             raise TopologyError("--host and --trusted-edges go with --edges: say how many there are")
-        place = _place(options, SUPERLINK)
+        place = _place(options, GATE)
         return compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
     place = _place(options, CLOUD_HOST)
     if options.host == CLOUD and options.party is not None:
@@ -119,9 +119,9 @@ def _parser() -> argparse.ArgumentParser:
         "--superlink",
         type=host,
         metavar="HOST",
-        help="host name of the SuperLink, for the nodes, and of the cloud's for an edge client",
+        help="host name of the server's gate, for the nodes, and of the cloud's for an edge client",
     )
-    parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the SuperLink")
+    parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the gate")
     parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")
     return parser
 

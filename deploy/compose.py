@@ -44,6 +44,7 @@ from deploy.options import federation_words
 from deploy.placements import CREDENTIALS, Containers
 from deploy.topology import (
     DATA,
+    GATE,
     MAILBOX,
     SERVER,
     SERVER_SUPEREXEC,
@@ -62,7 +63,7 @@ NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 # Of a network's eight addresses Docker keeps three; on the server's are the SuperLink, its app and the jobs.
 NODE_BITS, SERVER_BITS = 29, 28
 FIRST_BYTES = "${NETWORK_PREFIX:-10.213}"
-MOST_NODES = (2**16 - 2 ** (32 - SERVER_BITS)) // 2 ** (32 - NODE_BITS) // 2
+MOST_NODES = (2**16 - 2 ** (32 - SERVER_BITS) - 2 ** (32 - NODE_BITS)) // 2 ** (32 - NODE_BITS) // 2
 # Each probe starts Python: six nodes' probes at ten seconds took a good part of a small host's processors.
 HEALTH = {"interval": "30s", "timeout": "20s", "retries": 3, "start_period": "60s"}
 # A SuperNode ends when it is refused. A container that ends counts as unhealthy, and up --wait gives up: so
@@ -120,7 +121,7 @@ def compose_file(
         for service in mine
     }
     if party == SERVER:
-        containers[SUPERLINK]["ports"] = [f"{place.port(SUPERLINK)}:{place.port(SUPERLINK)}"]
+        containers[GATE]["ports"] = [f"{place.port(GATE)}:{place.port(GATE)}"]
     return {
         "name": project.name if party is None else f"{project.name}-{party}",
         "services": jobs | containers,
@@ -151,15 +152,16 @@ def container(
     heartbeat has run out. Its SuperExec does not wait for it, but asks it for work until it is there.
     """
     here = {each.name for each in mine}
-    needed = {name: HEALTHY if name == SUPERLINK else STARTED for name in service.needs if name in here}
+    first = (SUPERLINK, GATE)
+    needed = {name: HEALTHY if name in first else STARTED for name in service.needs if name in here}
     after = {INIT: STOPPED} | needed
-    if service.name != SUPERLINK and REGISTER in jobs:
+    if service.name not in first and REGISTER in jobs:
         after[REGISTER] = STOPPED
     program, *arguments = service.command
     is_supernode = program == "flower-supernode"
-    stock = {"image": flower_image(program.removeprefix("flower-"))}
+    of_flower = program.startswith("flower-") and not service.runs_app
     return {
-        **(app_image(cuda) if service.runs_app else stock),
+        **({"image": flower_image(program.removeprefix("flower-"))} if of_flower else app_image(cuda)),
         **confined(program, memory_of(program, federation), gpus=cuda and service.runs_app),
         "entrypoint": ["sh", "-c", STARTED_AGAIN, program] if is_supernode else [program],
         "command": arguments,
@@ -186,19 +188,18 @@ def folder_volume(service: Service, folder: Folder, root: str, place: Containers
 def networks_of(mine: Sequence[Service], *, one_host: bool) -> dict[str, list[str]]:
     """Return the networks of each service; what runs the app reaches its own SuperLink or SuperNode only.
 
-    On one host each SuperNode has a network with the SuperLink that no other is on. On several the way
-    between them leads outside.
+    Any other service has a network with each that it needs, which nobody else is on. Between hosts the way
+    leads outside, and to the gate: no other host reaches the SuperLink.
     """
-    reached = {service.name: [service.party] for service in mine}
-    for service in mine:
-        if service.runs_app:
-            continue
-        if not one_host:
-            reached[service.name].append(FEDERATION_NETWORK)
-        elif service.name != SUPERLINK:
-            way = f"{service.name}-{SUPERLINK}"
-            reached[service.name].append(way)
-            reached[SUPERLINK].append(way)
+    reached: dict[str, list[str]] = {service.name: [] for service in mine}
+    for service in sorted(mine, key=lambda each: not each.runs_app):
+        for needed in service.needs:
+            way = service.party if service.runs_app else f"{service.name}-{needed}"
+            way = way if needed in reached else FEDERATION_NETWORK
+            for name in {service.name, needed} & reached.keys():
+                reached[name] += [] if way in reached[name] else [way]
+        if service.name == GATE and not one_host:
+            reached[GATE].append(FEDERATION_NETWORK)
     return reached
 
 
@@ -210,7 +211,7 @@ def networks(reached: Mapping[str, Sequence[str]], *, one_host: bool) -> Tree:
     made: Tree = {}
     first = 0
     # In the order of the parties, so that a node's networks stay as they are when another is added.
-    in_order = sorted(reached, key=SUPERLINK.__eq__)
+    in_order = sorted(reached, key=GATE.__eq__)
     for name in dict.fromkeys(name for service in in_order for name in reached[service]):
         made[name] = {"internal": name != FEDERATION_NETWORK}
         if name != FEDERATION_NETWORK:

@@ -56,6 +56,7 @@ MEMORY = {
     "flower-superlink": (512, 3),
     "flower-supernode": (400, 4),
     "flower-superexec": (2048, 32),
+    "python": (512, 0),
 }
 JOB_MEMORY = "1G"
 MEMORY_STEP_MB = 256

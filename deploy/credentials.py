@@ -33,6 +33,7 @@ from deploy.placements import LOOPBACK, credentials_of
 from deploy.topology import (
     CA_FILE,
     CONSORTIUM_FILE,
+    GATE,
     IDENTITY_FILE,
     NODE_KEY_FILE,
     ROSTER_FILE,
@@ -86,7 +87,7 @@ class Store:
 
         Args:
             services: of one or more parties that this host operates.
-            superlink_hosts: names and addresses under which nodes reach the SuperLink from elsewhere.
+            superlink_hosts: names and addresses under which nodes reach the gate from elsewhere.
 
         Raises CredentialsError: a file cannot be written, or the server's certificate is not there.
         """
@@ -172,7 +173,7 @@ class Store:
         if SECRET_FILE in service.credentials:
             self._write(files / SECRET_FILE, secret)
         if TLS_KEY_FILE in service.credentials:
-            extra = superlink_hosts if service.name == SUPERLINK else ()
+            extra = superlink_hosts if service.name == GATE else ()
             self._server_certificate(authority, files, (service.name, "localhost", LOOPBACK, *extra))
         if NODE_KEY_FILE in service.credentials:
             self._node_key(files, service.party)

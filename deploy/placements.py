@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.federation import Federation, Node
-from deploy.topology import SUPERLINK, services
+from deploy.topology import GATE, SUPERLINK, services
 from gdpfed.launch.home import free_ports
 
 LOOPBACK = "127.0.0.1"
@@ -21,7 +21,7 @@ class Containers:
     """Each service is in its own container: credentials at ``/federation``, folders at ``/<name>``.
 
     Attributes:
-        superlink_host: where nodes find the SuperLink.
+        superlink_host: where nodes find the gate of the SuperLink.
         superlink_port: and on which port.
         alone: the node whose host this is, if it is that of one node. Its budget and its data are in the
             file, or Compose refuses to begin without the variables of these: a default would come back with
@@ -30,7 +30,7 @@ class Containers:
         data: that node's folder, an absolute path; None to have it said.
     """
 
-    superlink_host: str = SUPERLINK
+    superlink_host: str = GATE
     superlink_port: int = SUPERLINK_PORT
     bind_host: str = "0.0.0.0"  # noqa: S104 - reachable from the container's own networks only
     health_host: str = LOOPBACK
@@ -39,11 +39,13 @@ class Containers:
     data: str | None = None
 
     def host(self, service: str) -> str:
-        return self.superlink_host if service == SUPERLINK else service
+        return self.superlink_host if service == GATE else service
 
     def port(self, service: str) -> int:
-        if service == SUPERLINK:
+        if service == GATE:
             return self.superlink_port
+        if service == SUPERLINK:
+            return SUPERLINK_PORT
         return HEALTH_PORT if service.endswith("superexec") else SUPERNODE_PORT
 
     def credential(self, service: str, file: str) -> str:

@@ -4,6 +4,7 @@ Containers and processes on loopback derive from it and differ only in the :clas
 program listens, and under which path it finds its files.
 
     server    superlink            routes messages; its database outlives it
+              gate                 lets nodes reach what the SuperLink has for nodes, and nothing else of it
               server-superexec     runs the ServerApp: plan, rounds, ledger, files of the run
     node i    supernode-i          speaks for the node; holds the key by which the SuperLink knows it
               node-i-superexec     runs the ClientApp: the only place where the node's data and ledger are
@@ -32,7 +33,7 @@ from gdpfed.federation.node.node_config import (
 )
 from secagg import ACTIVE
 
-SUPERLINK = "superlink"
+SUPERLINK, GATE = "superlink", "gate"
 SERVER_SUPEREXEC = "server-superexec"
 SERVER = "server"
 
@@ -133,7 +134,7 @@ def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
         for node in federation.nodes
         for service in (supernode(federation, node, place), node_superexec(federation, node, place))
     ]
-    return (superlink(place), server_superexec(place), *nodes)
+    return (superlink(place), gate(place), server_superexec(place), *nodes)
 
 
 def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Service]:
@@ -165,6 +166,24 @@ def superlink(place: Placement) -> Service:
     )
 
 
+def gate(place: Placement) -> Service:
+    """What nodes reach of the SuperLink: its fleet API, under the name that other hosts know."""
+    return Service(
+        name=GATE,
+        party=SERVER,
+        command=(
+            *("python", "-m", "deploy.gate", "--superlink", _address(SUPERLINK, place)),
+            *("--host", place.bind_host, "--port", str(place.port(GATE))),
+            *("--ca", place.credential(GATE, CA_FILE)),
+            *("--certificate", place.credential(GATE, TLS_CERTIFICATE_FILE)),
+            *("--key", place.credential(GATE, TLS_KEY_FILE)),
+        ),
+        credentials=(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE),
+        probe=_https_probe(GATE, place),
+        needs=(SUPERLINK,),
+    )
+
+
 def server_superexec(place: Placement) -> Service:
     """The SuperExec of the server: it runs the ServerApp, which reads test data and writes runs."""
     return Service(
@@ -187,7 +206,7 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
         command=(
             *("flower-supernode", "--isolation", "process"),
             *("--root-certificates", place.credential(node.supernode, SUPERLINK_CA_FILE)),
-            *("--superlink", _address(SUPERLINK, place)),
+            *("--superlink", _address(GATE, place)),
             *("--auth-supernode-private-key", place.credential(node.supernode, NODE_KEY_FILE)),
             *_tls_server(node.supernode, place),
             *("--node-config", node_config(federation, node, place)),
@@ -197,7 +216,7 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
             *(SUPERLINK_CA_FILE, NODE_KEY_FILE),
         ),
         probe=_https_probe(node.supernode, place),
-        needs=(SUPERLINK,),
+        needs=(GATE,),
     )
 
 

@@ -40,6 +40,8 @@ def assert_promises(tree):
         assert service["healthcheck"]["test"], name
         (credentials,) = (each for each in service["volumes"] if each["target"] == "/federation")
         assert credentials["read_only"], name
+        # Whoever reaches the SuperLink may submit a run: nodes and other hosts reach its gate alone.
+        assert "ports" not in service or name == "gate", name
         # Whoever submits a run sends the app's code: it reaches nothing but its own Flower program.
         if name in apps:
             assert "ports" not in service, name
@@ -49,6 +51,10 @@ def assert_promises(tree):
         assert len(on_it & nodes) <= 1, network
         without_host = {"com.docker.network.bridge.inhibit_ipv4": "true"}
         assert not on_it & apps or settings["driver_opts"] == without_host, network
+    if "superlink" in running:
+        reached = set(running["superlink"]["networks"])
+        others = {name for name, each in running.items() if reached & set(each["networks"])}
+        assert others == {"superlink", "gate", "server-superexec"}
     for name in nodes:
         _decides_for_itself(running, name)
     _share_nothing(running)

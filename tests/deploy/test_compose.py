@@ -150,7 +150,7 @@ def test_a_new_node_changes_neither_budget_nor_network_of_those_that_are_there()
     assert small["networks"] == {name: large["networks"][name] for name in small["networks"]}
     ranges = re.findall(r"subnet: (\S+)", at_defaults(to_text(large, "")))
     networks = [ip_network(each) for each in ranges]
-    assert len(networks) == 1 + 2 * 9
+    assert len(networks) == 2 + 2 * 9
     assert not any(one.overlaps(other) for one, other in combinations(networks, 2))
 
 
@@ -197,10 +197,10 @@ def test_a_name_that_is_none_of_a_file_of_examples_is_refused(name, capsys):
 
 
 def test_a_host_has_networks_for_thousands_of_nodes():
-    assert MOST_NODES == 4095
+    assert MOST_NODES == 4094
     place = compose_file(Federation.of(3))["networks"]["server"]["ipam"]["config"][0]["subnet"]
     assert ip_network(at_defaults(place)).num_addresses == 16
-    with pytest.raises(TopologyError, match="4096 nodes are more than the 4095 of one host"):
+    with pytest.raises(TopologyError, match="4096 nodes are more than the 4094 of one host"):
         compose_file(Federation.of(4096, (1.0,)))
 
 

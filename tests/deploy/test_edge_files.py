@@ -93,9 +93,9 @@ def test_an_edge_has_its_own_federation_and_one_node_of_the_clouds():
 def test_the_cloud_has_a_server_and_no_node():
     tree = read(host_file(LAYERS, "cloud"))
     assert [name for name, each in tree["services"].items() if each["restart"] != "no"] == [
-        *("superlink", "server-superexec"),
+        *("superlink", "gate", "server-superexec"),
     ]
-    assert tree["services"]["superlink"]["ports"] == ["8000:8000"]
+    assert tree["services"]["gate"]["ports"] == ["8000:8000"]
     train = tree["services"]["train"]["entrypoint"]
     assert train[train.index("--nodes") + 1] == "2"
     assert {"method=edge_average", "secagg=off", "training.local_steps=2"} <= set(train)
@@ -156,7 +156,7 @@ def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
     server = read(host_file(LAYERS, "edge-1", party=SERVER))
     assert CLIENT_APP in server["services"]
     assert "supernode-0" not in server["services"]
-    assert server["services"]["superlink"]["ports"] == ["8000:8000"]
+    assert server["services"]["gate"]["ports"] == ["8000:8000"]
     assert_promises(server)
     words = [*WORDS, "--host", "edge-0", "--trusted-edges", "1"]
     assert write_compose([*words, "--party", "node-2", "--superlink", "edge.example.org"]) == 0

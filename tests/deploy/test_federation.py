@@ -3,20 +3,24 @@
 import http.client
 import json
 import re
-from contextlib import nullcontext
+import ssl
+from contextlib import closing, nullcontext
 from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.superlink.routers.control.router import router as control_api
+from starlette.routing import Route
 
 from deploy import local
 from deploy.credentials import PUBLIC, Store
 from deploy.federation import Federation
+from deploy.gate import PATHS
 from deploy.loopback import LoopbackFederation
 from deploy.placements import Loopback, credentials_of
-from deploy.superlink_client import SuperLinkError
-from deploy.topology import NODE_KEY_FILE, SUPERLINK, services
+from deploy.superlink_client import SuperLinkClient, SuperLinkError
+from deploy.topology import GATE, NODE_KEY_FILE, SUPERLINK, SUPERLINK_CA_FILE, services
 from gdpfed.launch.home import free_ports
 from tests.deploy.faulty_federation import FaultyFederation
 
@@ -39,6 +43,29 @@ def test_a_plain_text_client_gets_no_answer(running):
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         connection.getresponse()
     assert running.healthy(SUPERLINK)
+
+
+def test_nodes_reach_the_fleet_api_and_nothing_else_of_the_superlink(running, tmp_path):
+    """The SuperLink takes runs from whoever reaches it; of the same requests its gate takes none."""
+    certificate = running.home.path / PUBLIC / SUPERLINK_CA_FILE
+    trusted = ssl.create_default_context(cafile=certificate)
+
+    def status(service, path, method="POST"):
+        port = running.place.port(service)
+        with closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=trusted)) as asked:
+            asked.request(method, path, b"", {"content-type": "application/protobuf"})
+            return asked.getresponse().status
+
+    control = [route.path for route in control_api.routes if isinstance(route, Route)]
+    fleet, listing = PATHS[0], "control/list-nodes"
+    assert status(SUPERLINK, f"/v1/{listing}") == 200
+    around = [f"{fleet}/../../{listing}", f"{fleet}%2f..%2f..%2fcontrol%2flist-nodes", f"/x/../v1/{listing}"]
+    others = ["/docs", "/openapi.json", "/v1/runtime/acquire-task"]
+    assert {path for path in (*control, *around, *others) if status(GATE, path) not in (404, 405)} == set()
+    assert (status(SUPERLINK, fleet), status(GATE, fleet), status(GATE, fleet, "GET")) == (401, 401, 405)
+    outsider = SuperLinkClient(tmp_path, f"127.0.0.1:{running.place.port(GATE)}", certificate)
+    with pytest.raises(SuperLinkError):
+        outsider.nodes()
 
 
 def test_a_node_that_nobody_registered_is_refused(running):

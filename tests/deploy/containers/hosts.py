@@ -24,8 +24,8 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
     ca, key = "public/superlink-ca.crt", f"public/{NODE}.pub"
     with removed_afterwards(server), removed_afterwards(node):
         check(
-            "the server's SuperLink comes up alone",
-            lambda: server.compose("up", "--detach", "--wait", "superlink") is not None,
+            "the server's SuperLink and its gate come up alone",
+            lambda: server.compose("up", "--detach", "--wait", "gate") is not None,
         )
         put(node.root, ca, read(server.root, ca))
 

@@ -33,8 +33,8 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
     cloud.variables["SUPERLINK_HOST"] = place.superlink_host
     with removed_afterwards(cloud), removed_afterwards(edges[0]), removed_afterwards(edges[1]):
         check(
-            "the cloud's SuperLink comes up alone",
-            lambda: cloud.compose("up", "--detach", "--wait", "superlink") is not None,
+            "the cloud's SuperLink and its gate come up alone",
+            lambda: cloud.compose("up", "--detach", "--wait", "gate") is not None,
         )
         for number, edge in enumerate(edges):
             put(edge.root, "cloud/public/superlink-ca.crt", read(cloud.root, "public/superlink-ca.crt"))

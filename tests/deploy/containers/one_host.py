@@ -97,7 +97,11 @@ def _confinement(project: Project, federation: Federation, check: Check) -> None
     )
     app, other = "node-0-superexec", "supernode-1"
     check("a node's app reaches its own SuperNode", lambda: project.reaches(app, "supernode-0", 9094))
-    check("a SuperNode reaches the SuperLink", lambda: project.reaches("supernode-0", "superlink", 8000))
+    check("a SuperNode reaches the gate", lambda: project.reaches("supernode-0", "gate", 8000))
+    check(
+        "a SuperNode does not reach the SuperLink",
+        lambda: not any(project.reaches("supernode-0", each, 8000) for each in project.address("superlink")),
+    )
     for service in (app, "supernode-0", "server-superexec"):
         check(
             f"{service} reaches no other node's SuperNode",
