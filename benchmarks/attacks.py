@@ -14,7 +14,7 @@ from conf.load import load
 from gdpfed.canaries.membership import MembershipGuess
 from gdpfed.canaries.model_attack import ModelAttack, attack_run
 from gdpfed.report.console import Table
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import simulate
 
 DIGITS = ("dataset=digits", "privacy.delta=1e-5")
 PATIENTS = ("dataset=breast_cancer", "run.num_rounds=100")

@@ -18,7 +18,7 @@ from gdpfed.report.console import Table
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.simulation.simulated_run import simulate_prepared
+from gdpfed.simulation.in_process_fleet import simulate_prepared
 
 METHODS = ("fedavg", "gdpfed_star", "idp_fedavg_sample", "idp_fedavg_scale", "gdpfed_plus", "dp_fedavg")
 BUDGETS = ("[2,6,12]", "[0.5,1.5,3]")

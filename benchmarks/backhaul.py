@@ -18,7 +18,7 @@ from benchmarks import harness
 from gdpfed.errors import RunError
 from gdpfed.report.console import Table
 from gdpfed.runs.round_log import read_rounds
-from testing.layers import cloud_grid, run_layers
+from testing.layered_runs import cloud_grid, run_layers
 from testing.local_grid import LocalGrid
 from testing.small_runs import run
 

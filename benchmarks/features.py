@@ -15,7 +15,7 @@ from conf.load import load
 from gdpfed.report.console import Table
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import RoundLogEntry
-from gdpfed.simulation.simulated_run import simulate_prepared
+from gdpfed.simulation.in_process_fleet import simulate_prepared
 
 FEATURES = {"random_prior": 256, "hog": 372, "scattering": 1328}
 CELLS = (("fedavg", "[2,6,12]"), ("gdpfed_star", "[2,6,12]"), ("gdpfed_star", "[0.5,1.5,3]"))

@@ -19,21 +19,23 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from matplotlib.ticker import NullLocator
 from rich.console import Console
 
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load
 from gdpfed.errors import InputError
-from gdpfed.launch.flower_run import FlowerRun
-from gdpfed.launch.simulation_backend import Launch
+from gdpfed.launch.flower_run import FlowerRun, Launch
 from gdpfed.report.console import Table
+from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -259,3 +261,31 @@ def provenance() -> str:
         f"{len(os.sched_getaffinity(0))} cores of {processor[1] if processor else platform.machine()}, "
         f"load average {os.getloadavg()[0]:.1f} at the end."
     )
+
+
+# A vertical axis is logarithmic if its largest value is this many times the smallest.
+LOGARITHMIC_FROM = 3
+HEADROOM = 1.15
+Lines = Mapping[str, Sequence[tuple[float, float]]]
+
+
+@styled
+def draw_growth(path: Path, size: str, panels: Mapping[str, Lines]) -> None:
+    """Draw curves over a size on a logarithmic axis: one panel for each quantity, one line for each label."""
+    figure = new_figure(4.0 * len(panels) + 1, 3.4)
+    all_axes = new_panels(figure, len(panels), columns=len(panels))
+    for axes, (quantity, lines) in zip(all_axes, panels.items(), strict=True):
+        for index, (label, points) in enumerate(lines.items()):
+            axes.plot(*zip(*points, strict=True), label=label, **line_style(index))
+        sizes = sorted({point for point, _ in chain.from_iterable(lines.values())})
+        heights = [height for _, height in chain.from_iterable(lines.values())]
+        axes.set(xscale="log", xlabel=size, ylabel=quantity)
+        axes.set_xticks(sizes, [f"{each:,.0f}" for each in sizes])
+        axes.xaxis.set_minor_locator(NullLocator())
+        if max(heights) > LOGARITHMIC_FROM * min(heights):
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0, HEADROOM * max(heights))
+        axes.grid(alpha=0.3)
+    shared_legend(figure, all_axes)
+    save(figure, path)

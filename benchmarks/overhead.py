@@ -17,7 +17,7 @@ from benchmarks import harness
 from benchmarks.harness import Measured, follow, steady_seconds, train_over_flower
 from conf.load import load
 from gdpfed.clients.configured import task_of
-from gdpfed.launch.simulation_backend import Launch
+from gdpfed.launch.flower_run import Launch
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 

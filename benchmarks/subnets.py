@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import Measured, comparison, measure, publish, read_options, three
-from benchmarks.simulation.drawn_pictures import draw_pictures
+from benchmarks.simulation.random_data import draw_pictures
 from benchmarks.simulation.work import run_alone
 from gdpfed.report.console import Table
 

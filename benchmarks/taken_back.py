@@ -25,7 +25,7 @@ from conf.load import load
 from gdpfed.clients.messages import STAGES
 from gdpfed.report.console import Table
 from gdpfed.runs.round_log import read_rounds
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import simulate
 from server_app.train import train
 from testing.local_grid import LocalGrid
 

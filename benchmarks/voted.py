@@ -26,7 +26,7 @@ from gdpfed.report.console import Table
 from gdpfed.rounds.prepared import client_parts, order_of_sum
 from gdpfed.rounds.vote import VoteResult
 from gdpfed.runs.round_log import read_rounds
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import simulate
 from secagg import Contributors, Encoding
 
 RUN = ("privacy=record_level", "method=dp_sum", "run.num_rounds=100")

@@ -15,9 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.chosen import chosen_options, groups
 from conf.errors import ConfigError
-from conf.extensions import method_configs, option_directories
+from conf.option_files import chosen_options, groups, method_configs, option_directories
 from conf.per_client import set_numbers, taken, user_path
 from conf.schema import CHOOSABLE, Config
 

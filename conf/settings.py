@@ -9,10 +9,9 @@ from typing import Any, get_args, get_origin
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from conf.chosen import groups
 from conf.errors import ConfigError
-from conf.extensions import OWN_DIRECTORY, method_configs
 from conf.load import compose_options, nearest, options
+from conf.option_files import OWN_DIRECTORY, groups, method_configs
 from conf.schema import Config, MethodConfig
 
 _COMMENT = re.compile(r"^(\w+):\s.*?\s#\s+(.+)$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Small real runs on a :class:`LocalGrid`."""
+"""Small runs in this process, and requests as a fleet takes them, without a ledger that charges them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,6 +17,8 @@ from conf.load import load
 from conf.schema import Config
 from gdpfed.errors import FailedError, RunError
 from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.methods.base import SumRequest
+from gdpfed.privacy.ledgers.charged import SEAL, ChargedSum, ExpectedSum
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.resume import load_run
@@ -126,3 +128,13 @@ def ledger_of(folder: Path, client: int) -> ClientLedger:
     """The ledger that a client of :func:`grid_of_owners` keeps."""
     with locked_ledger(folder / f"{client}.json") as file:
         return file.ledger
+
+
+def as_charged(requests: Sequence[SumRequest], round_index: int = 0) -> list[ChargedSum[SumRequest]]:
+    """The requests, as if a ledger had charged them."""
+    return [ChargedSum(SEAL, request, round_index) for request in requests]
+
+
+def as_expected(requests: Sequence[SumRequest], round_index: int = 1) -> list[ExpectedSum[SumRequest]]:
+    """The requests, as if a ledger expected them of a round."""
+    return [ExpectedSum(SEAL, request, round_index) for request in requests]

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from secagg import Stage
-from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDS, Joined, make_parameters
 
 SUMS: dict[str, dict[str, Any]] = {
     "curious": {"num_clients": 4, "dimension": 6, "drawn": True},

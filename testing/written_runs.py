@@ -12,7 +12,7 @@ from conf.load import load, to_yaml
 from conf.schema import Config
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
-from gdpfed.report.lines import computed_settings
+from gdpfed.report.comparison import computed_settings
 from gdpfed.runs.file_formats import MODEL_FILE, versioned
 from gdpfed.runs.round_log import RoundLogEntry
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import CipherContext
 
-from benchmarks.growth_picture import draw_growth
-from benchmarks.harness import CONSOLE, PROJECT, fastest, publish, read_options, three
+from benchmarks.harness import CONSOLE, PROJECT, draw_growth, fastest, publish, read_options, three
 from benchmarks.secagg import flower
 from benchmarks.secagg.noise import excess_table, push_table
 from benchmarks.secagg.ours import parameters_for, peak_vectors, run_round, sparse_parameters

@@ -25,7 +25,7 @@ from secagg import (
     threshold_for,
 )
 from secagg.arithmetic.packing import FULL_BITS
-from testing.joined_sessions import POLICY, make_parameters
+from testing.secagg_sums import POLICY, make_parameters
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,18 @@ from typing import Any
 
 import torch
 
-from benchmarks.growth_picture import draw_growth
-from benchmarks.harness import CONSOLE, PROJECT, check_idle, comparison, measure, publish, read_options
+from benchmarks.harness import (
+    CONSOLE,
+    PROJECT,
+    check_idle,
+    comparison,
+    draw_growth,
+    measure,
+    publish,
+    read_options,
+)
 from benchmarks.simulation.contenders import check_pfl, flower, pfl, plain_loop, simulate
-from benchmarks.simulation.drawn_pictures import draw_colour_pictures, draw_pictures
-from benchmarks.simulation.drawn_texts import draw_plays
+from benchmarks.simulation.random_data import draw_colour_pictures, draw_pictures, draw_plays
 from benchmarks.simulation.work import Work, run_alone
 from gdpfed.errors import InputError
 from gdpfed.report.console import Table

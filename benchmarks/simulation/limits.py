@@ -20,8 +20,7 @@ from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.learning.models import flatten
-from gdpfed.simulation.batched_training import Batches, DeviceExamples
-from gdpfed.simulation.programmed_training import ProgrammedTraining
+from gdpfed.simulation.batched_training import Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.training_choice import choose_training, clients_at_once
 
 REPEATS, MANY = 15, 20

@@ -30,8 +30,7 @@ from pfl.privacy import CentrallyAppliedPrivacyMechanism, GaussianMechanism
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.simulation.torch_lstm import TorchLSTM
-from benchmarks.simulation.work import print_result
+from benchmarks.simulation.work import TorchLSTM, print_result
 from gdpfed.learning.models import build_model
 
 NEVER = 10**9

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from benchmarks.simulation.torch_lstm import TorchLSTM
-from benchmarks.simulation.work import Work, print_result
+from benchmarks.simulation.work import TorchLSTM, Work, print_result
 from conf.load import load
 from conf.schema import DatasetConfig
 from gdpfed.clients.configured import task_of

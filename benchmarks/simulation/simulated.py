@@ -12,7 +12,7 @@ from benchmarks.simulation.work import Work, print_result
 from conf.load import load
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import read_rounds
-from gdpfed.simulation.simulated_run import simulate_prepared
+from gdpfed.simulation.in_process_fleet import simulate_prepared
 
 SAMPLE_SECONDS = 0.02
 

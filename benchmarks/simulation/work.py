@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 PROJECT = Path(__file__).resolve().parents[2]
 PFL_PYTHON = PROJECT / "benchmarks/simulation/pfl_environment/.venv/bin/python"
 RESULT_LINE = "result "
@@ -85,3 +88,22 @@ def run_alone(
 def print_result(result: Mapping[str, object]) -> None:
     """Print the result that :func:`run_alone` waits for."""
     print(RESULT_LINE + json.dumps(result), flush=True)
+
+
+class TorchLSTM(nn.Module):
+    """An embedding, ``nn.LSTM``, and a linear layer on the last position, in the sizes of ``lstm``.
+
+    Args:
+        vocabulary: how many characters there are.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, 8)
+        self.layers = nn.LSTM(8, 256, num_layers=2, batch_first=True)
+        self.last = nn.Linear(256, vocabulary)
+
+    def forward(self, characters: torch.Tensor) -> torch.Tensor:
+        """(B, L) to (B, vocabulary)."""
+        scores: torch.Tensor = self.last(self.layers(self.embedding(characters))[0][:, -1])
+        return scores

@@ -13,9 +13,8 @@ from omegaconf import MISSING
 
 from conf.schema.checks import require
 from conf.schema.dataset_config import VOTABLE, DatasetConfig, TrainingConfig
-from conf.schema.method_config import CHOOSABLE, MethodConfig
 from conf.schema.privacy_config import CLIENTS, PrivacyConfig
-from conf.schema.run_config import RunConfig, SimulationConfig
+from conf.schema.run_config import CHOOSABLE, MethodConfig, RunConfig, SimulationConfig
 from conf.schema.secagg_config import FIRST_SEEN, SecAggConfig
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The groups ``run`` and ``simulation``: how long a run is, where its files go, how it is carried out."""
+"""The groups ``run``, ``simulation`` and ``method``; each method extends the last one beside its class."""
 
 from dataclasses import dataclass
 
@@ -76,4 +76,33 @@ class SimulationConfig:
             self.precision == "float32" or self.engine != "sequential",
             f"simulation.precision={self.precision} needs simulation.engine=batched: one client after the "
             "other trains as a node does, in float32",
+        )
+
+
+AVERAGES = ("auto", "none", "polynomial")
+CHOOSABLE = (
+    *("run.num_rounds", "privacy.batch_rate", "privacy.clipping_norm", "training.local_steps"),
+    *("training.learning_rate", "training.learning_rate_decay", "training.momentum"),
+)
+"""Settings that a method for records chooses from public numbers, in this order, where nobody sets them."""
+
+
+@dataclass
+class MethodConfig:
+    """The options of every method; a method with its own options extends it beside its class."""
+
+    name: str = MISSING
+    server_learning_rate: float = 1.0
+    average: str = "auto"
+
+    def validate(self) -> None:
+        """Check the options; a class that adds some extends this.
+
+        Raises:
+            ConfigError: one line that names the value and the remedy.
+        """
+        require_limits("method", self)
+        require(
+            self.average in AVERAGES,
+            f"method.average={self.average} is none of {', '.join(AVERAGES)}",
         )

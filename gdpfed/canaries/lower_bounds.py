@@ -28,8 +28,9 @@ from gdpfed.canaries.scores import (
     most_alike,
     participations_of,
     released_model,
+    under_measured_noise,
+    under_planned_noise,
 )
-from gdpfed.canaries.stream_scores import under_measured_noise, under_planned_noise
 from gdpfed.canaries.transcript import Transcript
 from gdpfed.privacy.plan import PrivacyPlan
 

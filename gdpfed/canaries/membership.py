@@ -23,7 +23,7 @@ from gdpfed.learning.data import Split
 from gdpfed.learning.data.persons import NO_ROW
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.person_losses import PersonModel
+from gdpfed.learning.training.record_losses import PersonModel
 
 SEEN = ("predictions", "model")
 AT_ONCE = 256

@@ -3,9 +3,9 @@
 Membership is guessed by two scores, each larger for records that the model has seen: minus the loss of a
 record, for which its prediction is enough (Yeom et al., arXiv:1709.01604), and minus the norm of its
 gradient, for which the model is. Members are the training records, and the null are those of the test split,
-which must have been kept out without regard to their content. Whole parties are guessed likewise, against
-parties that were not in the run. How well both are told apart is compared with a
-null in which nothing is told, and with what so few records could have shown at all.
+which must have been kept out without regard to their content. Whole parties are guessed likewise, by all of
+their records together, against parties that were not in the run. How well both are told apart is compared
+with a null in which nothing is told, and with what so few records could have shown at all.
 """
 
 from collections.abc import Sequence
@@ -15,22 +15,79 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from gdpfed.audit.accounting import charges_of, epsilon_after
-from gdpfed.canaries.bounds import at_least
+from gdpfed.canaries.bounds import Scores, at_least
 from gdpfed.canaries.membership import SEEN, MembershipGuess, record_scores, tell_apart
-from gdpfed.canaries.party_attack import Parties, dealt_out, outside_parties, party_scores
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ReportError
 from gdpfed.learning.data import Dataset, Split
 from gdpfed.learning.data.persons import persons_held_out
+from gdpfed.learning.data.table_rows import read_table, rows_of
+from gdpfed.learning.data.tabular import tables_in
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import model_outputs
 from gdpfed.methods import make_method
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA
 from gdpfed.runs.resume import load_run
+
+
+@dataclass(frozen=True, eq=False)
+class Parties:
+    """Records of several parties, and whose each is, from 0."""
+
+    records: Split
+    of: npt.NDArray[np.int64]
+
+
+def party_scores(seen: str, task: Task, model: nn.Module, parties: Parties) -> Scores:
+    """The mean score of the records of every party, shape (parties,)."""
+    scores = record_scores(seen, task, model, parties.records)
+    return np.asarray(np.bincount(parties.of, scores) / np.bincount(parties.of))
+
+
+def dealt_out(others: Split, parties: Parties) -> Parties:
+    """Parties of records that nobody trained on, as large as the others on average.
+
+    The clients of an iid partition are random groups of records, and so are these.
+    """
+    size = max(1, round(len(parties.of) / (parties.of[-1] + 1)))
+    order = np.random.default_rng(0).permutation(len(others))[: len(others) // size * size]
+    return Parties(others.take(order), np.arange(len(order)) // size)
+
+
+def outside_parties(path: Path, data: Dataset) -> Parties:
+    """The parties of a folder of tables, or of one table, none of which was in the run.
+
+    Raises:
+        LearningError: tables that are not as the run's declaration says.
+        ReportError: the run has no declaration.
+    """
+    columns = data.columns
+    if columns is None:
+        raise ReportError(
+            "--outside names tables, and this run has no columns.yaml to read them by: leave it out"
+        )
+    names = columns.names(for_training=True)
+    found = [
+        rows_of(read_table(file, columns, str(file), names), columns, str(file), shared_out=False)
+        for file in tables_in(path)
+    ]
+    of = np.repeat(np.arange(len(found)), [len(each) for each in found])
+    persons = [each.persons for each in found if each.persons is not None]
+    records = Split(
+        np.concatenate([each.x for each in found]),
+        np.concatenate([each.y for each in found]),
+        persons=np.concatenate(persons) if persons else None,
+    )
+    if not data.by_person:
+        return Parties(records, of)
+    grouped, owners = persons_held_out(records, of)
+    return Parties(grouped, of if owners is None else owners)
 
 
 @dataclass(frozen=True)

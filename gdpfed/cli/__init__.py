@@ -1,8 +1,53 @@
-"""The command ``gdpfed``, one file a command."""
+"""The command ``gdpfed``, one file a command.
 
-from collections.abc import Sequence
+Modules take seconds to import, and Ctrl-C may come meanwhile; nothing else is imported here for that reason.
+"""
 
-from gdpfed.cli.interrupt import quiet_interrupt
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+
+
+@contextmanager
+def quiet_interrupt() -> Iterator[None]:
+    """End at once and in one line on Ctrl-C, while modules are imported and nothing is begun.
+
+    Raised in the middle of an import, the interrupt would come out of it as any error, with its traceback.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _end_interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def ended_as_interrupted() -> Iterator[None]:
+    """Take SIGTERM, by which schedulers and containers end a program, for Ctrl-C."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end_interrupted(number: int, frame: FrameType | None) -> None:
+    os.write(sys.stderr.fileno(), b"gdpfed: interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

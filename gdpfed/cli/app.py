@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import gdpfed
+from gdpfed.cli import INTERRUPTED, ended_as_interrupted, quiet_interrupt
 from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
-from gdpfed.cli.interrupt import INTERRUPTED, ended_as_interrupted, quiet_interrupt
 from gdpfed.errors import FailedError, InputError, line_of
 
 COMMANDS = (

@@ -59,11 +59,11 @@ def _execute(options: argparse.Namespace) -> int:
     if options.outside is not None and not options.attack:
         raise ConfigError(f"--outside {options.outside} goes with --attack RUN")
     if options.canaries:
-        from gdpfed.cli.canaries import measure_canaries
+        from gdpfed.cli.audit_measured import measure_canaries
 
         return measure_canaries(options)
     if options.attack:
-        from gdpfed.cli.attack import attack_model
+        from gdpfed.cli.audit_measured import attack_model
 
         return attack_model(options)
     if options.node_ledger is None and len(options.overrides) != 1:

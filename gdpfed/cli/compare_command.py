@@ -34,7 +34,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.errors import ConfigError
     from gdpfed.files import save_whole
-    from gdpfed.report.worth import mean_worth, worth_of
+    from gdpfed.report.rivals import mean_worth, worth_of
 
     if not 0 <= options.pull < float("inf"):
         raise ConfigError(f"--pull {options.pull:g} must be 0, for no pull, or more")

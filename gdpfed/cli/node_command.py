@@ -99,7 +99,7 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
 
 
 def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
-    from gdpfed.cli.node_metrics import NodeFigures
+    from gdpfed.cli.node_status import NodeFigures
     from gdpfed.report.exported import Source, serve
 
     serve([Source(str(each), NodeFigures(each, config).read) for each in ledgers], options.listen)

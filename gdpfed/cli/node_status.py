@@ -1,7 +1,12 @@
-"""Where a node stands, from the files beside its ledger and the settings that it was started with."""
+"""Where a node stands, from the files beside its ledger and its settings: in print, and for Prometheus.
+
+In which rounds a node was drawn is a secret where epsilon rests on nobody knowing it. So the figures for
+Prometheus leave out updates, what holds against the server and the time of a stage there; queries come to
+every node alike.
+"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf, isfinite
@@ -10,11 +15,13 @@ from typing import Any
 
 from gdpfed.audit.node_audit import NodeAudit, NodeRunAudit, NodeStanding, audit_node_ledger, node_standing
 from gdpfed.cli.audit_tables import figure
-from gdpfed.federation.node.journal import BEGUN, JournalEntry, heard_at, read_journal
+from gdpfed.clients.messages import ASK, BEGIN, CARRY, END, JOIN, OFFER
+from gdpfed.federation.node.journal import BEGUN, DATA, OTHER, JournalEntry, heard_at, read_journal
 from gdpfed.federation.node.node_config import LEDGER_KEY, SETTING_OF
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.own_budget import Budgets
 from gdpfed.report.console import Table
+from gdpfed.report.exported import Figure
 
 RUNS_SHOWN = 5
 REFUSALS_SHOWN = 3
@@ -234,3 +241,42 @@ def _iso(seconds: float) -> str:
 
 def _minute(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%m-%d %H:%M}"
+
+
+QUERIES = frozenset({JOIN, ASK, CARRY, OFFER, BEGIN, END})
+
+
+class NodeFigures:
+    """The figures of one ledger; its epsilon is computed anew only when it has changed."""
+
+    def __init__(self, ledger: Path, config: Mapping[str, Any]) -> None:
+        self._ledger, self._config = ledger, config
+        self._known: NodeStatus | None = None
+
+    def read(self) -> Iterator[Figure]:
+        """Read the figures; AuditError, NodeConfigError: as `NodeStatus.read`."""
+        status = self._known = NodeStatus.read(self._ledger, self._config, self._known)
+        own = {"ledger": str(self._ledger)}
+        yield Figure("gdpfed_node_ledger_sound", float(status.passed), own)
+        for each in status.to_dict()["budgets"]:
+            group = "" if each["record_group"] is None else str(each["record_group"])
+            about = own | {"protects": each["protects"], "record_group": group}
+            yield Figure("gdpfed_node_epsilon_budget", each["budget"], about)
+            yield Figure("gdpfed_node_epsilon_spent", each["spent"], about)
+            yield Figure("gdpfed_node_epsilon_left", each["left"], about)
+        public = status.standing.public_runs
+        refused = Counter(
+            each.cause
+            for each in status.refusals
+            if each.cause not in (DATA, OTHER) and (each.asked in QUERIES or each.run in public)
+        )
+        for cause in sorted(refused):
+            yield Figure("gdpfed_node_refusals_total", refused[cause], own | {"cause": cause})
+        heard = [time for time in (status.heard, _stage(status)) if time is not None]
+        if heard:
+            yield Figure("gdpfed_node_last_message_timestamp_seconds", max(heard), own)
+
+
+def _stage(status: NodeStatus) -> float | None:
+    """When the ledger last changed; None where that may be the time of a secret turn."""
+    return None if status.standing.sampled else status.changed

@@ -72,8 +72,8 @@ QUESTIONS = ("compare", "choose", "epsilons")
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import check_model, show_plan
     from gdpfed.methods import make_method, resolve
-    from gdpfed.report.inference_lines import inference_dict
     from gdpfed.report.party_lines import party_dict
+    from gdpfed.report.plan_lines import inference_dict
     from gdpfed.runs.resume import load_run
 
     asked = [f"--{name}" for name in (*QUESTIONS, *PLAN_QUESTIONS.names()) if getattr(options, name)]
@@ -109,7 +109,7 @@ def _compare(options: argparse.Namespace) -> int:
     """Show all methods side by side; of records, by what differs with the budget."""
     from gdpfed.cli import show_plan
     from gdpfed.report import record_report
-    from gdpfed.report.plan_comparison import plan_comparison
+    from gdpfed.report.plan_table import plan_comparison
 
     _refuse_picture(options.output)
     if show_plan.load_unit(options.overrides) == "record":

@@ -30,8 +30,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     if options.html:
         return _write_page(options)
+    from gdpfed.report.comparison import lines_of
     from gdpfed.report.finished_run import UnfinishedError, read_run
-    from gdpfed.report.lines import lines_of
     from gdpfed.report.report_files import tables_of, write_report
 
     runs, unfinished = [], []
@@ -61,7 +61,7 @@ def _write_page(options: argparse.Namespace) -> int:
     from gdpfed.audit.run_audit import audit_run
     from gdpfed.cli.audit_tables import run_table, verdict
     from gdpfed.report.finished_run import read_run
-    from gdpfed.report.run_page import Checked, write_page
+    from gdpfed.report.report_files import Checked, write_page
 
     if len(options.runs) > 1 or options.output or options.markdown or options.latex:
         raise ConfigError("--html writes the page of one run, and nothing else: name one run alone")

@@ -18,7 +18,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     from conf.per_client import spelled_out
     from gdpfed.cli.show_plan import show_plan
-    from gdpfed.launch.simulation_backend import Launch
+    from gdpfed.launch.flower_run import Launch
     from gdpfed.methods import make_method, resolve
     from gdpfed.privacy.sampling.cohorts import refuse_skipped
     from gdpfed.report.progress import RunProgress

@@ -11,9 +11,8 @@ from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose_records import chosen_lines
 from gdpfed.report.party_lines import party_lines
-from gdpfed.report.plan_comparison import EVERYBODY, ComparedPlan
-from gdpfed.report.plan_table import plan_table
-from gdpfed.report.plan_warnings import plan_warnings
+from gdpfed.report.plan_lines import plan_warnings
+from gdpfed.report.plan_table import EVERYBODY, ComparedPlan, plan_table
 
 ACCOUNTANTS = ("pld", "rdp", "theorem1")
 EVERYBODYS_SETTINGS = ("method=idp_fedavg_scale", "privacy.sampling_rate=1", "privacy.noise_taps=0")

@@ -22,7 +22,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.runs.checkpoint import CHECKPOINT_FILE
     from gdpfed.runs.resume import load_run
     from gdpfed.runs.round_log import RoundLogEntry, read_rounds
-    from gdpfed.simulation.simulated_run import simulate_prepared
+    from gdpfed.simulation.in_process_fleet import simulate_prepared
 
     config = load_run(options.overrides)
     with planning():

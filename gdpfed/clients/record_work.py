@@ -19,10 +19,9 @@ from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.record_groups import record_groups
-from gdpfed.learning.models.softmax import ConvexBounds, convex_bounds
+from gdpfed.learning.models.networks import ConvexBounds, convex_bounds
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.person_losses import PersonModel, person_loss
-from gdpfed.learning.training.record_losses import refuse_coupled_records
+from gdpfed.learning.training.record_losses import PersonModel, person_loss, refuse_coupled_records
 from gdpfed.learning.training.record_training import (
     Positions,
     RecordHolder,

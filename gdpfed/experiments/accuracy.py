@@ -11,8 +11,19 @@ from gdpfed.experiments.presentation import Footnotes
 from gdpfed.experiments.runs import Outcome
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
-from gdpfed.report.plots import Dots, draw_curves, draw_dots, error_bars, height_inches
-from gdpfed.report.style import method_styles, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.plots import (
+    Dots,
+    draw_curves,
+    draw_dots,
+    error_bars,
+    height_inches,
+    method_styles,
+    new_figure,
+    new_panels,
+    save,
+    shared_legend,
+    styled,
+)
 
 FIGURE_HEADINGS = (
     "dataset",

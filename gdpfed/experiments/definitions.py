@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from conf.errors import ConfigError
-from conf.extensions import OWN_DIRECTORY
+from conf.option_files import OWN_DIRECTORY
 from conf.schema import require
 from gdpfed.methods import METHODS
 from gdpfed.registry import Registry

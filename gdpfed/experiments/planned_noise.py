@@ -19,8 +19,16 @@ from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
-from gdpfed.report.plots import Dots, draw_dots, height_inches
-from gdpfed.report.style import new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.plots import (
+    Dots,
+    draw_dots,
+    height_inches,
+    new_figure,
+    new_panels,
+    save,
+    shared_legend,
+    styled,
+)
 
 AS_PUBLISHED = "rdp, as published"
 LARGEST_NOISE_MULTIPLIER = 20.0

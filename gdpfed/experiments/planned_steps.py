@@ -14,7 +14,7 @@ from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.planning.step_calibration import knee_steps, step_grid, step_noise
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
-from gdpfed.report.style import line_style, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared_legend, styled
 
 FIGURE_HEADINGS = ("dataset", "row", "epsilon", "local_steps", "num_steps", "sigma", "sigma2_per_step")
 

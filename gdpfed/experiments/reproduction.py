@@ -27,14 +27,14 @@ from gdpfed.experiments.presentation import (
     trained_entry,
     write_experiment,
 )
-from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
-from gdpfed.experiments.training import (
+from gdpfed.experiments.run_training import (
     SIMULATION,
     ExperimentProgress,
     Trainer,
     choose_num_jobs,
     train_missing,
 )
+from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
 from gdpfed.registry import Registry
 
 PLANNED: Registry[Callable[[Experiment, Sequence[str], Sequence[Cell]], Presentation]] = QUANTITIES

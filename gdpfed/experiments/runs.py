@@ -13,8 +13,8 @@ from filelock import FileLock, Timeout
 from conf.schema import Config
 from gdpfed.errors import ExperimentError, GDPFedError
 from gdpfed.experiments.cells import Cell
+from gdpfed.report.comparison import Line, computed_settings
 from gdpfed.report.finished_run import FinishedRun, read_run, read_settings
-from gdpfed.report.lines import Line, computed_settings
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
 from gdpfed.runs.file_formats import CONFIG_FILE, MODEL_FILE
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from conf.extensions import hand_in
+from conf.option_files import hand_in
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.base import ClientSum, Method, SumRequest

@@ -9,9 +9,8 @@ from conf.load import load
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS, make_method, resolve
 from gdpfed.methods.record_method import RecordMethod
-from gdpfed.report.plots import SIZE_INCHES
+from gdpfed.report.plots import SIZE_INCHES, line_style, new_figure, new_panels, save, styled
 from gdpfed.report.record_report import noise_of_learning
-from gdpfed.report.style import line_style, new_figure, new_panels, save, styled
 
 BAR = 44
 WORDS = (

@@ -79,7 +79,7 @@ MECHANISM_REPORTS: Registry[type[MechanismReport]] = Registry(
     "gdpfed.mechanism_reports",
     built_in={
         "sampled_sums": "gdpfed.report.client_report:ClientReport",
-        "scheduled_sums": "gdpfed.report.turns_report:TurnsReport",
+        "scheduled_sums": "gdpfed.report.client_report:TurnsReport",
         "record_sums": "gdpfed.report.record_report:RecordReport",
         "own_spending": "gdpfed.systems.fedpcs.budgets_card:BudgetsReport",
         "subnet_sums": "gdpfed.systems.h2fdp.subnet_tables:SubnetReport",

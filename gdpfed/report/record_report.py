@@ -13,9 +13,8 @@ from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import Fitted
-from gdpfed.report.inference_lines import inference_line, inference_lines
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
-from gdpfed.report.vote_lines import vote_lines
+from gdpfed.report.plan_lines import inference_line, inference_lines, vote_lines
 
 HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
 

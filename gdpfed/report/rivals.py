@@ -1,22 +1,32 @@
-"""What a run's model is measured against: models that a party or all parties could have without the run."""
+"""``gdpfed compare``: a run's model beside what parties could have without it, in all and by party."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.numpy import load_file
 from torch import nn
 
+from conf.load import load
 from conf.schema import Config
+from gdpfed.clients.configured import task_of
 from gdpfed.errors import ReportError
+from gdpfed.learning.adapted_model import fit_near
 from gdpfed.learning.data import Dataset, Split
-from gdpfed.learning.models import assign, flatten
+from gdpfed.learning.data.client_partition import client_of_owner
+from gdpfed.learning.model_folder import read_model
+from gdpfed.learning.models import assign, flatten, names_of
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining, local_update
-from gdpfed.learning.training.near_fit import fit_near
-from gdpfed.report.class_figures import Scores
+from gdpfed.methods import METHODS
+from gdpfed.report.class_figures import Figure, Scores, figures_of
+from gdpfed.report.console import Table
+from gdpfed.report.finished_run import read_run
+from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
 
 RIDGE = 1.0
 """The penalty on parameters of models that are trained alone or on all rows, as scikit-learn's default."""
@@ -153,3 +163,181 @@ def _federated_average(parties: Parties, config: Config) -> nn.Module:
         rate *= recommended.learning_rate_decay
     assign(model, torch.from_numpy(theta))
     return model
+
+
+EVERYWHERE = "all"
+HEADINGS = ("accuracy", "AUC", "balanced accuracy"), ("sensitivity", "specificity", "calibration")
+NOTE = (
+    "In percent, with 95 % intervals that follow from the number of test rows alone. The figures come from "
+    "these rows without noise: no budget covers them, and by party they tell of that party. Not accounted: "
+    "trained on a party's own rows without noise, for its own use. None: without privacy, for comparison."
+)
+OF_TWO = (
+    "Class 1 is '{positive}'. Sensitivity: of its rows; specificity: of the others. Calibration: the mean "
+    "predicted probability minus the share of class 1."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Worth:
+    """All figures of all models.
+
+    Attributes:
+        title: what was compared.
+        positive: what class 1 is called.
+        rows: test rows by party, and of all.
+        prevalence: share of class 1, by party and of all.
+        figures: by model, then by party or `EVERYWHERE`, then by words.
+        privacy: by model.
+    """
+
+    title: str
+    positive: str
+    rows: Mapping[str, int]
+    prevalence: Mapping[str, float]
+    figures: Mapping[str, Mapping[str, Mapping[str, Figure]]]
+    privacy: Mapping[str, str]
+
+    @property
+    def parties(self) -> list[str]:
+        """Their names, in order."""
+        return [name for name in self.rows if name != EVERYWHERE]
+
+    def tables(self) -> list[Table]:
+        """What to print: all test rows, then accuracy and AUC by party."""
+        has = self.figures[next(iter(self.figures))][EVERYWHERE]
+        overall = [
+            Table(
+                title=f"{self.title}: all {self.rows[EVERYWHERE]} test rows",
+                headings=("model", "privacy", *names),
+                rows=[
+                    [model, self.privacy[model], *(each[EVERYWHERE][name].text() for name in names)]
+                    for model, each in self.figures.items()
+                ],
+                note=note,
+            )
+            for names, note in zip(HEADINGS, (NOTE, OF_TWO.format(positive=self.positive)), strict=True)
+            if set(names) <= set(has)
+        ]
+        return [*overall, self._by_party("accuracy"), self._by_party("AUC")]
+
+    def _by_party(self, name: str) -> Table:
+        rows = [
+            ["test rows", *(str(self.rows[party]) for party in self.parties)],
+            [f"share of {self.positive}", *(f"{100 * self.prevalence[each]:.1f}" for each in self.parties)],
+            *(
+                [model, *(each[party][name].text() for party in self.parties)]
+                for model, each in self.figures.items()
+            ),
+        ]
+        return Table(f"{self.title}: {name} by party", ("model", *self.parties), rows)
+
+    def to_values(self) -> dict[str, object]:
+        """Everything as plain data for JSON; null where a figure is not defined."""
+        return {
+            "positive": self.positive,
+            "rows": dict(self.rows),
+            "prevalence": dict(self.prevalence),
+            "privacy": dict(self.privacy),
+            "figures": {
+                model: {
+                    party: {
+                        name: None if np.isnan(f.value) else [f.value, f.low, f.high]
+                        for name, f in own.items()
+                    }
+                    for party, own in each.items()
+                }
+                for model, each in self.figures.items()
+            },
+        }
+
+
+def mean_worth(found: Sequence[Worth]) -> Worth:
+    """The mean over runs that differ in their seed.
+
+    Raises:
+        ReportError: runs of different models or parties.
+    """
+    first = found[0]
+    if any(
+        (each.title, [*each.figures], each.rows) != (first.title, [*first.figures], first.rows)
+        for each in found
+    ):
+        raise ReportError("the runs have not the same method, data and parties: compare those of one setting")
+    figures = {
+        model: {
+            party: {name: Figure.mean([each.figures[model][party][name] for each in found]) for name in own}
+            for party, own in by_party.items()
+        }
+        for model, by_party in first.figures.items()
+    }
+    return replace(first, title=f"{first.title}, mean of {len(found)} runs", figures=figures)
+
+
+def worth_of(path: Path, overrides: Sequence[str], pull: float) -> Worth:
+    """Compare a finished run's model with what parties could have without it.
+
+    Args:
+        path: of the run.
+        overrides: of its own settings, such as where its data are now.
+        pull: lambda of models that each party fits near the run's.
+
+    Raises:
+        LearningError: the model or the data cannot be read.
+        ReportError: data whose test rows have no owners, or labels that are numbers.
+    """
+    config = load(overrides, begun=read_run(path).settings)
+    parties = Parties.of(task_of(config))
+    found = [*rivals(parties, config), *ours(parties, config, path, pull)]
+    labels, owners, names = parties.labels(), parties.test_owners, parties.names
+    masks = {EVERYWHERE: np.ones(len(labels), dtype=np.bool_)}
+    masks |= {name: owners == number for number, name in enumerate(names)}
+    columns = parties.data.columns
+    return Worth(
+        title=f"{config.method.name} on {config.dataset.name}",
+        positive=columns.class_names[1] if columns else "class 1",
+        rows={name: int(mask.sum()) for name, mask in masks.items()},
+        prevalence={name: float(np.mean(labels[mask] == 1)) for name, mask in masks.items() if mask.any()},
+        figures={
+            each.name: {name: figures_of(each.scores[mask], labels[mask]) for name, mask in masks.items()}
+            for each in found
+        },
+        privacy={each.name: each.privacy for each in found},
+    )
+
+
+def ours(parties: Parties, config: Config, path: Path, pull: float) -> Iterator[Rival]:
+    """The run's model; its clients' own models, if any; and what each party fits to its rows near it."""
+    _, _, model = read_model(path)
+    label = METHODS.get(config.method.name).label or config.method.name
+    yield Rival(label, _promise(config), parties.scores([model] * parties.count))
+    personal = _personal_models(parties, path)
+    if personal:
+        yield Rival(f"{label}, own models", _promise(config), parties.scores(personal))
+    local = names_of(model, config.training.local_parameters or ())
+    if local:
+        own = parties.own(model, local, pull)
+        yield Rival(f"{label}, own {', '.join(local)}", NOT_ACCOUNTED, parties.scores(own))
+    every = [name for name, _ in model.named_parameters()]
+    near = parties.own(model, every, pull)
+    yield Rival(f"{label}, own fit near it", NOT_ACCOUNTED, parties.scores(near))
+
+
+def _personal_models(parties: Parties, path: Path) -> Sequence[nn.Module]:
+    if not (path / PERSONAL_FILE).is_file():
+        return []
+    vectors = load_file(path / PERSONAL_FILE)[PERSONAL_KEY]
+    models = []
+    for client in client_of_owner(parties.data, parties.task.num_clients):
+        own = parties.task.build_model()
+        assign(own, torch.from_numpy(vectors[client].copy()))
+        models.append(own)
+    return models
+
+
+def _promise(config: Config) -> str:
+    if config.method.name == "fedavg":
+        return "none"
+    budgets = config.privacy.budgets
+    shown = budgets if isinstance(budgets, str) else ", ".join(f"{each:g}" for each in budgets)
+    return f"epsilon {shown}, by {config.privacy.unit}"

@@ -2,18 +2,16 @@
 
 from gdpfed.files import save_whole
 from gdpfed.learning.task import data_warnings
-from gdpfed.report.card_for_everybody import base_rate
-from gdpfed.report.event_files import EventFiles
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.metric_display import dataset_label
-from gdpfed.report.mlflow_run import MlflowRun
-from gdpfed.report.model_card import model_card
+from gdpfed.report.model_card import base_rate, model_card
 from gdpfed.report.parts import Parts, PartsFile
 from gdpfed.report.party_lines import party_lines
+from gdpfed.report.plan_lines import plan_warnings
 from gdpfed.report.plan_table import plan_lines
-from gdpfed.report.plan_warnings import plan_warnings
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import status_line
+from gdpfed.report.trackers import EventFiles, MlflowRun
 from gdpfed.rounds.held_out import HeldOutResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened

@@ -21,9 +21,8 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_training import Take
 from gdpfed.methods.base import Theta
-from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
+from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
-from gdpfed.simulation.programmed_training import ProgrammedTraining
 from gdpfed.simulation.training_choice import choose_training, clients_at_once
 from secagg import Encoding
 

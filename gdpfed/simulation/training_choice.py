@@ -7,11 +7,10 @@ from fastgrad.lowering import NotLoweredError, UncompiledError, fitted
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten, trainable
-from gdpfed.learning.models.dropout_keys import DropoutKeys
+from gdpfed.learning.models.build import DropoutKeys
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
-from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
-from gdpfed.simulation.programmed_training import ProgrammedTraining
+from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 
 TRIED_RECORDS = 3
 # float32 sums in another order; a program that is wrong is further off.

@@ -10,9 +10,8 @@ import torch
 from benchmarks import harness
 from benchmarks.simulation import __main__ as command
 from benchmarks.simulation import contenders
-from benchmarks.simulation.drawn_pictures import draw_colour_pictures
-from benchmarks.simulation.drawn_texts import draw_plays
 from benchmarks.simulation.limits import flops_of_loops
+from benchmarks.simulation.random_data import draw_colour_pictures, draw_plays
 from benchmarks.simulation.work import Work
 from conf.load import load
 from fastgrad.lowering import lower

@@ -12,7 +12,7 @@ from conf.load import load
 from gdpfed.learning.models import MODELS, build_model, flatten
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.simulation.simulated_run import simulate_prepared
+from gdpfed.simulation.in_process_fleet import simulate_prepared
 
 OPTIONS = (("hidden_units", 12), ("num_layers", 1))
 

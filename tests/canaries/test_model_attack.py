@@ -12,7 +12,7 @@ from gdpfed.canaries.bounds import Guesses, one_run_p_value
 from gdpfed.canaries.membership import detectable_epsilon
 from gdpfed.canaries.model_attack import attack_run
 from gdpfed.cli import main
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import simulate
 
 RECORDS = 150
 

@@ -7,7 +7,7 @@ import pytest
 
 from conf.load import load
 from gdpfed.cli import main
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import simulate
 from testing.broken_programs import broken
 from testing.small_runs import nothing_drawn
 

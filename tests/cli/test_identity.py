@@ -6,7 +6,7 @@ import re
 import pytest
 
 from gdpfed.cli import main
-from testing.identities import identity_of
+from testing.known_identities import identity_of
 
 
 @pytest.fixture

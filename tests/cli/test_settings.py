@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import pytest
 
-from conf.extensions import method_configs
 from conf.load import load, options
+from conf.option_files import method_configs
 from conf.settings import setting_groups
 from gdpfed.cli import main
 

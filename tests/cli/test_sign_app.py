@@ -19,7 +19,7 @@ from gdpfed.signed_apps import (
     signed_in,
     write_signature,
 )
-from testing.identities import identity_of
+from testing.known_identities import identity_of
 from testing.signed_apps import bundle_of, trusted
 from tests.cli.test_identity import refused, said
 

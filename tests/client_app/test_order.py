@@ -13,7 +13,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.record_steps import RecordSteps
-from testing.joined_sessions import make_parameters
+from testing.secagg_sums import make_parameters
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
 ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")

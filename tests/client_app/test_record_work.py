@@ -22,7 +22,7 @@ from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.errors import LearningError, PrivacyError
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import MODELS, flatten
-from gdpfed.learning.models.softmax import convex_bounds
+from gdpfed.learning.models.networks import convex_bounds
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from conf import chosen
-from conf.extensions import method_configs, option_directories
+from conf import option_files
 from conf.load import load, options, split, to_yaml
+from conf.option_files import method_configs, option_directories
 from conf.schema import TrainingConfig
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS
@@ -78,7 +78,7 @@ def test_a_method_is_its_file_its_option_file_and_one_line():
 def test_importing_the_configuration_imports_nothing_of_gdpfed():
     command = "import sys, conf.load, conf.settings; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
-    assert "conf.extensions" in shown.stdout
+    assert "conf.option_files" in shown.stdout
     assert not [name for name in shown.stdout.split() if name.partition(".")[0] == "gdpfed"]
 
 
@@ -216,15 +216,15 @@ def test_words_are_split_as_a_shell_does():
 
 def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
     directories, methods = tuple(option_directories()), tuple(method_configs().items())
-    chosen._known.cache_clear()
+    option_files._known.cache_clear()
     wanted = [("fmnist", "gdpfed_op"), ("digits", "h2fdp"), ("cifar10-prior", "fedpcs")]
     for dataset, method in wanted:
-        chosen.chosen_options({"dataset": dataset, "method": method}, directories, methods)
+        option_files.chosen_options({"dataset": dataset, "method": method}, directories, methods)
     for dataset, method in zip([d for d, _ in wanted], [m for _, m in wanted[1:] + wanted[:1]], strict=True):
         options = {"dataset": dataset, "method": method}
-        found = chosen.chosen_options(options, directories, methods)
+        found = option_files.chosen_options(options, directories, methods)
         words = tuple(f"{group}={name}" for group, name in options.items())
-        composed = chosen._composed(words, directories, methods)
+        composed = option_files._composed(words, directories, methods)
         assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(composed)
         assert [OmegaConf.get_type(found, str(key)) for key in found] == [
             OmegaConf.get_type(composed, str(key)) for key in composed
@@ -244,4 +244,4 @@ def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
 def test_an_option_file_that_sets_another_group_is_left_to_hydra(tmp_path, text, alone):
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "mine.yaml").write_text(text)
-    assert chosen._each_group_is_alone((tmp_path,)) == alone
+    assert option_files._each_group_is_alone((tmp_path,)) == alone

@@ -19,8 +19,8 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.runs.round_log import read_rounds
-from gdpfed.simulation.simulated_run import simulate
-from testing.layers import CLOUD, EdgeRun, cloud_grid, run_layers
+from gdpfed.simulation.in_process_fleet import simulate
+from testing.layered_runs import CLOUD, EdgeRun, cloud_grid, run_layers
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, refusals
 from testing.small_runs import final_model, ledger_of, nothing_drawn, run
 

@@ -16,7 +16,7 @@ from gdpfed.errors import LearningError
 from gdpfed.experiments.cells import Setting
 from gdpfed.experiments.definitions import Choice, Experiment, Published
 from gdpfed.experiments.reproduction import Reproduction, reproduce
-from gdpfed.experiments.training import Trainer
+from gdpfed.experiments.run_training import Trainer
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from testing.written_runs import append_record, begin_run, finish_run
 

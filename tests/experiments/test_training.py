@@ -17,8 +17,8 @@ from conf.schema import Config
 from gdpfed.cli import main
 from gdpfed.errors import ExperimentError, LearningError, RunError
 from gdpfed.experiments.definitions import Choice
+from gdpfed.experiments.run_training import Trainer
 from gdpfed.experiments.runs import lock_output
-from gdpfed.experiments.training import Trainer
 from tests.experiments.small_experiment import EXPERIMENT, Observe, StubTrainer, figures, run_it
 
 PAIR = replace(

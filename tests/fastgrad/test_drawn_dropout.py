@@ -11,7 +11,7 @@ from fastgrad.lowering import NotLoweredError, lower
 from fastgrad.modules import DrawnDropout, cross_entropy, mixed
 from fastgrad.program import Program
 from gdpfed.learning.models import flatten
-from gdpfed.learning.models.dropout_keys import DropoutKeys, draw_keys, with_drawn_dropout
+from gdpfed.learning.models.build import DropoutKeys, draw_keys, with_drawn_dropout
 
 
 def layer_with(key, rate=0.3, number=0):

@@ -11,8 +11,7 @@ from sklearn.datasets import load_breast_cancer
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
-from gdpfed.learning.data.breast_cancer import RANGES
-from gdpfed.learning.data.heart_disease import HOSPITALS
+from gdpfed.learning.data.published_tables import HOSPITALS, RANGES
 from gdpfed.learning.training.evaluate import central_evaluation
 
 HEART_DISEASE = Path(__file__).parents[3] / "shared" / "data" / "heart-disease"

@@ -26,7 +26,7 @@ from gdpfed.record_steps import RecordSteps
 from gdpfed.report.run_observers import ModelCard
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import Cohort
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import simulate
 from secagg import SumParameters
 
 DECLARATION = """\

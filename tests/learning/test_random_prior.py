@@ -7,7 +7,7 @@ from scipy import linalg
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data import random_prior as prior
 from gdpfed.learning.data.own import own_split
-from gdpfed.learning.data.random_pictures import random_pictures
+from gdpfed.learning.data.random_prior import random_pictures
 from gdpfed.learning.data.scattering import scattering
 from gdpfed.learning.task import Task
 

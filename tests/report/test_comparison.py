@@ -9,8 +9,8 @@ import pytest
 from matplotlib.image import imread
 
 from gdpfed.cli import main
+from gdpfed.report.comparison import lines_of
 from gdpfed.report.finished_run import read_run
-from gdpfed.report.lines import lines_of
 from gdpfed.report.report_files import tables_of
 from gdpfed.runs.file_formats import MODEL_FILE
 from testing.written_runs import DIMENSION, write_run

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gdpfed.cli import main
-from gdpfed.cli.node_metrics import NodeFigures
+from gdpfed.cli.node_status import NodeFigures
 from gdpfed.errors import ConfigError, ReportError
 from gdpfed.federation.node.budget import begin
 from gdpfed.federation.node.journal import CAUSES, OTHER, JournalEntry, hear, note

@@ -14,9 +14,8 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from gdpfed.errors import RunError
-from gdpfed.report.event_files import EVENTS_FOLDER, EventFiles
-from gdpfed.report.mlflow_run import MlflowRun, TrackingError
 from gdpfed.report.progress import metrics_of, status_line
+from gdpfed.report.trackers import EVENTS_FOLDER, EventFiles, MlflowRun, TrackingError
 from gdpfed.rounds.observers import RoundEnded, RunOpened
 from gdpfed.runs.round_log import RoundLogEntry
 from testing.small_runs import ACTIVE, run

@@ -8,7 +8,7 @@ from conf.load import load
 from gdpfed.errors import PrivacyError
 from gdpfed.methods import make_method
 from gdpfed.privacy.sampling.cohorts import refuse_skipped, skipped_fractions
-from gdpfed.report.plan_warnings import plan_warnings
+from gdpfed.report.plan_lines import plan_warnings
 
 ROLES = ("dataset=shakespeare", "dataset.num_clients=247", "privacy.accountant=rdp")
 SIX = ("dataset.num_clients=6", "privacy.accountant=rdp")

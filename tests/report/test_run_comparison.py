@@ -12,9 +12,9 @@ from conf.load import load
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError, ReportError, RunError
+from gdpfed.learning.adapted_model import fit_near
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.training.near_fit import fit_near
 from gdpfed.learning.training.record_losses import make_loss
 from gdpfed.methods import ClientSum, make_method
 from gdpfed.report.class_figures import figures_of

@@ -9,7 +9,7 @@ import pytest
 
 from conf.load import load
 from gdpfed.cli import main
-from gdpfed.report.run_page import HIDDEN, PAGE_FILE
+from gdpfed.report.report_files import HIDDEN, PAGE_FILE
 from gdpfed.simulation import simulate
 
 EVERYONE = ("method=gdpfed_star", "privacy.against=everyone", "privacy.accountant=pld")

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 
 from gdpfed.methods import METHODS
 from gdpfed.report.metric_display import MetricDisplay, Spread, dataset_label
-from gdpfed.report.plots import draw_curves
-from gdpfed.report.style import method_styles
+from gdpfed.report.plots import draw_curves, method_styles
 
 # What the green-blind and the red-blind see of linear red, green, blue (Machado et al., 2009).
 SEEN_BY = {

@@ -9,7 +9,7 @@ from gdpfed.rounds.pairwise import RunningSum
 from gdpfed.rounds.prepared import PreparedSum
 from secagg import Stage
 from secagg.protocol.sum_messages import ShareReply
-from testing.joined_sessions import IDS, ROSTER, Joined, make_parameters
+from testing.secagg_sums import IDS, ROSTER, Joined, make_parameters
 from tests.simulation.small_cohorts import order_of, theta_of
 
 LEVELS, DIMENSION, SIGMA = 2, 20_000, 100.0

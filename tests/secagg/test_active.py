@@ -29,7 +29,7 @@ from secagg.protocol.sum_messages import (
     UnmaskRequest,
     hash_parameters,
 )
-from testing.joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
 VICTIM, OTHER = IDS[0], IDS[1]
 STAGES = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.CHECK, Stage.UNMASK)

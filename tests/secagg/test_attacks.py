@@ -27,7 +27,7 @@ from secagg.protocol.sum_messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from testing.joined_sessions import IDS, POLICY, Joined, make_parameters
+from testing.secagg_sums import IDS, POLICY, Joined, make_parameters
 
 VICTIM, OTHER = IDS[0], IDS[1]
 MODEL = b"model".ljust(32)

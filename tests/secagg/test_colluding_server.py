@@ -12,7 +12,7 @@ from secagg.crypto.prg import add_masks
 from secagg.crypto.shamir import recover
 from secagg.protocol.client_keys import pair_keys
 from secagg.protocol.sum_messages import SHARE_BYTES, MaskReply, UnmaskReply, UnmaskRequest
-from testing.joined_sessions import IDS, Joined, make_parameters
+from testing.secagg_sums import IDS, Joined, make_parameters
 
 VICTIM = IDS[0]
 GRAPHS: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ import pytest
 
 from secagg import MaskedSum, RemoteProtocolError, Stage, ThresholdNotMet
 from secagg.protocol.sum_messages import MaskReply, ShareReply, UnmaskReply, UnmaskRequest
-from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDS, Joined, make_parameters
 
 LIAR, OTHER = IDS[0], IDS[1]
 Alter = Callable[[int, bytes], bytes]

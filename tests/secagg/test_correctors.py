@@ -18,7 +18,7 @@ from secagg import (
 from secagg.arithmetic.noise_levels import Contributors, Corrections
 from secagg.protocol.public_keys import PublicKeys
 from secagg.protocol.sum_messages import CheckRequest, ShareRequest, UnmaskRequest
-from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDS, Joined, make_parameters
 
 CURIOUS = {"mode": "curious", "threshold": threshold_for(12, 0.5)}
 BOTH = pytest.mark.parametrize(

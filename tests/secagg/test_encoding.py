@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from secagg import Contributors, Encoding, EncodingError
 from secagg.arithmetic.noise_levels import NAMED_VARIANCES, NOISE_TAIL
-from testing.joined_sessions import Joined, make_parameters
+from testing.secagg_sums import Joined, make_parameters
 
 COUNTS = ("dropout_tolerance", "corrupt_tolerance", "most_noise_levels")
 

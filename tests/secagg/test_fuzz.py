@@ -25,7 +25,7 @@ from secagg.protocol.sum_messages import (
     UnmaskRequest,
 )
 from secagg.protocol.wire import checksum
-from testing.joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
 DIMENSION, LEVELS, BITS = 6, 2, 24
 

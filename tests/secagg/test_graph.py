@@ -11,7 +11,7 @@ import pytest
 from secagg import Cause, ClientPolicy, RemoteProtocolError, Stage, ThresholdNotMet, sparse_degree
 from secagg.protocol.graph import graph_of, is_correct, is_private
 from secagg.protocol.sum_messages import MaskRequest
-from testing.joined_sessions import IDS, Joined, make_parameters
+from testing.secagg_sums import IDS, Joined, make_parameters
 
 SPARSE: dict[str, Any] = {"num_neighbours": 6, "threshold": 4, "dropout_tolerance": 2}
 

@@ -5,7 +5,7 @@ import pytest
 
 from secagg import RemoteProtocolError, Stage
 from secagg.protocol.sum_messages import AdvertiseRequest, MaskRequest, ShareRequest, UnmaskRequest
-from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDS, Joined, make_parameters
 
 VICTIM = IDS[0]
 SPARSE = {"num_neighbours": 6, "threshold": 4}

@@ -12,7 +12,7 @@ from secagg.arithmetic.noise_levels import NAMED_VARIANCES, Contributors, noise_
 from secagg.crypto.keys import noise_seeds
 from secagg.protocol.client_keys import draw_noise
 from secagg.protocol.sum_messages import ShareReply, UnmaskReply
-from testing.joined_sessions import IDS, POLICY, Joined, make_parameters
+from testing.secagg_sums import IDS, POLICY, Joined, make_parameters
 
 LEVELS: dict[str, Any] = {
     "dropout_tolerance": 3,

@@ -8,7 +8,7 @@ import pytest
 from secagg import Contributors, DecodeError, Encoding, EncodingError, Stage
 from secagg.arithmetic.noise_levels import NAMED_VARIANCES, NOISE_TAIL
 from secagg.arithmetic.packing import add_packed, pack, packed_bytes, unpack
-from testing.joined_sessions import IDS, Joined, make_parameters
+from testing.secagg_sums import IDS, Joined, make_parameters
 
 # The longest one is packed in two batches.
 LENGTHS = [(length, bits) for bits in range(8, 33) for length in (1, 63, 64, 65, 5000)]

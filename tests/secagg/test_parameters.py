@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from secagg import ClientPolicy, DecodeError, SumParameters, threshold_for
-from testing.joined_sessions import make_parameters
+from testing.secagg_sums import make_parameters
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from secagg import (
     threshold_for,
 )
 from secagg.protocol.sum_messages import AdvertiseRequest
-from testing.joined_sessions import IDENTITIES, IDS, ROSTER, Joined, make_parameters
+from testing.secagg_sums import IDENTITIES, IDS, ROSTER, Joined, make_parameters
 
 VICTIM = IDS[0]
 BASE = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from secagg import ClientStage, LocalProtocolError, RemoteProtocolError, Stage, ThresholdNotMet
-from testing.joined_sessions import IDS, Joined, make_parameters
+from testing.secagg_sums import IDS, Joined, make_parameters
 
 NUM_CLIENTS = 9
 MODES: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ from secagg.crypto.recovery import ShareRecovery, wrong_shares
 from secagg.crypto.shamir import PRIME, elements_of, interpolate, share_bytes, split
 from secagg.protocol.sum_messages import UnmaskReply
 from secagg.sum_errors import Cause
-from testing.joined_sessions import Joined, make_parameters
+from testing.secagg_sums import Joined, make_parameters
 
 SECRET = bytes(range(32))
 DEALER = 7

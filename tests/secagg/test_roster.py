@@ -9,7 +9,7 @@ import pytest
 from secagg import ClientSession, Identity, RemoteProtocolError, Roster, RosterError, ServerSession, Stage
 from secagg.crypto.signatures import is_signed, join_statement, keys_statement
 from secagg.protocol.sum_messages import AdvertiseReply, ShareRequest, hash_parameters
-from testing.joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
 VICTIM, OTHER = IDS[0], IDS[1]
 MEMBERS = IDS[:6]

@@ -12,7 +12,7 @@ from secagg import (
     Stage,
     ThresholdNotMet,
 )
-from testing.joined_sessions import IDS, POLICY, Joined, make_parameters
+from testing.secagg_sums import IDS, POLICY, Joined, make_parameters
 
 STAGES = (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK)
 

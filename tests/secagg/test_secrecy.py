@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from secagg import ClientStage, RemoteProtocolError, Stage, ThresholdNotMet, keystream
 from secagg.crypto.prg import KEY_BYTES, SEGMENT_WORDS, add_masks
 from secagg.protocol.sum_messages import MaskReply
-from testing.joined_sessions import ACTIVE, IDS, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDS, Joined, make_parameters
 
 
 def chi_square_of_bytes(words: np.ndarray) -> float:

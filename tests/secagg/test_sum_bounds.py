@@ -9,7 +9,7 @@ from scipy import stats
 
 from secagg import ImplausibleSum, check_sum, largest_undetected_push
 from secagg.arithmetic.sum_bounds import FALSE_ALARM_BITS, sum_bounds
-from testing.joined_sessions import make_parameters
+from testing.secagg_sums import make_parameters
 
 CASES: list[dict[str, Any]] = [
     {"num_clients": 10, "noise_multiplier": 1.0},

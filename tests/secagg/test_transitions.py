@@ -17,7 +17,7 @@ from secagg import (
     ThresholdNotMet,
 )
 from secagg.protocol.transitions import TRANSITIONS, following
-from testing.joined_sessions import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
+from testing.secagg_sums import ACTIVE, IDENTITIES, IDS, POLICY, ROSTER, Joined, make_parameters
 
 MODES = ("curious", "active")
 CLIENT = {

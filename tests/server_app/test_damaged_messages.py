@@ -19,11 +19,10 @@ from gdpfed.federation.server.questions import Questions
 from secagg import RemoteProtocolError, Stage
 from server_app.exchange import Exchanger, failure_of, node_reply
 from server_app.grid_fleet import GridFleet, answered_bytes
-from testing.charging import as_charged
-from testing.joined_sessions import Joined as JoinedSessions
-from testing.joined_sessions import make_parameters
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, identify_task
-from testing.small_runs import grid_of_owners, run, small_config
+from testing.secagg_sums import Joined as JoinedSessions
+from testing.secagg_sums import make_parameters
+from testing.small_runs import as_charged, grid_of_owners, run, small_config
 from tests.server_app.test_grid_fleet import request
 
 NUM_CLIENTS = 4

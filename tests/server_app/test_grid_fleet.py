@@ -16,9 +16,8 @@ from gdpfed.privacy.release import NoiseAt
 from secagg import threshold_for
 from server_app.exchange import Exchanger
 from server_app.grid_fleet import GridFleet
-from testing.charging import as_charged
 from testing.local_grid import FIRST_NODE_ID, as_grid
-from testing.small_runs import grid_for
+from testing.small_runs import as_charged, grid_for
 
 NUM_CLIENTS = 12
 

@@ -15,10 +15,10 @@ from gdpfed.errors import ConfigError, RunError
 from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.signing import prove, trust_of
 from gdpfed.identities import IdentityError, new_identity, read_identity
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import simulate
 from secagg import Roster
 from secagg.crypto.signatures import join_statement
-from testing.identities import (
+from testing.known_identities import (
     CONSORTIUM,
     CONSORTIUM_KEY,
     ROSTER,

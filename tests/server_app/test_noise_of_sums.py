@@ -17,8 +17,8 @@ from gdpfed.simulation import InProcessFleet
 from gdpfed.simulation.engine import SequentialEngine
 from server_app.exchange import Exchanger
 from server_app.grid_fleet import GridFleet
-from testing.charging import as_charged, as_expected
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
+from testing.small_runs import as_charged, as_expected
 
 NUM_CLIENTS = 36
 # Few sums of a wide model: keys cost by the client and the sum, noise by the parameter.

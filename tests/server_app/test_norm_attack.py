@@ -16,8 +16,8 @@ from gdpfed.privacy.release import NoiseAt
 from server_app import grid_fleet as fleet_module
 from server_app.exchange import Exchanger
 from server_app.grid_fleet import GridFleet
-from testing.charging import as_charged
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
+from testing.small_runs import as_charged
 
 NUM_CLIENTS = 6
 VICTIM = 0

@@ -14,7 +14,7 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.methods.vote import vote_request
 from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.rounds.vote import VoteResult
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import simulate
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import grid_of_owners, nothing_drawn, run, small_config
 

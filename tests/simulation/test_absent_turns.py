@@ -6,8 +6,7 @@ from itertools import pairwise
 import pytest
 
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.simulation.in_process_fleet import InProcessFleet
-from gdpfed.simulation.simulated_run import simulate
+from gdpfed.simulation.in_process_fleet import InProcessFleet, simulate
 from testing.small_runs import NUM_CLIENTS, small_config
 
 TURNS = [

@@ -9,7 +9,7 @@ from conf.load import load
 from gdpfed.privacy.accountants.inference_bound import NOTHING_TOLD
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.simulation.simulated_run import simulate_prepared
+from gdpfed.simulation.in_process_fleet import simulate_prepared
 
 COHORT = 30
 # An array of one byte a client would take 10 MB.

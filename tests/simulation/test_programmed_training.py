@@ -20,9 +20,8 @@ from gdpfed.clients.update import batch_generator
 from gdpfed.learning.models import MODELS, build_model, flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import local_update
-from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
+from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine_choice import choose_engine
-from gdpfed.simulation.programmed_training import ProgrammedTraining
 from gdpfed.simulation.training_choice import choose_training
 from tests.simulation.small_cohorts import order_of, theta_of
 

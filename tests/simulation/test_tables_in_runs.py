@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from gdpfed.cli import main
-from gdpfed.report.event_files import EVENTS_FOLDER
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.parts import Parts
+from gdpfed.report.trackers import EVENTS_FOLDER
 from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
 

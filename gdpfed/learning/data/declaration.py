@@ -10,8 +10,18 @@ from typing import Any
 import yaml
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import DROP, KEEP, Categorical, Columns, Named, Numeric, plain
-from gdpfed.learning.data.dates import AGE_ON, DAYS_SINCE, DatedAs
+from gdpfed.learning.data.columns import (
+    AGE_ON,
+    DAYS_SINCE,
+    DROP,
+    KEEP,
+    Categorical,
+    Columns,
+    DatedAs,
+    Named,
+    Numeric,
+    plain,
+)
 
 COLUMNS_FILE = "columns.yaml"
 SEPARATORS = (",", ";", "\t", "|")

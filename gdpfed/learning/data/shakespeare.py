@@ -1,14 +1,158 @@
-"""Shakespeare's plays: predict the next character; every role is a client."""
+"""Shakespeare's plays: predict the next character; every role is a client.
 
+Roles come from a text of ``ROLE:`` speeches, or from the JSON files of LEAF (Caldas et al., 2018).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.dataset import Dataset
-from gdpfed.learning.data.roles import Role, roles_of_leaf, roles_of_plays
 from gdpfed.learning.data.source import DataSource
-from gdpfed.learning.data.text import VOCABULARY_SIZE, joined
+from gdpfed.learning.data.text import VOCABULARY_SIZE, Windows, encode, joined
+
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
+_HEAD = re.compile(r"([^\n]*\S)[^\S\n]*:[^\S\n]*(?:\n|$)")
+
+
+@dataclass(frozen=True)
+class Role:
+    """One role's windows to train on and to test on; ``num_characters`` is how much it says in all."""
+
+    name: str
+    num_characters: int
+    train: Windows
+    test: Windows
+
+
+def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, test_stride: int) -> list[Role]:
+    """Roles from a text of speeches, separated by blank lines and headed by a line ``ROLE:``.
+
+    The last ``test_fraction`` of what a role says is for testing, unless the rest would be too short
+    for one window to train on; then less of it, or nothing.
+
+    Raises:
+        LearningError: no such file, not UTF-8, or not of that form.
+    """
+    texts: dict[str, list[str]] = {}
+    for name, speech in _speeches(path):
+        texts.setdefault(name, []).append(speech)
+    roles = []
+    for name, speeches in texts.items():
+        text = encode("\n".join(speeches))
+        edge = max(int(len(text) * (1 - test_fraction)), sequence_length + 1)
+        train = _all_windows(text[:edge], sequence_length)
+        test = _all_windows(text[edge:], sequence_length).thinned(test_stride)
+        roles.append(Role(name, sum(map(len, speeches)), train, test))
+    return roles
+
+
+def _all_windows(codes: npt.NDArray[np.uint8], sequence_length: int) -> Windows:
+    """Every window that has a next character."""
+    return Windows(codes, np.arange(max(0, len(codes) - sequence_length)), sequence_length)
+
+
+def _speeches(path: Path) -> Iterator[tuple[str, str]]:
+    try:
+        blocks = _BLANK_LINE.split(path.read_text(encoding="utf-8").strip())
+    except OSError as error:
+        raise LearningError(
+            f"dataset.path={path} cannot be read ({error.strerror}): name a text of ROLE: speeches, or the "
+            "directory of LEAF's files"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise LearningError(f"dataset.path={path} is no text in UTF-8: {error}") from None
+    role = ""
+    for block in blocks:
+        head = _HEAD.match(block)
+        role = head[1] if head else role
+        if not role:
+            raise LearningError(
+                f"dataset.path={path}: the text must begin with a line 'ROLE:', not with {block[:20]!r}"
+            )
+        speech = block[head.end() :] if head else block
+        if speech:
+            yield role, speech
+
+
+def roles_of_leaf(directory: Path, *, sequence_length: int, test_stride: int) -> list[Role]:
+    """Roles from LEAF's ``train/*.json`` and ``test/*.json`` (or ``train.json`` and ``test.json``).
+
+    Raises:
+        LearningError: files are missing or not of LEAF's form, or its windows are too short.
+    """
+    train = _leaf_windows(directory, "train", sequence_length)
+    test = _leaf_windows(directory, "test", sequence_length)
+    nothing = _all_windows(encode(""), sequence_length)
+    roles = []
+    for name, windows in train.items():
+        held_out = test.get(name, nothing).thinned(test_stride)
+        roles.append(Role(name, len(windows.codes) + len(held_out.codes), windows, held_out))
+    return roles
+
+
+def _leaf_windows(directory: Path, part: str, sequence_length: int) -> dict[str, Windows]:
+    paths = sorted((directory / part).glob("*.json")) or sorted(directory.glob(f"{part}.json"))
+    if not paths:
+        raise LearningError(
+            f"dataset.path={directory} has neither {part}/*.json nor {part}.json: name LEAF's data "
+            "directory, or a text file of 'ROLE:' speeches"
+        )
+    windows: dict[str, Windows] = {}
+    for path in paths:
+        for user, data in _leaf_users(path).items():
+            windows[user] = _chained(path, user, data, sequence_length)
+    return windows
+
+
+def _leaf_users(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {user: content["user_data"][user] for user in content["users"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LearningError(
+            f"{path} is not LEAF's JSON with users and user_data ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _chained(path: Path, user: str, data: Any, sequence_length: int) -> Windows:
+    """A user's windows over one text: LEAF writes each character 80 times, in windows that overlap."""
+    windows, following = _checked(path, user, data)
+    length = len(windows[0]) if windows else sequence_length
+    if length < sequence_length:
+        raise LearningError(
+            f"{path} holds windows of {length} characters, fewer than dataset.sequence_length="
+            f"{sequence_length}: set dataset.sequence_length={length}"
+        )
+    pieces: list[str] = []
+    starts: list[int] = []
+    end, tail = 0, None
+    for window, character in zip(windows, following, strict=True):
+        piece = character if window == tail else window + character
+        pieces.append(piece)
+        end += len(piece)
+        starts.append(end - sequence_length - 1)
+        tail = (window + character)[1:]
+    return Windows(encode("".join(pieces)), np.array(starts, dtype=np.int64), sequence_length)
+
+
+def _checked(path: Path, user: str, data: Any) -> tuple[Sequence[str], Sequence[str]]:
+    x, y = (data.get(key) if isinstance(data, dict) else None for key in ("x", "y"))
+    if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
+        raise LearningError(f"{path}: user {user} has not one next character y for each window x")
+    if {(type(text), len(text)) for text in y} - {(str, 1)} or len({(type(t), len(t)) for t in x}) > 1:
+        raise LearningError(
+            f"{path}: user {user} must have windows x of one length and single characters y, as text"
+        )
+    return x, y
+
 
 DEFAULT_SEQUENCE_LENGTH = 80
 DEFAULT_MIN_CHARACTERS = 100

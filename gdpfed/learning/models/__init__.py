@@ -14,9 +14,7 @@ from gdpfed.learning.models.build import (
     count_parameters,
     refuse_changing_buffers,
 )
-from gdpfed.learning.models.feedforward import cnn2, cnn3, linear, mlp, resnet18
-from gdpfed.learning.models.next_character import lstm, ngram
-from gdpfed.learning.models.softmax import softmax
+from gdpfed.learning.models.networks import cnn2, cnn3, linear, lstm, mlp, ngram, resnet18, softmax
 from gdpfed.learning.models.vector import (
     assign,
     dimension_of,

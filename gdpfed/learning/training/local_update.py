@@ -12,7 +12,7 @@ from torch import nn
 from fastgrad.modules import Loss, cross_entropy
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import assign, trainable
-from gdpfed.learning.models.dropout_keys import DropoutKeys, draw_keys
+from gdpfed.learning.models.build import DropoutKeys, draw_keys
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from gdpfed.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods import make_method
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
-from gdpfed.report.style import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.plots import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
 from gdpfed.systems.fedpcs.game.adaptive import spent_in_round
 from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, SolvedGame

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 
 from gdpfed.report.console import Fitted
-from gdpfed.report.style import line_style, new_figure, new_panels, save, styled
+from gdpfed.report.plots import line_style, new_figure, new_panels, save, styled
 from gdpfed.systems.fedpcs.prices import Priced
 
 HEADINGS = ("price", "zCDP", "paid", "welfare", "least eps", "median", "most", "Lambda")

@@ -13,7 +13,7 @@ from gdpfed.methods import METHODS
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
-from gdpfed.report.style import new_figure, new_panels, save, styled
+from gdpfed.report.plots import new_figure, new_panels, save, styled
 from gdpfed.systems.h2fdp.control import Problem, solve
 from gdpfed.systems.h2fdp.controlled import problem_of, trust_of
 from gdpfed.systems.h2fdp.h2fdp import H2FDP

@@ -199,7 +199,7 @@ def _smoothness(config: Config) -> float:
     Raises ConfigError: a model for which none is known.
     """
     from gdpfed.clients.configured import task_of
-    from gdpfed.learning.models.softmax import convex_bounds
+    from gdpfed.learning.models.networks import convex_bounds
 
     if config.method.smoothness is not None:
         return float(config.method.smoothness)

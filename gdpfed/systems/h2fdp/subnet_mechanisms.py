@@ -94,7 +94,7 @@ def record_norm(config: Config, mechanism: Mechanism) -> float:
     if mechanism != "convex":
         return float(config.privacy.clipping_norm)
     from gdpfed.clients.configured import task_of
-    from gdpfed.learning.models.softmax import convex_bounds
+    from gdpfed.learning.models.networks import convex_bounds
 
     data = config.dataset
     bounds = convex_bounds(task_of(config).build_model())
@@ -118,7 +118,7 @@ def reserved_delta(config: Config) -> float:
     delta.
     """
     from gdpfed.clients.configured import task_of
-    from gdpfed.learning.models.softmax import convex_bounds
+    from gdpfed.learning.models.networks import convex_bounds
 
     bounds = convex_bounds(task_of(config).build_model())
     if bounds is None:

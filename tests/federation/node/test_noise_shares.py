@@ -23,7 +23,7 @@ from gdpfed.methods import make_method
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of
 from secagg import RemoteProtocolError
-from testing.joined_sessions import make_parameters
+from testing.secagg_sums import make_parameters
 
 PLAN = make_method(
     load(

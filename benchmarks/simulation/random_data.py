@@ -1,4 +1,6 @@
-"""Pictures of random pixels, in the forms of Fashion-MNIST and CIFAR-10: what is learned changes no work."""
+"""Data without sense: pictures of random pixels, in the forms of Fashion-MNIST and CIFAR-10, and plays.
+
+What is learned changes no work."""
 
 from pathlib import Path
 
@@ -6,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.learning.data.published_pictures import FMNIST_FILES
+from gdpfed.learning.data.text import CHARACTERS
 
 SIZES = {"train": 60_000, "t10k": 10_000}
 EDGE, NUM_CLASSES = 28, 10
@@ -36,3 +39,15 @@ def _idx(values: npt.NDArray[np.uint8]) -> bytes:
     """The IDX format: two zero bytes, the type (8 is a byte), how many dimensions, their sizes, the data."""
     sizes = np.asarray(values.shape, dtype=">i4").tobytes()
     return bytes([0, 0, 8, values.ndim]) + sizes + values.tobytes()
+
+
+LETTERS = [character for character in CHARACTERS if character.isalpha()]
+
+
+def draw_plays(path: Path, *, num_roles: int, num_characters: int) -> None:
+    """Write a text that ``dataset=shakespeare dataset.path=<path>`` reads."""
+    generator = np.random.default_rng(0)
+    speeches = [
+        f"ROLE {role}:\n{''.join(generator.choice(LETTERS, num_characters))}" for role in range(num_roles)
+    ]
+    path.write_text("\n\n".join(speeches) + "\n", "utf-8")

@@ -1,0 +1,294 @@
+"""``gdpfed audit --canaries`` and ``--attack``: epsilon measured on simulated runs, or guesses of a model."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from matplotlib.ticker import MaxNLocator
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from conf.load import load
+from conf.schema import Config
+from gdpfed.canaries.lower_bounds import EpsilonLowerBound
+from gdpfed.canaries.measure import Measurement, Settings, measure
+from gdpfed.canaries.membership import MembershipGuess
+from gdpfed.canaries.model_attack import ModelAttack, attack_run
+from gdpfed.cli.audit_command import without_infinity
+from gdpfed.cli.command import make_console, user_path
+from gdpfed.errors import ConfigError, ReportError
+from gdpfed.report.console import Fitted
+from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.runs.resume import load_run
+
+MARKS_IN_PICTURE = 8
+SEEN_BY = {
+    "sums": "all sums",
+    "server": "server",
+    "everyone": "everyone",
+    "updates": "every update",
+    "model": "last model",
+}
+JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
+
+
+def measure_canaries(options: argparse.Namespace) -> int:
+    """Carry out the command; exit status 0 where nothing above what is stated was measured, else 1."""
+    config = _configuration(options.overrides)
+    settings = Settings(
+        kind=options.kind,
+        num_runs=options.runs,
+        confidence=options.confidence,
+        marks=1 if options.output is None else MARKS_IN_PICTURE,
+    )
+    if options.output is not None:
+        # Before the measurement, which takes minutes.
+        with _writing(options.output):
+            options.output.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=options.output).close()
+    console = Console(stderr=True) if options.json else make_console()
+    with Progress(
+        TextColumn("simulated runs"),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=settings.num_runs)
+        measurement = measure(config, settings, announce=lambda done: progress.update(task, completed=done))
+    if options.output is not None:
+        with _writing(options.output):
+            (options.output / JSON_FILE).write_text(_as_json(measurement), encoding="utf-8")
+            epsilon_over_rounds(measurement, options.output / PICTURE_FILE)
+    if options.json:
+        print(_as_json(measurement))
+    else:
+        _show(console, measurement, options.output)
+    return 0 if measurement.passed else 1
+
+
+def _configuration(words: Sequence[str]) -> Config:
+    """The configuration of a run that is there, or the one that the overrides ask for."""
+    if not words or "=" in words[0] or not user_path(words[0]).is_dir():
+        return load(words)
+    begun = load_run([f"run.resume={words[0]}", *words[1:]])
+    return replace(begun, run=replace(begun.run, resume=None))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Say in one line that the file system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise ReportError(
+            f"--output {folder} cannot be written ({error.strerror}): name another folder"
+        ) from None
+
+
+def _as_json(measurement: Measurement) -> str:
+    figures = [asdict(each) | {"held": each.held} for each in measurement.figures]
+    whole = asdict(measurement) | {
+        "figures": figures,
+        "passed": measurement.passed,
+        "found_below": measurement.found_below,
+    }
+    return json.dumps(without_infinity(whole), indent=2, allow_nan=False)
+
+
+def _found(measurement: Measurement) -> str:
+    """What a test that has passed would have found."""
+    below = measurement.found_below
+    if below <= 0.0:
+        return "With these canaries it would not have found missing noise either: give more --runs."
+    return (
+        f"With these canaries it would have found noise below about {below:.2f} of the plan's in every group."
+    )
+
+
+def _show(console: Console, measurement: Measurement, output: Path | None) -> None:
+    settings = measurement.settings
+    console.print(
+        f"{measurement.method}: {settings.num_runs} simulated runs of {measurement.num_rounds} rounds, "
+        f"{settings.kind} canaries, {measurement.sums_revealed} sums revealed",
+        highlight=False,
+    )
+    table = Table(
+        title=f"epsilon at delta {measurement.delta:.3g}, per {measurement.unit}", title_justify="left"
+    )
+    for heading in ("group", "seen by", "stated", "measured", "of it", "any law", "canaries", "held"):
+        table.add_column(heading, justify="left" if heading == "seen by" else "right")
+    for each in measurement.final:
+        seen_by = SEEN_BY[each.view]
+        table.add_row(
+            str(each.group),
+            seen_by if each.participations is None else f"{seen_by}, K={each.participations}",
+            f"{each.stated:.3g}",
+            f"{each.measured:.3g}",
+            f"{100 * each.measured / each.stated:.0f} %",
+            f"{each.any_law:.3g}",
+            str(each.num_canaries),
+            "yes" if each.held else "NO",
+        )
+    console.print(Fitted(table))
+    console.print(
+        f"measured: less is ruled out, with confidence {100 * settings.confidence:g} % of all figures. Far "
+        "below what is stated it says that the test was weak (give more --runs), not that privacy is better. "
+        "any law: the same without the shape of the plan's losses.",
+        highlight=False,
+    )
+    if output is not None:
+        console.print(f"The figures and a picture are in {output}", soft_wrap=True, highlight=False)
+    if not measurement.sums_revealed:
+        console.print("No sum was revealed, so nothing was measured. The statement is NOT confirmed.")
+    elif measurement.passed:
+        console.print("Nothing above what is stated was measured.")
+        console.print(_found(measurement), highlight=False)
+    else:
+        console.print("More was measured than is stated: the statement does NOT hold.")
+
+
+ATTACK_HEADINGS = (
+    "guessed from",
+    "records of",
+    "members",
+    "others",
+    "AUC",
+    "of nothing told",
+    "TPR at 1 % FPR",
+)
+RECORD_WORDS = (
+    "Members are training records, and others are test records, which were kept out without regard to their "
+    "content. An AUC within that of nothing told shows nothing. epsilon: less is ruled out; detectable: the "
+    "least epsilon at which so few records could have shown anything."
+)
+
+PARTY_WORDS = (
+    "Members are the parties of the run, each with all its records. Others were not in it: tables of "
+    "--outside, or test records dealt out at random where the clients' records are random."
+)
+NO_PARTIES = (
+    "Whether a whole party was trained on is told from parties that were not: give --outside FOLDER, tables "
+    "of such parties."
+)
+
+
+def attack_model(options: argparse.Namespace) -> int:
+    """Carry out the command; exit status 0 where no more was found than is stated, else 1."""
+    if len(options.overrides) != 1:
+        raise ConfigError("name one run directory, whose model is attacked with its own data")
+    attack = attack_run(user_path(options.overrides[0]), options.confidence, options.outside)
+    if options.json:
+        told = asdict(attack) | {"passed": attack.passed}
+        print(json.dumps(without_infinity(told), indent=2, allow_nan=False))
+    else:
+        _show_attack(attack)
+    return 0 if attack.passed else 1
+
+
+def _show_attack(attack: ModelAttack) -> None:
+    console = make_console()
+    console.print(Fitted(_table("whose record was trained on", attack.membership, RECORD_WORDS)))
+    _print_stated(console, attack, "record", attack.stated)
+    if attack.parties:
+        console.print(Fitted(_table("which whole party was trained on", attack.parties, PARTY_WORDS)))
+        _print_stated(console, attack, "party", attack.stated_of_party)
+    else:
+        console.print(NO_PARTIES, highlight=False)
+    if attack.site is not None:
+        site = attack.site
+        console.print(
+            f"The party of a test record is guessed from its prediction: {100 * site.right:.1f} % of "
+            f"{site.records} rightly (at least {100 * site.low:.1f} %); the largest of {site.parties} has "
+            f"{100 * site.base:.1f} %. What is typical of a party no budget of a record covers.",
+            highlight=False,
+        )
+    passed = "No more was found than is stated."
+    console.print(passed if attack.passed else "More was found than is stated: it does NOT hold.")
+
+
+def _table(title: str, guesses: Sequence[MembershipGuess], words: str) -> Table:
+    table = Table(title=title, title_justify="left", caption=words)
+    for heading in (*ATTACK_HEADINGS, "epsilon", "detectable"):
+        table.add_column(heading, justify="left" if heading in ATTACK_HEADINGS[:2] else "right")
+    for each in guesses:
+        table.add_row(*_row(each))
+    return table
+
+
+def _print_stated(console: Console, attack: ModelAttack, one: str, stated: float | None) -> None:
+    words = f"nothing is stated of a {one}" if stated is None else f"stated: epsilon {stated:.3g}"
+    console.print(
+        f"{words}, delta {attack.delta:.3g}, confidence {100 * attack.confidence:g} %", highlight=False
+    )
+
+
+def _row(each: MembershipGuess) -> tuple[str, ...]:
+    return (
+        each.seen,
+        each.whose,
+        str(each.members),
+        str(each.others),
+        f"{each.auc:.3f} ({each.auc_low:.3f}-{each.auc_high:.3f})",
+        f"{each.null_low:.3f}-{each.null_high:.3f}",
+        f"{100 * each.tpr:.1f} %",
+        f"{each.epsilon:.3g}",
+        f"{each.detectable:.3g}",
+    )
+
+
+PANEL_INCHES = (3.4, 3.0)
+MOST_COLUMNS = 3
+LINES = {
+    "sums": ("stated: cohorts unknown", "measured: cohorts unknown"),
+    "server": ("stated: against the server", "measured: against the server"),
+    "everyone": ("stated: against everyone", "measured: against everyone"),
+    "updates": ("stated: every update", "measured: every update"),
+}
+
+
+@styled
+def epsilon_over_rounds(measurement: Measurement, path: Path) -> None:
+    """Write one panel a group as PNG: lines for what is stated, points for what was measured."""
+    groups = range(len(measurement.budgets))
+    columns = min(MOST_COLUMNS, len(groups))
+    rows = -(-len(groups) // columns)
+    figure = new_figure(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows)
+    panels = new_panels(figure, len(groups), columns=columns)
+    for group, axes in zip(groups, panels, strict=True):
+        for number, (view, (stated, measured)) in enumerate(LINES.items()):
+            ours = _seen_by(measurement.figures, group, view)
+            if not ours:
+                continue
+            rounds = [each.rounds for each in ours]
+            colour = line_style(number)["color"]
+            axes.plot(rounds, [each.stated for each in ours], color=colour, label=stated)
+            axes.plot(
+                rounds,
+                [each.measured for each in ours],
+                color=colour,
+                linestyle="none",
+                marker=line_style(number)["marker"],
+                label=measured,
+            )
+        axes.axhline(measurement.budgets[group], color="black", linewidth=0.8, linestyle=":", label="budget")
+        axes.set_title(f"group {group}: budget {measurement.budgets[group]:g}")
+        axes.set_xlabel("round")
+        axes.set_ylabel("epsilon")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    shared_legend(figure, panels)
+    save(figure, path)
+
+
+def _seen_by(figures: Sequence[EpsilonLowerBound], group: int, view: str) -> list[EpsilonLowerBound]:
+    return [each for each in figures if each.group == group and each.view == view]

@@ -1,0 +1,183 @@
+"""What is said of a plan in lines: warnings, the bounds of membership inference, a vote."""
+
+from collections.abc import Iterator
+
+from conf.schema import Config
+from gdpfed.methods.vote import chance_of_agreement
+from gdpfed.privacy.accountants.inference_bound import InferenceBound
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.groups import default_delta
+from gdpfed.privacy.sampling.cohorts import skipped_fractions
+from gdpfed.report.mechanism_reports import report_of
+from gdpfed.rounds.vote import VoteResult
+
+PROOFS = {
+    "nothing": "nothing was told",
+    "no noise": "without noise",
+    "gaussian": "exactly, of Gaussians",
+    "pld": "by privacy loss distributions",
+    "rdp": "by Renyi divergences, which fixed_size sampling is bounded by, which is looser",
+}
+
+
+def inference_line(plan: PrivacyPlan) -> str:
+    """One line on the bounds for attackers who see the models of a whole run, group by group."""
+    bounds = [plan.inference_bound(index, None, number) for index, number, _ in _protected(plan)]
+    tpr = ", ".join(f"{100 * each.tpr_at_1_percent_fpr:.1f}" for each in bounds)
+    accuracy = ", ".join(f"{100 * each.accuracy_at_even_odds:.1f}" for each in bounds)
+    seen = "models, all sums and turns" if plan.mechanism.against_everyone else "the models"
+    return (
+        f"Membership inference of a {plan.unit} from {seen}: at most {tpr} % true positives at 1 % false "
+        f"positives; at even odds an accuracy of at most {accuracy} %."
+    )
+
+
+def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
+    """A table of the bounds after so many rounds, as Markdown.
+
+    Where clients are protected it has those of members of a client's sums, too, for as many rounds as 99 % of
+    clients take part in at most. Of records everybody knows as much.
+    """
+    rows, proofs, of_members = [], set(), not plan.about_records
+    for index, number, name in _protected(plan):
+        bounds = [plan.inference_bound(index, charged_rounds, number)]
+        if of_members:
+            participations = plan.groups[index].participations_p99
+            bounds.append(plan.inference_bound_of_members(index, participations))
+        proofs.add(bounds[0].proof)
+        rows.append(f"| {name} | {' | '.join(_cells(each) for each in bounds)} |")
+    others = f" {_others(plan)}: true positives | accuracy at even odds |" if of_members else ""
+    return [
+        "",
+        "Membership inference: an attacker who knows everything else tries to tell from the models whether a "
+        f"{plan.unit} took part. At a false positive rate of 1 % its true positive rate is at most so large; "
+        "where both cases are equally likely, its accuracy is (random guessing scores 1 % and 50 %). "
+        f"Computed {' and '.join(sorted(PROOFS[each] for each in proofs))}.",
+        "",
+        f"| group | true positives at 1 % false positives | accuracy at even odds |{others}",
+        "|---|---:|---:|" + ("---:|---:|" if of_members else ""),
+        *rows,
+    ]
+
+
+def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
+    """The bounds of a whole run in their JSON form, group by group."""
+    members = {
+        index: plan.inference_bound_of_members(index, group.participations_p99).to_dict()
+        for index, group in enumerate(plan.groups)
+        if not plan.about_records
+    }
+    return [
+        {"group": name, **plan.inference_bound(index, None, number).to_dict()}
+        | ({"of_members": members[index]} if index in members else {})
+        for index, number, name in _protected(plan)
+    ]
+
+
+def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
+    """Group, group of records (0 where there are none), and how both are called."""
+    for index in range(len(plan.groups)):
+        for number, records in enumerate(plan.mechanism.record_groups(index)):
+            yield index, number, f"{index}, records of budget {records.epsilon:g}"
+        if not plan.mechanism.record_groups(index):
+            yield index, 0, str(index)
+
+
+def _cells(bound: InferenceBound) -> str:
+    return f"{100 * bound.tpr_at_1_percent_fpr:.1f} % | {100 * bound.accuracy_at_even_odds:.1f} %"
+
+
+def _others(plan: PrivacyPlan) -> str:
+    return "the server and members of its sums" if plan.sums_hidden else "members of its sums"
+
+
+def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
+    """What a vote costs everybody, and how often it would choose what all clients want."""
+    vote = plan.vote
+    if vote is None:
+        return
+    chance = chance_of_agreement(plan.num_clients, vote.noise_stddev, vote.options)
+    yield (
+        f"Before the first round all clients vote on {vote.options} settings, in one sum with noise of "
+        f"{vote.noise_stddev:.3g} in every number of votes: epsilon {vote.epsilon:.3g} by itself, which is "
+        f"in all figures here, and rounds are planned with the rest. A setting that all {plan.num_clients} "
+        f"vote for wins with a probability of {100 * chance:.0f} %, and by chance alone with "
+        f"{100 / vote.options:.0f} %."
+    )
+
+
+def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
+    """The section of a model card about the vote; nothing where there was none."""
+    if plan.vote is None:
+        return []
+    cost = (
+        f"Every {plan.unit} pays for it, epsilon {plan.vote.epsilon:.3g} by itself, within the budgets below."
+    )
+    if found is None:
+        return ["## Settings", "", f"A vote on settings came to nothing. {cost}", ""]
+    return [
+        "## Settings",
+        "",
+        f"{found.clients} clients tried {len(found.settings)} settings on their own records and voted, in "
+        f"one sum with noise of standard deviation {found.noise_stddev:.3g} in every number. The first was "
+        "taken:",
+        "",
+        *(f"* {line}" for line in found.lines),
+        "",
+        f"No trial left its client. {cost}",
+        "",
+    ]
+
+
+TOLERATED_FRACTION = 0.05
+
+
+def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
+    """Lines for a large delta, clients chosen by their data, sums that a twentieth of rounds go without."""
+    minimum_cohort = config.secagg.minimum_cohort
+    yield from large_delta_lines(plan)
+    if plan.private:
+        yield from chosen_by_data_lines(config)
+        yield from report_of(plan).warnings(plan)
+    skipped = skipped_fractions(plan, minimum_cohort)
+    if plan.one_sum:
+        if skipped.rounds > TOLERATED_FRACTION:
+            expected = sum(group.expected_cohort_size for group in plan.groups)
+            yield (
+                f"with {expected:.1f} clients of all groups expected a round, {100 * skipped.rounds:.0f} % "
+                f"of the cohorts are below secagg.minimum_cohort={minimum_cohort}; those rounds are charged "
+                "and nothing is summed. Raise privacy.sampling_rate"
+            )
+        return
+    for index, (group, fraction) in enumerate(zip(plan.groups, skipped.sums, strict=True)):
+        if fraction > TOLERATED_FRACTION:
+            yield (
+                f"group {index}: with {group.expected_cohort_size:.1f} clients expected a round, "
+                f"{100 * fraction:.0f} % of its cohorts are below secagg.minimum_cohort={minimum_cohort}; "
+                "those rounds are charged and go without it. Raise privacy.sampling_rate or "
+                "privacy.min_sampling_rate"
+            )
+    if len(plan.groups) > 1 and skipped.rounds > TOLERATED_FRACTION:
+        yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and are charged all the same"
+
+
+def chosen_by_data_lines(config: Config) -> Iterator[str]:
+    """One line where what clients hold decides which of them there are, which no noise hides."""
+    least = config.dataset.min_characters
+    if least is not None:
+        yield (
+            f"which clients there are follows from their data: roles with fewer than {least} characters "
+            "(dataset.min_characters) are left out, with fewer clients than roles those that say least, and "
+            "no epsilon covers that"
+        )
+
+
+def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:
+    """One line for a delta above the default for so many clients; delta is the part that nothing bounds."""
+    usual = default_delta(plan.num_clients)
+    if plan.private and plan.delta > usual:
+        yield (
+            f"delta {plan.delta:.3g} is large for {plan.num_clients} clients: up to that probability a "
+            f"client may be exposed altogether, whatever its epsilon. The default is {usual:.3g}: leave "
+            "privacy.delta out, or choose a smaller one"
+        )
