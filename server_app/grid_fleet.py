@@ -72,7 +72,7 @@ class GridFleet(Fleet):
     @property
     def has_edges(self) -> bool:
         """Whether this server is an edge that sums in clear and adds the noise."""
-        return self.is_edge and self.secagg.mode == "off"
+        return self.is_edge and not self.secagg.hides_updates
 
     def present(self, round_index: int) -> frozenset[int] | None:
         """Ask the grid who is there, and let in who has come; who was at fault too often is left out."""
@@ -87,7 +87,7 @@ class GridFleet(Fleet):
     @property
     def prepares_ahead(self) -> bool:
         """Whether keys are agreed a round ahead: where there are keys, unless that is switched off."""
-        return self.secagg.mode != "off" and self.secagg.keys_ahead
+        return self.secagg.hides_updates and self.secagg.keys_ahead
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
         """The one roster of all clients."""

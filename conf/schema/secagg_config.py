@@ -78,11 +78,21 @@ class SecAggConfig:
             "one out",
         )
         require(
-            self.mode != "active" or self.roster_file is not None or self.identities is not None,
+            not self.signs or self.roster_file is not None or self.identities is not None,
             "secagg.mode=active needs to know whose key is whose: set secagg.roster_file and "
             "secagg.consortium_key (see gdpfed identity --help), or secagg.identities=first_seen, which "
             "believes what is sent first",
         )
+
+    @property
+    def hides_updates(self) -> bool:
+        """Whether the server sees sums alone."""
+        return self.mode != "off"
+
+    @property
+    def signs(self) -> bool:
+        """Whether clients sign keys and survivors, as against a server that may lie."""
+        return self.mode == "active"
 
     def refuse_roster(self) -> None:
         """Refuse a roster of nodes where this machine plays all clients.

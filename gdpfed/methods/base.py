@@ -175,7 +175,7 @@ class Method(ABC):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Plan the configured run, whose configuration is resolved."""
-        plan = cls.make_plan(config)
+        plan = cls.planned(config)
         if config.privacy.clipping == "adaptive":
             plan = with_adaptive_clipping(
                 plan,
@@ -190,9 +190,19 @@ class Method(ABC):
         )
 
     @classmethod
+    def planned(cls, config: Config) -> PrivacyPlan:
+        """Return the plan by whom epsilon is to hold against, as `privacy.against` says."""
+        return cls.make_turn_plan(config) if config.privacy.against == "everyone" else cls.make_plan(config)
+
+    @classmethod
     @abstractmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         """Return the plan, which says what the method promises under this configuration."""
+
+    @classmethod
+    def make_turn_plan(cls, config: Config) -> PrivacyPlan:
+        """Return the plan that holds against everyone; asked of a method that `has_turns`."""
+        raise TypeError(f"{cls.name} plans no turns under {config.privacy.against}")
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
@@ -347,4 +357,4 @@ class ConfiguredMethod(Method):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Plan the configured run."""
-        return cls(cls.make_plan(config), config)
+        return cls(cls.planned(config), config)

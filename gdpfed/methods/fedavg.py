@@ -48,11 +48,12 @@ class DPFedAvg(Method):
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
-        groups = (merge_groups(configured_groups(config)),)
-        if config.privacy.against == "everyone":
-            return scheduled_plan(config, groups)
         return private_plan(
             config,
-            groups=groups,
+            groups=(merge_groups(configured_groups(config)),),
             group_sampling_rates=(config.privacy.sampling_rate,),
         )
+
+    @classmethod
+    def make_turn_plan(cls, config: Config) -> PrivacyPlan:
+        return scheduled_plan(config, (merge_groups(configured_groups(config)),))

@@ -68,6 +68,10 @@ class GDPFed(Method):
         refuse_given_rates(config)
         return uniform_rate_plan(config, configured_groups(config))
 
+    @classmethod
+    def make_turn_plan(cls, config: Config) -> PrivacyPlan:
+        return scheduled_group_plan(config, configured_groups(config))
+
 
 class GDPFedOp(Method):
     """Every group at its own rate, the rates that solve Problem 1.
@@ -85,14 +89,16 @@ class GDPFedOp(Method):
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         groups = configured_groups(config)
-        if config.privacy.against == "everyone":
-            rule = reweighting_rule(config.method.reweighting)
-            return scheduled_group_plan(config, groups, reweighting=rule, own_turns=True)
         return private_plan(
             config,
             groups=groups,
             group_sampling_rates=group_rates(config, groups, sparsified=cls.sparsified),
         )
+
+    @classmethod
+    def make_turn_plan(cls, config: Config) -> PrivacyPlan:
+        rule = reweighting_rule(config.method.reweighting)
+        return scheduled_group_plan(config, configured_groups(config), reweighting=rule, own_turns=True)
 
 
 class GDPFedPlus(GDPFedOp):

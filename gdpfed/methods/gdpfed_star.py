@@ -34,10 +34,12 @@ class GDPFedStar(SharedNoise):
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         groups = configured_groups(config)
-        if config.privacy.against == "everyone":
-            return scheduled_plan(config, groups)
         apart = private_plan(config, groups=groups, group_sampling_rates=_rates(config, groups))
         return one_noise_plan(config, groups, apart, [group.expected_cohort_size for group in apart.groups])
+
+    @classmethod
+    def make_turn_plan(cls, config: Config) -> PrivacyPlan:
+        return scheduled_plan(config, configured_groups(config))
 
 
 def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:

@@ -35,8 +35,6 @@ class IDPFedAvgSample(SharedNoise):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
         groups = configured_groups(config)
-        if config.privacy.against == "everyone":
-            return scheduled_plan(config, groups, own_norms=False)
         privacy = config.privacy
         rates = shared_noise_sampling_rates(
             configured_accountant(config, groups),
@@ -48,6 +46,10 @@ class IDPFedAvgSample(SharedNoise):
             adjacency=cast("Adjacency", privacy.adjacency),
         )
         return private_plan(config, groups=groups, group_sampling_rates=rates, one_sum=True)
+
+    @classmethod
+    def make_turn_plan(cls, config: Config) -> PrivacyPlan:
+        return scheduled_plan(config, configured_groups(config), own_norms=False)
 
 
 class IDPFedAvgScale(SharedNoise):
@@ -61,7 +63,9 @@ class IDPFedAvgScale(SharedNoise):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
         groups = configured_groups(config)
-        if config.privacy.against == "everyone":
-            return scheduled_plan(config, groups, own_turns=False)
         apart = uniform_rate_plan(config, groups)
         return one_noise_plan(config, groups, apart, [group.size for group in groups])
+
+    @classmethod
+    def make_turn_plan(cls, config: Config) -> PrivacyPlan:
+        return scheduled_plan(config, configured_groups(config), own_turns=False)

@@ -16,9 +16,10 @@ from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta
 from gdpfed.methods.party_budgets import configured_groups
-from gdpfed.methods.rates import refuse_given_rates, uniform_rate_plan
+from gdpfed.methods.rates import refuse_given_rates, scheduled_group_plan, uniform_rate_plan
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.release import Vector
 
 HISTORY_KEY = "public_sums"
@@ -77,7 +78,7 @@ class PFA(Method):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Plan the configured run."""
-        plan = cls.make_plan(config)
+        plan = cls.planned(config)
         return cls(
             plan,
             cls.make_weighting(config, plan),
@@ -89,13 +90,11 @@ class PFA(Method):
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
-        groups = configured_groups(config)
-        if len(groups) < 2:
-            raise ConfigError(
-                f"privacy.budgets={config.privacy.budgets} is one group, but method=pfa projects one on "
-                "another: give two budgets, or use method=dp_fedavg"
-            )
-        return uniform_rate_plan(config, groups)
+        return uniform_rate_plan(config, _several_groups(config))
+
+    @classmethod
+    def make_turn_plan(cls, config: Config) -> PrivacyPlan:
+        return scheduled_group_plan(config, _several_groups(config))
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
         """Take the step of every method, after this round's public sum has joined the history."""
@@ -128,6 +127,16 @@ class PFA(Method):
         ):
             raise ValueError(f"pfa keeps up to {self.history} public sums, but got {sorted(state)}")
         self._public_sums = None if history is None else history.astype(np.float32)
+
+
+def _several_groups(config: Config) -> tuple[Group, ...]:
+    groups = configured_groups(config)
+    if len(groups) < 2:
+        raise ConfigError(
+            f"privacy.budgets={config.privacy.budgets} is one group, but method=pfa projects one on "
+            "another: give two budgets, or use method=dp_fedavg"
+        )
+    return groups
 
 
 BLOCK = 2**20

@@ -105,8 +105,6 @@ def configured_accountant(config: Config, groups: Sequence[Group]) -> Accountant
 
 def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
     """The plan of one sum a group, every group at the overall rate q (GDPFed's)."""
-    if config.privacy.against == "everyone":
-        return scheduled_group_plan(config, groups)
     return private_plan(
         config,
         groups=groups,
@@ -144,7 +142,7 @@ def scheduled_plan(
     asked = turn_budget(config, groups)
     turns = None if own_turns else asked.equal_turns
     stream = plan_stream(asked, turns=turns, equal_norms=not own_norms)
-    return make_scheduled_plan(asked, stream, sums_hidden=config.secagg.mode != "off")
+    return make_scheduled_plan(asked, stream, sums_hidden=config.secagg.hides_updates)
 
 
 def scheduled_group_plan(
@@ -158,7 +156,7 @@ def scheduled_group_plan(
     asked = turn_budget(config, groups)
     turns = None if own_turns else asked.equal_turns
     stream = plan_group_streams(asked, lambda sizes: relative_weights(sizes, reweighting), turns=turns)
-    return make_scheduled_plan(asked, stream, sums_hidden=config.secagg.mode != "off")
+    return make_scheduled_plan(asked, stream, sums_hidden=config.secagg.hides_updates)
 
 
 def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
@@ -207,6 +205,6 @@ def private_plan(
         group_sampling_rates=tuple(group_sampling_rates),
         group_clipping_norms=group_clipping_norms,
         one_sum=one_sum,
-        sums_hidden=config.secagg.mode != "off",
+        sums_hidden=config.secagg.hides_updates,
         vote=configured_vote(config, groups),
     )

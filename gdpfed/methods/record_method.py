@@ -135,7 +135,7 @@ class RecordMethod(ConfiguredMethod):
             sampling=cast("Sampling", privacy.sampling),
             sampling_rate=privacy.sampling_rate,
             record_budgets=record_budgets(config),
-            sums_hidden=config.secagg.mode != "off",
+            sums_hidden=config.secagg.hides_updates,
             most_records=cls.most_records(config),
             minimum_cohort=config.secagg.minimum_cohort,
             vote=planned_vote(config, _epsilons(config), configured_delta(config), "record"),

@@ -53,7 +53,7 @@ def sum_parameters(
         suite=secagg.suite,
         num_neighbours=neighbours,
         graph_corrupt=graph_corrupt,
-        noise_levels=0 if secagg.mode == "off" else levels,
+        noise_levels=0 if not secagg.hides_updates else levels,
         mode=secagg.mode,
         num_correctors=corrections.members,
         correction_multiplier=corrections.multiplier,
@@ -89,7 +89,7 @@ def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int) -> tuple[in
 
 def _modulus_bits(secagg: SecAggConfig, parameters: SumParameters) -> int:
     """The configured bits, or the fewest that hold the finest noise; 32 where there is no noise or mask."""
-    if secagg.mode == "off" or parameters.noise_multiplier == 0:
+    if not secagg.hides_updates or parameters.noise_multiplier == 0:
         return FULL_BITS
     if secagg.modulus_bits is not None:
         return secagg.modulus_bits

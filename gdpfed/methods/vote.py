@@ -71,7 +71,7 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
             "training.vote is proved for rows, of which each is at one party, and the columns of "
             f"dataset.path={config.dataset.path} name persons: {without}"
         )
-    if config.secagg.mode == "off":
+    if not config.secagg.hides_updates:
         raise ConfigError(
             "training.vote promises that votes are seen in one sum, and secagg=off shows each: use "
             f"secagg=pairwise, {without}"

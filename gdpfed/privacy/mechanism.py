@@ -27,7 +27,6 @@ from gdpfed.privacy.sampling.laws import ClientIds, SamplingLaw, sampling_law
 from gdpfed.record_steps import Work
 
 if TYPE_CHECKING:
-    from gdpfed.privacy.ledgers.promised_run import PromisedRun
     from gdpfed.privacy.ledgers.terms import Terms
 
 
@@ -46,6 +45,23 @@ class History:
 
     rounds: int
     turns: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PromisedRun:
+    """What a server says to a client of a run beside its mechanism, which makes terms of it.
+
+    Attributes:
+        num_rounds: T.
+        common: the entries that the terms of every mechanism have.
+        client: whose terms they are; None where all clients of a group have the same.
+        seed: of the run.
+    """
+
+    num_rounds: int
+    common: Mapping[str, Any]
+    client: int | None
+    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,11 +238,12 @@ class Mechanism(ABC):
         """
         raise TypeError(f"{self.kind} keeps no turns")
 
-    @abstractmethod
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
     ) -> str:
         """Say how bound, noise or steps of a request break what the round was charged for; "" if not.
+
+        By default it compares the noise of the sum and the norms with the plan's.
 
         Args:
             groups: of the plan.
@@ -234,11 +251,6 @@ class Mechanism(ABC):
             round_index: from 0.
             request: what is asked for.
         """
-
-    def broken_sum(
-        self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
-    ) -> str:
-        """Say how the noise of a sum or a norm breaks the plan's; "" if they do not."""
         if broken := self.broken_place(group_of, request):
             return broken
         if request.noise != self.noise:
@@ -280,7 +292,7 @@ class Mechanism(ABC):
         return 1.0
 
     @abstractmethod
-    def terms(self, m: int, group: GroupPlan, promised: "PromisedRun") -> "Terms":
+    def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "Terms":
         """Return what the server promises a client of a group before a run.
 
         Raises PrivacyError where a node cannot check what it would be promised.

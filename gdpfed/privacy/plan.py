@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from gdpfed.privacy.sampling.laws import SamplingLaw
 from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import KINDS, RecordIs, Work
+
+M = TypeVar("M", bound=Mechanism)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,12 @@ class PrivacyPlan:
     held_out: SumOnce | None = None
     vote: SumOnce | None = None
     record_is: RecordIs = "record"
+
+    def made_by(self, kind: type[M]) -> M:
+        """Return the mechanism as one of a kind; TypeError where it is another."""
+        if not isinstance(self.mechanism, kind):
+            raise TypeError(f"the plan's mechanism is {self.mechanism.kind}, no {kind.__name__}")
+        return self.mechanism
 
     @property
     def num_clients(self) -> int:

@@ -110,7 +110,7 @@ class Fleet(ABC):
 
         ``upcoming`` are expected of the next round: a fleet may prepare them, and none is bound by them.
         """
-        if self.secagg.mode == "off":
+        if not self.secagg.hides_updates:
             return self.sum_plain(sums)
         return self._pairwise.sum(self.exchange, sums, upcoming)
 
@@ -179,7 +179,7 @@ class Fleet(ABC):
                 raise RunError(NO_EDGE)
             try:
                 parameters = self._parameters(order.round_index, request)
-                if any(request.taps) and self.secagg.mode != "off":
+                if any(request.taps) and self.secagg.hides_updates:
                     parameters = self._parameters(order.round_index, request, _steady(request, parameters))
                 encoding = parameters.encoding(parameters.num_updates)
                 own_order = order_of_sum(request, order)
@@ -187,7 +187,7 @@ class Fleet(ABC):
                 for part in client_parts(request).values():
                     if part.clipping_norm < inf:
                         encoding.clipped_to(part.clipping_norm)
-                    if self.secagg.mode != "off":
+                    if self.secagg.hides_updates:
                         own_order.for_part(part).check_part(parameters)
             except (ValueError, OrderError) as error:
                 raise RunError(f"{request.name}: {error}") from None
@@ -216,7 +216,7 @@ class Fleet(ABC):
         whoever was asked for one is a member, and takes nothing back where it is not.
         """
         turns: dict[int, list[int]] = {}
-        for each, _ in noise.taken_back if noise and self.secagg.mode != "off" else ():
+        for each, _ in noise.taken_back if noise and self.secagg.hides_updates else ():
             for client in each.asked if self.prepares_ahead else each.members:
                 turns.setdefault(client, [])
             for client in each.members:
@@ -230,7 +230,7 @@ class Fleet(ABC):
 
     def _is_masked(self, prepared: PreparedSum) -> bool:
         """Whether clients add the noise of a sum."""
-        return self.secagg.mode != "off" and not prepared.at_edge
+        return self.secagg.hides_updates and not prepared.at_edge
 
     def _least(self, request: SumRequest) -> int:
         """How many clients a sum is of, at least."""
@@ -248,7 +248,7 @@ class Fleet(ABC):
             raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
         # An edge that is trusted adds the noise itself, whoever colludes.
         at_edge = request.noise_at is NoiseAt.EDGE
-        in_clear = at_edge or self.secagg.mode == "off"
+        in_clear = at_edge or not self.secagg.hides_updates
         return sum_parameters(
             replace(self.secagg, mode="off", corrupt_tolerance=0.0) if at_edge else self.secagg,
             label=f"{self.run_label}/round {round_index}/{request.name}",

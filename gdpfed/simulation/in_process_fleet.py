@@ -63,7 +63,7 @@ class InProcessFleet(Fleet):
     @property
     def shows_single_updates(self) -> bool:
         """Whether one client's update may be read in clear: of simulated clients, without masks."""
-        return self.secagg.mode == "off"
+        return not self.secagg.hides_updates
 
     @property
     def releases_counts(self) -> bool:
@@ -120,7 +120,7 @@ class InProcessFleet(Fleet):
         return JoinedSessions(prepared, self._identities_of(sorted(prepared.members)))
 
     def _identities_of(self, clients: Sequence[int]) -> dict[int, Identity]:
-        return self._identities.of(clients) if self.secagg.mode == "active" else {}
+        return self._identities.of(clients) if self.secagg.signs else {}
 
     def _masked(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
         """The answers of stage MASK, in which the clients of all sums are trained at once."""

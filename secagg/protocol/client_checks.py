@@ -4,7 +4,6 @@ from secagg.crypto.keys import is_canonical_public_key
 from secagg.crypto.roster import Roster
 from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
 from secagg.protocol.client_state import ClientState
-from secagg.protocol.parameters import ACTIVE
 from secagg.protocol.public_keys import PublicKeys, correctors_among
 from secagg.protocol.sum_messages import (
     AdvertiseRequest,
@@ -26,10 +25,12 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
     mode, member, stage = request.parameters.mode, request.member, Stage.ADVERTISE
     if mode not in TRANSITIONS["client"]:
         raise RemoteProtocolError(stage, None, f"mode {mode} has no sessions", Cause.POLICY)
-    if mode == ACTIVE and not can_sign:
+    if not request.parameters.signs:
+        return
+    if not can_sign:
         reason = "mode active, but this client has no identity or no roster"
         raise RemoteProtocolError(stage, None, reason, Cause.SIGNATURE)
-    if mode == ACTIVE and member != client_id:
+    if member != client_id:
         reason = f"member number {member} for client {client_id}: in mode active members have their own ids"
         raise RemoteProtocolError(stage, None, reason, Cause.MEMBERS)
 

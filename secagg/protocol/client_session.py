@@ -37,7 +37,7 @@ from secagg.protocol.client_keys import (
     signed_masks,
 )
 from secagg.protocol.client_state import ClientState
-from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters
+from secagg.protocol.parameters import CURIOUS, SumParameters
 from secagg.protocol.policy import ClientPolicy
 from secagg.protocol.public_keys import correctors_among
 from secagg.protocol.sum_messages import (
@@ -160,7 +160,7 @@ class ClientSession:
             state, request = self._state, ShareRequest.decode(data)
             corrupt = self._policy.own_corrupt(self.parameters)
             check_members(state, request.members, own_public_keys(state).to_bytes(), corrupt)
-            if self.parameters.mode == ACTIVE:
+            if self.parameters.signs:
                 check_signed_members(state, request, self._roster)
             state.members, state.correctors = request.members, correctors_among(request.members)
             state.sid = session_id(self.parameters.to_bytes(), request.members)
@@ -264,7 +264,7 @@ class ClientSession:
         with self._step("unmask", Stage.UNMASK):
             request = UnmaskRequest.decode(data)
             check_survivors(self._state, request)
-            if self.parameters.mode == ACTIVE:
+            if self.parameters.signs:
                 check_signed_survivors(self._state, request, self._roster)
             reply = revealed_shares(self._state, request).encode()
             self._state.erase()
@@ -303,7 +303,7 @@ class ClientSession:
 
     def _signature(self, statement: bytes) -> bytes:
         """Empty unless the server may lie."""
-        if self.parameters.mode != ACTIVE or self._identity is None:
+        if not self.parameters.signs or self._identity is None:
             return b""
         return self._identity.sign(statement)
 

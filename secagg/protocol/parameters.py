@@ -141,9 +141,9 @@ class SumParameters:
                 f"threshold {self.threshold} with {corrupt} corrupt members: use a larger "
                 "threshold, or the corrupt alone recover every secret"
             )
-        if self.mode == ACTIVE and self.is_sparse:
+        if self.signs and self.is_sparse:
             raise ValueError(f"num_neighbours is {k}: a server that may lie needs the complete graph, 0")
-        if self.mode == ACTIVE and 2 * self.threshold <= n + corrupt:
+        if self.has_two_quorums(corrupt):
             raise ValueError(
                 f"threshold {self.threshold} of {n} clients, {corrupt} corrupt: use more "
                 f"than {(n + corrupt) / 2:g}, or a lying server finds two quorums"
@@ -181,6 +181,15 @@ class SumParameters:
                 f"noise_multiplier {self.noise_multiplier} needs a finite clipping_norm: "
                 "without clipping the sensitivity is unbounded"
             )
+
+    @property
+    def signs(self) -> bool:
+        """Whether keys and survivors are signed, for the server may lie."""
+        return self.mode == ACTIVE
+
+    def has_two_quorums(self, corrupt: int) -> bool:
+        """Whether a server that lies finds two sets of t members, if so many are corrupt and sign twice."""
+        return self.signs and 2 * self.threshold <= self.num_clients + corrupt
 
     @property
     def is_sparse(self) -> bool:

@@ -139,7 +139,7 @@ class ClientPolicy:
                 )
         elif threshold <= corrupt:
             return f"threshold {threshold} is not above {corrupt} corrupt members"
-        elif parameters.mode == ACTIVE and 2 * threshold <= n + corrupt:
+        elif parameters.has_two_quorums(corrupt):
             return (
                 f"threshold {threshold} of {n} clients is not above {(n + corrupt) / 2:g}, so that a lying "
                 f"server and {corrupt} corrupt members find two quorums"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from secagg.crypto.keys import CONTEXT_BYTES
 from secagg.crypto.recovery import ShareRecovery
 from secagg.crypto.roster import MAX_CLIENT_ID, NOBODY, Roster
-from secagg.protocol.parameters import ACTIVE, SumParameters
+from secagg.protocol.parameters import SumParameters
 from secagg.protocol.server_state import ServerState, take_reply
 from secagg.protocol.sum_messages import (
     AdvertiseRequest,
@@ -103,12 +103,12 @@ class ServerSession:
             raise ValueError(f"ids {self._asked[0]}..{self._asked[-1]}: use 0 to 2**64 - 1")
         self._state = ServerState(parameters, roster or NOBODY)
         unknown = set(self._asked) - self._state.roster.keys()
-        if parameters.mode == ACTIVE and unknown:
+        if parameters.signs and unknown:
             raise ValueError(f"client {min(unknown)} is not in the roster: mode active needs all of them")
         if parameters.mode not in TRANSITIONS["server"]:
             raise ValueError(f"mode {parameters.mode} has no sessions: use curious or active")
         self.parameters = parameters
-        self._clients = _numbered(self._asked, parameters.mode, random_bytes)
+        self._clients = _numbered(self._asked, random_bytes, own_ids=parameters.signs)
         self._members = {client_id: member for member, client_id in self._clients.items()}
         self._state.correctors = frozenset(self._members[client_id] for client_id in correctors)
         self._stage = Stage.ADVERTISE
@@ -316,9 +316,9 @@ class ServerSession:
         return tuple(sorted(self._clients[member] for member in members))
 
 
-def _numbered(asked: Sequence[int], mode: str, random_bytes: Callable[[int], bytes]) -> dict[int, int]:
-    """Member number -> client id: in random order from 0, or, in active mode, the ids themselves."""
-    if mode == ACTIVE:
+def _numbered(asked: Sequence[int], random_bytes: Callable[[int], bytes], *, own_ids: bool) -> dict[int, int]:
+    """Member number -> client id: in random order from 0, or the ids themselves."""
+    if own_ids:
         return {client_id: client_id for client_id in asked}
     # Sorting by 128 random bits each: uniform but for ties, whose probability is below n**2 / 2**129.
     return dict(enumerate(sorted(asked, key=lambda _: random_bytes(16))))

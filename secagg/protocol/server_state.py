@@ -17,7 +17,7 @@ from secagg.crypto.keys import NO_CONTEXT, is_sound_public_key, session_id, shar
 from secagg.crypto.roster import Roster
 from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
 from secagg.protocol.graph import Graph, graph_of
-from secagg.protocol.parameters import ACTIVE, SumParameters
+from secagg.protocol.parameters import SumParameters
 from secagg.protocol.public_keys import PublicKeys
 from secagg.protocol.sum_messages import (
     KEY_BYTES,
@@ -192,7 +192,7 @@ def _take_keys(state: ServerState, member: int, reply: AdvertiseReply) -> None:
     hashed = hash_parameters(state.parameters)
     if reply.parameters_hash != hashed:
         _refuse(stage, member, "an answer to other parameters", Cause.OTHER_SUM)
-    if state.parameters.mode == ACTIVE:
+    if state.parameters.signs:
         statement = keys_statement(state.roster.digest, hashed, member, reply.keys.to_bytes())
         if not is_signed(state.roster.get(member), reply.signature, statement):
             _refuse(stage, member, "its keys are not signed by its identity", Cause.SIGNATURE)

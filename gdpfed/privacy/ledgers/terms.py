@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.charges import Charge, charge_from_dict
 from gdpfed.privacy.events import Unit
-from gdpfed.privacy.ledgers.promised_run import PromisedRun
+from gdpfed.privacy.mechanism import PromisedRun
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sums_once import Once, check_once, vote_index
 from gdpfed.privacy.validation import require_count, require_delta, require_number
@@ -79,6 +79,8 @@ class Terms(ABC):
     """
 
     kind: ClassVar[str]
+    charged_unit: ClassVar[Unit] = "client"
+    """Whom the charges of this mechanism are about."""
     pays_by_turn: ClassVar[bool] = False
     """Whether a client pays for the rounds alone that it takes part in."""
 
@@ -148,9 +150,12 @@ class Terms(ABC):
         """Return what a sum of this work beside the rounds costs."""
         return self.held_out if work == "held_out_counts" else self.vote
 
-    @abstractmethod
     def _check(self) -> None:
         """Refuse, with PrivacyError, terms that do not say what the mechanism needs."""
+        if self.unit != self.charged_unit:
+            raise PrivacyError(
+                f"the terms of {self.kind} charge a {self.unit}, and it is a {self.charged_unit} that pays"
+            )
 
     @property
     @abstractmethod
@@ -302,6 +307,11 @@ def terms_of(
     plan: PrivacyPlan,
     group_index: int,
     run: str,
+    *,
+    dropout_tolerance: float,
+    corrupt_tolerance: float,
+    client: int | None = None,
+    seed: int = 0,
     **said: Any,
 ) -> Terms:
     """Return the terms of one group of a plan; where each client has its own, those of `client`.
@@ -310,18 +320,22 @@ def terms_of(
         plan: what is promised.
         group_index: m.
         run: its name.
-        said: further attributes of `PromisedRun`; the two tolerances of sums are needed.
+        dropout_tolerance, corrupt_tolerance: of its sums.
+        client: None where all clients of a group have the same.
+        seed: of the run.
+        said: further attributes of `Terms`.
     """
-    promised = PromisedRun(
-        run=run,
-        group=group_index,
-        num_rounds=plan.num_rounds,
-        delta=plan.delta,
-        accountant=plan.accountant,
-        sums_hidden=plan.sums_hidden,
-        clipping_norm=plan.clipping_norm,
-        held_out=() if plan.held_out is None else (plan.held_out.charge,),
-        vote=plan.voted,
-        **{"client": None, **said},
-    )
+    common = {
+        "run": run,
+        "group": group_index,
+        "delta": plan.delta,
+        "accountant": plan.accountant,
+        "sums_hidden": plan.sums_hidden,
+        "dropout_tolerance": dropout_tolerance,
+        "corrupt_tolerance": corrupt_tolerance,
+        "held_out": () if plan.held_out is None else (plan.held_out.charge,),
+        "vote": plan.voted,
+        **said,
+    }
+    promised = PromisedRun(plan.num_rounds, common, client, seed)
     return plan.mechanism.terms(group_index, plan.groups[group_index], promised)

@@ -17,9 +17,8 @@ from gdpfed.privacy.charges import Charge, event_of_round
 from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Gaussian
 from gdpfed.privacy.group_plan import GroupPlan
-from gdpfed.privacy.ledgers.promised_run import PromisedRun
 from gdpfed.privacy.ledgers.terms import Terms
-from gdpfed.privacy.mechanism import History, Mechanism
+from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun
 from gdpfed.privacy.mechanisms.record_terms import RecordTerms, TermsOfRecords
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
@@ -149,7 +148,7 @@ class OwnSpending(Mechanism):
                 "from what clients release beside it: use another method.client_sampling, or gdpfed simulate"
             )
         return PathTerms(
-            **promised.common(),
+            **promised.common,
             epsilon=group.epsilon,
             charges=self._path(group.clients.index(promised.client)),
             records=RecordTerms(
@@ -199,7 +198,8 @@ class PathTerms(TermsOfRecords):
 
     most_rounds: int
 
-    def _check_charges(self) -> None:
+    def _check(self) -> None:
+        super()._check()
         require_count("the terms' most_rounds", self.most_rounds)
         records = self.records
         if not all(
@@ -294,6 +294,4 @@ class PathTerms(TermsOfRecords):
 
 def planned_spending(plan: PrivacyPlan) -> ClientBudgets:
     """Return what each client of a plan spends; TypeError for a plan in which clients choose nothing."""
-    if not isinstance(plan.mechanism, OwnSpending):
-        raise TypeError(f"in {plan.mechanism.kind} clients spend what is planned for them")
-    return plan.mechanism.spending
+    return plan.made_by(OwnSpending).spending

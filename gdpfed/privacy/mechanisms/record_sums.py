@@ -13,8 +13,7 @@ from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps, RecordEvent, Unit
 from gdpfed.privacy.group_plan import GroupPlan, check_accounted
-from gdpfed.privacy.ledgers.promised_run import PromisedRun
-from gdpfed.privacy.mechanism import History, Mechanism, RecordGroup
+from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun, RecordGroup
 from gdpfed.privacy.mechanisms.record_terms import RecordTerms, StepTerms, rates_within
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
@@ -164,7 +163,7 @@ class RecordSums(Mechanism):
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "StepTerms":
         planned = self.records[m]
         return self.terms_class(m)(
-            **promised.common(),
+            **promised.common,
             epsilon=group.epsilon,
             charges=self.charges(m, group, History(promised.num_rounds)),
             records=RecordTerms(
@@ -204,6 +203,4 @@ class RecordSums(Mechanism):
 
 def records_of(plan: PrivacyPlan) -> tuple[RecordPlan, ...]:
     """Return what holds for the records of every group; TypeError for a plan that protects no records so."""
-    if not isinstance(plan.mechanism, RecordSums):
-        raise TypeError(f"{plan.mechanism.kind} takes no steps on records")
-    return plan.mechanism.records
+    return plan.made_by(RecordSums).records

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.charges import Charge, first_charges
-from gdpfed.privacy.events import DPSGDSteps, Event, RecordEvent
+from gdpfed.privacy.events import DPSGDSteps, Event, RecordEvent, Unit
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.release import ROUNDING
 from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
@@ -71,6 +71,8 @@ class TermsOfRecords(Terms):
         records: which steps they pay for.
     """
 
+    charged_unit: ClassVar[Unit] = "record"
+
     records: RecordTerms
 
     @property
@@ -87,17 +89,6 @@ class TermsOfRecords(Terms):
 
     def updates_in(self, round_index: int) -> int:
         return self.records.sums_per_round
-
-    def _check(self) -> None:
-        if self.unit != "record":
-            raise PrivacyError(
-                f"the terms charge a {self.unit} and have the entry records; terms about records have it, "
-                "and no others"
-            )
-        self._check_charges()
-
-    def _check_charges(self) -> None:
-        """Refuse, with PrivacyError, charges that the records cannot be accounted by."""
 
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
         records, steps = self.records, told.records
@@ -170,7 +161,8 @@ class StepTerms(TermsOfRecords):
     kind: ClassVar[str] = "record_sums"
     event_class: ClassVar[type[Event]] = DPSGDSteps
 
-    def _check_charges(self) -> None:
+    def _check(self) -> None:
+        super()._check()
         steps = {(each.batch_rate, each.noise_multiplier, each.parties) for each in self.events}
         if len(self.events) != len(self.charges) or len(steps) != 1:
             raise PrivacyError(

@@ -6,7 +6,7 @@ noise for the whole sum. The proof is that of `gdpfed.privacy.accountants` for `
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
@@ -18,10 +18,9 @@ from gdpfed.privacy.accountants.gaussian import server_epsilon
 from gdpfed.privacy.charges import Charge, event_of_round, first_charges
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.ledgers.promised_run import PromisedRun
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
-from gdpfed.privacy.mechanism import History, Mechanism
-from gdpfed.privacy.release import ROUNDING, Release
+from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun
+from gdpfed.privacy.release import ROUNDING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +68,9 @@ class SampledSums(Mechanism):
         sigma = min(round_range.noise_multiplier for round_range in group.ranges)
         return server_epsilon(self.noise, sigma, turns * self.sums_per_round, delta, self.adjacency)
 
-    def broken_rule(
-        self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
-    ) -> str:
-        return self.broken_sum(groups, group_of, round_index, request)
-
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "SumTerms":
         return SumTerms(
-            **promised.common(),
+            **promised.common,
             epsilon=group.epsilon,
             charges=self.charges(m, group, History(promised.num_rounds)),
         )
@@ -91,12 +85,6 @@ class SumTerms(Terms):
     """
 
     kind: ClassVar[str] = "sampled_sums"
-
-    def _check(self) -> None:
-        if self.unit != "client":
-            raise PrivacyError(
-                f"the terms charge a {self.unit} for sums over sampled clients; they say no steps"
-            )
 
     @property
     def num_rounds(self) -> int:

@@ -26,11 +26,10 @@ from gdpfed.privacy.correlated_noise import (
 )
 from gdpfed.privacy.events import Sampling
 from gdpfed.privacy.group_plan import GroupPlan
-from gdpfed.privacy.ledgers.promised_run import PromisedRun
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
-from gdpfed.privacy.mechanism import History, Mechanism
+from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.release import ROUNDING, Release
+from gdpfed.privacy.release import ROUNDING
 from gdpfed.privacy.sampling.laws import ClientIds
 
 
@@ -146,15 +145,10 @@ class ScheduledSums(Mechanism):
         costs = ([*paid, *self._charges(m, group, each, rounds)] for each in distinct)
         return max(compose_against_server(each, delta) for each in costs)
 
-    def broken_rule(
-        self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
-    ) -> str:
-        return self.broken_sum(groups, group_of, round_index, request)
-
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "ScheduledTerms":
         limits = self.limits[m]
         return ScheduledTerms(
-            **promised.common(),
+            **promised.common,
             epsilon=group.epsilon,
             charges=self.charges(m, group, History(promised.num_rounds)),
             most_turns=limits.most_turns,
@@ -211,8 +205,7 @@ class ScheduledTerms(Terms):
     separation: int
 
     def _check(self) -> None:
-        if self.unit != "client":
-            raise PrivacyError(f"the terms charge a {self.unit} for turns, which clients have")
+        super()._check()
         if len(self.charges) != 1 or not isinstance(self.charges[0].event, CorrelatedGaussian):
             raise PrivacyError("the terms about turns have another charge than one stream of sums")
         if self.charges[0].count != 1 or not self.event.is_noisy:
@@ -305,6 +298,4 @@ def _num_rounds(group: GroupPlan) -> int:
 
 def limits_of(plan: PrivacyPlan) -> tuple[TurnLimits, ...]:
     """Return how often clients of each group may take part; TypeError for a plan without turns."""
-    if not isinstance(plan.mechanism, ScheduledSums):
-        raise TypeError(f"in {plan.mechanism.kind} clients have no turns")
-    return plan.mechanism.limits
+    return plan.made_by(ScheduledSums).limits

@@ -99,8 +99,8 @@ class WindowTerms(StepTerms):
     kind: ClassVar[str] = "local_windows"
     event_class: ClassVar[type[Event]] = LocalWindows
 
-    def _check_charges(self) -> None:
-        super()._check_charges()
+    def _check(self) -> None:
+        super()._check()
         if (
             len({(each.bound, each.window_steps) for each in self.events if isinstance(each, LocalWindows)})
             != 1

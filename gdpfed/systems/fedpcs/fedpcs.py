@@ -110,7 +110,7 @@ class FedPCS(ConfiguredMethod):
             clipping_norm=config.privacy.clipping_norm,
             delta=configured_delta(config),
             accountant=config.privacy.accountant,
-            sums_hidden=config.secagg.mode != "off",
+            sums_hidden=config.secagg.hides_updates,
         )
         return plan, found, declared
 

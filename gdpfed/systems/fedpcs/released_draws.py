@@ -59,7 +59,7 @@ def refuse_unfit_rule(config: Config) -> None:
             f"method.weights={method.weights} divides by chances that {by} does not have: set "
             f"method.weights={' or '.join(allowed)}"
         )
-    if method.client_sampling == "delta" and config.secagg.mode != "off":
+    if method.client_sampling == "delta" and config.secagg.hides_updates:
         raise ConfigError(
             f"{by} reads the noised gradient of every client that is asked, which secure aggregation hides: "
             "set secagg=off, or method.client_sampling=random"

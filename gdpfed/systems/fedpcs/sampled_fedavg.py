@@ -75,7 +75,7 @@ class SampledFedAvg(ConfiguredMethod):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
         by, rate = config.method.client_sampling, config.privacy.sampling_rate
-        if by in READS_UPDATES and config.secagg.mode != "off":
+        if by in READS_UPDATES and config.secagg.hides_updates:
             raise ConfigError(
                 f"method.client_sampling={by} reads every client's update, which secure aggregation hides: "
                 "set secagg=off, or method.client_sampling=random"

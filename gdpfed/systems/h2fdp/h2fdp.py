@@ -185,7 +185,7 @@ class H2FDP(SubnetMethod):
         subnets = subnets_of(config)
         trust = trust_of(config, mechanism)
         sampling, rates = drawing(config)
-        sums_hidden = config.secagg.mode != "off"
+        sums_hidden = config.secagg.hides_updates
         if mechanism == "update":
             refuse_given_rates(config)
             privacy = config.privacy

@@ -151,7 +151,7 @@ def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
 
 
 def _shared_factor(secagg: SecAggConfig, size: int) -> float:
-    if size < 2 or secagg.mode == "off":
+    if size < 2 or not secagg.hides_updates:
         return 1.0
     parameters = sum_parameters(
         secagg, label="", num_clients=size, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
