@@ -3,15 +3,18 @@
 mkdocs calls `on_files` with the files of docs/: https://www.mkdocs.org/user-guide/configuration/#hooks
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 import gdpfed
 import gdpfed.methods  # It hands the methods to conf.
@@ -27,18 +30,36 @@ NEIGHBOURS = {
     "CHANGELOG.md": "changelog.md",
     "CITATION.cff": "CITATION.cff",
 }
+NOTEBOOKS = ("attacks", "library")
 _NEIGHBOUR = re.compile(r"\]\((" + "|".join(map(re.escape, NEIGHBOURS)) + r")")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made here; links to and from them are checked like those of all others."""
     made = {page: _neighbour(name) for name, page in NEIGHBOURS.items()}
+    for page in NOTEBOOKS:
+        made[f"{page}.ipynb"] = _notebook((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
     made["reference/commands.md"] = "\n".join(_commands())
     made["reference/settings.md"] = "\n".join(_settings())
     made["reference/python.md"] = "\n".join(_names())
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Say of a page that is a notebook, too, where that is."""
+    name = page.file.src_uri.removesuffix(".md")
+    return f"{markdown}\n\n[This page as a notebook]({name}.ipynb)\n" if name in NOTEBOOKS else markdown
+
+
+def _notebook(text: str) -> str:
+    """A page as a notebook: its blocks of Python are cells to run, all else is text."""
+    parts = re.split(r"^```python\n(.*?)^```\n", text, flags=re.DOTALL | re.MULTILINE)
+    code: dict[str, Any] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    words = {"cell_type": "markdown", "metadata": {}}
+    cells = [(code if place % 2 else words) | {"source": part} for place, part in enumerate(parts)]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}, indent=1)
 
 
 def _neighbour(name: str) -> str:

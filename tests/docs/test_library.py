@@ -6,25 +6,15 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import gdpfed
+from testing.page_examples import examples_of, executed
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
-EXAMPLES = dict(
-    re.findall(r"^## (.*?)\n.*?^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-)
-
-
-def executed(title, directory, monkeypatch):
-    """The names that an example leaves behind."""
-    monkeypatch.chdir(directory)
-    names: dict[str, Any] = {}
-    exec(compile(EXAMPLES[title], title, "exec"), names)  # noqa: S102
-    return names
+EXAMPLES = examples_of("library.md")
 
 
 def test_what_type_checkers_see_is_what_there_is():
@@ -55,20 +45,21 @@ def test_a_plan_is_made_without_torch_and_flower():
 
 
 def test_plan_train_and_look(tmp_path, monkeypatch):
-    names = executed("Plan, train, look", tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    names = executed("library.md", "Plan, train, look")
     assert names["frame"]["round"].tolist() == [1, 2, 3, 4, 5]
     assert names["frame"]["test/accuracy"].iloc[-1] == names["run"].records[-1].accuracy
     assert names["predicted"].labels.shape == (1,)
 
 
-def test_a_loop_of_ones_own(tmp_path, monkeypatch):
-    names = executed("A loop of your own", tmp_path, monkeypatch)
+def test_a_loop_of_ones_own():
+    names = executed("library.md", "A loop of your own")
     assert names["ledger"].spent() == pytest.approx([2.0, 8.0], rel=0.02)
     assert names["accuracy"] > 0.6
 
 
-def test_what_a_party_has_spent(tmp_path, monkeypatch, capsys):
-    names = executed("What a party has spent", tmp_path, monkeypatch)
+def test_what_a_party_has_spent(capsys):
+    names = executed("library.md", "What a party has spent")
     out = capsys.readouterr().out
     assert "after spring: epsilon 2.00" in out
     assert "has had its update already" in out
@@ -76,12 +67,12 @@ def test_what_a_party_has_spent(tmp_path, monkeypatch, capsys):
     assert names["ledger"].from_dict(names["kept"]).epsilon(1e-5) == names["ledger"].epsilon(1e-5)
 
 
-def test_a_strategy_of_flowers_own(tmp_path, monkeypatch):
-    names = executed("In a strategy of Flower's own", tmp_path, monkeypatch)
+def test_a_strategy_of_flowers_own():
+    names = executed("library.md", "In a strategy of Flower's own")
     assert names["strategy"].privacy_spent().epsilon == 0
 
 
-def test_a_sum_without_a_look_at_the_summands(tmp_path, monkeypatch):
-    names = executed("A sum that nobody sees the summands of", tmp_path, monkeypatch)
+def test_a_sum_without_a_look_at_the_summands():
+    names = executed("library.md", "A sum that nobody sees the summands of")
     assert names["result"].survivors == (0, 1, 2, 4, 5)
     assert np.allclose(names["total"], 1.2, atol=1e-4)

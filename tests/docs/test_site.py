@@ -1,6 +1,7 @@
 """The documents as a site: every link leads somewhere, and every kind of error has its heading."""
 
 import importlib
+import json
 import os
 import pkgutil
 import re
@@ -44,6 +45,8 @@ def test_site_is_built_with_its_reference_and_asks_no_other_host(tmp_path):
     assert asked == set()
     assert "privacy.clipping_norm" in pages[Path("reference/settings/index.html")]
     assert 'id="gdpfed.library.simulate"' in pages[Path("reference/python/index.html")]
+    cells = json.loads((tmp_path / "attacks.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert [cell["cell_type"] for cell in cells[1::2]] == ["code"] * 3
     assert "gdpfed audit --canaries" in pages[Path("reference/commands/index.html")]
 
 
