@@ -25,7 +25,7 @@ from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.record_steps import RecordSteps
 from gdpfed.report.console import Table
 from gdpfed.simulation.batched import BatchedEngine

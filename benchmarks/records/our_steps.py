@@ -12,7 +12,8 @@ from fastgrad.forms import record_gradients
 from fastgrad.modules import cross_entropy
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.training.local_update import LocalTraining, local_update
+from gdpfed.learning.training.local_update import local_update
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder, noised_updates
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.record_steps import RecordSteps

@@ -94,13 +94,7 @@ class DatasetConfig:
                 )
 
     def _validate_model_options(self) -> None:
-        options = self.model_options
-        numbers = isinstance(options, dict) and all(type(value) in (int, float) for value in options.values())
-        require(
-            options is None or numbers,
-            f"dataset.model_options={options} must be numbers by name, as in "
-            "'dataset.model_options={hidden_units:32}'",
-        )
+        _require_numbers("dataset.model_options", self.model_options, "{hidden_units:32}")
 
     def _validate_judgement(self) -> None:
         weights = self.class_weights
@@ -131,14 +125,28 @@ class TrainingConfig:
     learning_rate: float = MISSING
     learning_rate_decay: float = MISSING
     momentum: float = MISSING
+    optimizer: str = "sgd"
+    optimizer_options: Any = None
+    proximal: float = 0.0
+    schedule: str = "constant"
     local_parameters: list[str] | None = None
     vote: Any = None
 
     def validate(self) -> None:
         require_limits("training", self)
         _require_training("training", self)
+        _require_numbers("training.optimizer_options", self.optimizer_options, "{weight_decay:0.01}")
+        require(
+            0 <= self.proximal < float("inf"),
+            f"training.proximal={self.proximal} must be 0 or a positive number",
+        )
         if self.vote is not None:
             self._validate_vote()
+
+    @property
+    def is_sgd(self) -> bool:
+        """Whether clients step along gradients, or momentum's sum of them, and nothing else."""
+        return self.optimizer == "sgd" and not self.optimizer_options and self.proximal == 0
 
     def _validate_vote(self) -> None:
         grid, example = self.vote, "as in 'training.vote={learning_rate:[0.1,0.3,1]}'"
@@ -161,6 +169,12 @@ class TrainingConfig:
             2 <= number <= MOST_SETTINGS,
             f"training.vote={grid} has {number} settings: vote on 2 to {MOST_SETTINGS}",
         )
+
+
+def _require_numbers(key: str, options: Any, example: str) -> None:
+    """Refuse options that are not numbers by name."""
+    numbers = isinstance(options, dict) and all(type(value) in (int, float) for value in options.values())
+    require(options is None or numbers, f"{key}={options} must be numbers by name, as in '{key}={example}'")
 
 
 def _require_training(group: str, settings: DatasetConfig | TrainingConfig) -> None:

@@ -166,6 +166,11 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
             f"method={prepared.method.name} releases windows of subnets, for which there are no canaries: "
             "choose a method without subnets"
         )
+    if plan.about_records and not config.training.is_sgd:
+        raise ConfigError(
+            "canaries among records are read off steps of SGD, and training.optimizer="
+            f"{config.training.optimizer} with its options is none: measure with sgd, whose noise is the same"
+        )
     if plan.mechanism.adds_own_noise:
         raise ConfigError(
             f"method={prepared.method.name} has no canaries: its clients add noise of their own, each "

@@ -1,17 +1,19 @@
 """The learning task and the training of a configuration, in the form that is sent to clients."""
 
+import json
 from dataclasses import fields
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.tabular import parties_of_person
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import SCHEDULES, LocalTraining, check_training
 
 
 def source_of(config: Config) -> DataSource:
@@ -39,16 +41,48 @@ def task_of(config: Config) -> Task:
     )
 
 
+def training_of(config: Config, round_index: int) -> LocalTraining:
+    """Local training in a round.
+
+    Raises LearningError: an optimizer or a schedule that there is not, or that does not take its options.
+    """
+    own = config.training
+    training = LocalTraining(
+        local_steps=own.local_steps,
+        batch_size=own.batch_size,
+        learning_rate=learning_rate_of(config, round_index),
+        momentum=own.momentum,
+        optimizer=own.optimizer,
+        optimizer_options=json.dumps(own.optimizer_options, sort_keys=True) if own.optimizer_options else "",
+        proximal=own.proximal,
+    )
+    check_training(training)
+    return training
+
+
+def learning_rate_of(config: Config, round_index: int) -> float:
+    """eta_t = eta decay^t s(t, T), s being the schedule.
+
+    Raises LearningError: no schedule of that name, or one that is not positive and finite.
+    """
+    own, num_rounds = config.training, config.run.num_rounds
+    factor = SCHEDULES.get(own.schedule)(round_index, num_rounds)
+    if not 0 < factor < inf:
+        raise LearningError(
+            f"training.schedule={own.schedule} is {factor} in round {round_index + 1} of {num_rounds}: "
+            "choose one that is positive and finite"
+        )
+    return float(own.learning_rate * own.learning_rate_decay**round_index * factor)
+
+
 def order_of(config: Config, task: Task) -> TrainingOrder:
     """The training order of round 0."""
-    training = LocalTraining(
-        local_steps=config.training.local_steps,
-        batch_size=config.training.batch_size,
-        learning_rate=config.training.learning_rate,
-        momentum=config.training.momentum,
-    )
     return TrainingOrder(
-        task.described(), training, round_index=0, device=config.run.device, noise=config.privacy.noise
+        task.described(),
+        training_of(config, 0),
+        round_index=0,
+        device=config.run.device,
+        noise=config.privacy.noise,
     )
 
 

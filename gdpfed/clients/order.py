@@ -13,7 +13,7 @@ from gdpfed.errors import InputError
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.held_out_counts import counts_dimension
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.record_steps import KINDS, VOTABLE, RecordSteps, WorkKind
 from secagg import SumParameters
 

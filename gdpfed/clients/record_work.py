@@ -143,6 +143,11 @@ def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
             f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
             "its steps are without noise, which the sum carries"
         )
+    if not order.training.is_sgd:
+        raise OrderError(
+            f"the order's work is {order.work} with optimizer {order.training.optimizer} and proximal "
+            f"{order.training.proximal:g}: its bound covers plain steps of sgd alone"
+        )
     if order.training.momentum != 0:
         raise OrderError(
             f"the order's work is {order.work} with momentum {order.training.momentum}: momentum carries a "

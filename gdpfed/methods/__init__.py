@@ -99,6 +99,11 @@ def make_method(config: Config) -> Method:
             f"correlated noise are planned for sums of updates, which {able} have: use one, or "
             "privacy.against=outsiders"
         )
+    if not (method.any_optimizer or config.training.is_sgd):
+        raise ConfigError(
+            f"method={config.method.name} is made for steps of SGD: set training.optimizer=sgd, "
+            "training.optimizer_options=null and training.proximal=0, or take another method"
+        )
     try:
         return _planned(method, config)
     except PrivacyError as error:

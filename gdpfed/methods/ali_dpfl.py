@@ -142,6 +142,7 @@ class ALIDPFL(DPSGD):
     label: ClassVar[str] = "ALI-DPFL"
     curve: ClassVar[CurveStyle | None] = ("#18D0C0", "-.", "d")
     rehearsed: ClassVar[bool] = False
+    any_optimizer: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = ALIDPFLConfig
 
     @classmethod

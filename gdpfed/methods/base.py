@@ -24,7 +24,7 @@ from gdpfed.privacy.release import NoiseAt, Release, Vector
 from gdpfed.privacy.sampling.laws import ClientIds
 
 if TYPE_CHECKING:
-    from gdpfed.learning.training.local_update import LocalTraining
+    from gdpfed.learning.training.optimizers import LocalTraining
     from gdpfed.methods.choose import Proposal
 
 Theta = npt.NDArray[np.float32]
@@ -133,6 +133,8 @@ class Method(ABC):
             (privacy.against).
         usually_against_everyone: whether it does so by default, whatever the data set recommends.
         rehearsed: whether a client can try a run by itself, and so vote on settings (`gdpfed.methods.vote`).
+        any_optimizer: whether clients may step otherwise than by SGD: neither bounds nor steps of the server
+            follow from it.
         clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
     """
@@ -150,6 +152,7 @@ class Method(ABC):
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
     clients_are_edges: ClassVar[bool] = False
     rehearsed: ClassVar[bool] = False
+    any_optimizer: ClassVar[bool] = True
     announced: str = ""
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from conf.schema import Config
+from gdpfed.errors import ConfigError
 from gdpfed.methods.choose import Proposal
 
 STEPS = 300
@@ -130,6 +131,11 @@ def propose(
     total, rate, norm = steps_of(config), config.privacy.batch_rate, config.privacy.clipping_norm
     sigma = known.noise_multiplier(rate, total) if given is None else given
     step = known.step(clipping_norm=norm, batch_rate=rate, num_steps=total, sigma=sigma)
+    if "training.learning_rate" in unset and not config.training.is_sgd:
+        raise ConfigError(
+            f"training.learning_rate is chosen for SGD, and training.optimizer={config.training.optimizer} "
+            "with its options is another: set training.learning_rate"
+        )
     take(
         "training.learning_rate",
         float(f"{step:.2g}"),

@@ -30,6 +30,7 @@ class DPSum(RecordMethod):
     curve: ClassVar[CurveStyle | None] = ("#4818F0", "-", ">")
     work: ClassVar[Work] = "gradient_sum"
     rehearsed: ClassVar[bool] = True
+    any_optimizer: ClassVar[bool] = False
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:
         super().__init__(plan, config)
@@ -71,13 +72,15 @@ class DPSum(RecordMethod):
         return summed / (self.plan.sampling_rate * float(self.expected_batches.sum()))
 
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+        from gdpfed.clients.configured import learning_rate_of  # Which imports torch.
+
         members = list(released.members)
         gradient = np.asarray(released.total) / self.expected_batches[members].sum()
         training = self.config.training
         if training.momentum:
             before = np.zeros(len(gradient)) if self._velocity is None else self._velocity
             gradient = self._velocity = training.momentum * before + gradient
-        rate = training.learning_rate * training.learning_rate_decay**round_index
+        rate = learning_rate_of(self.config, round_index)
         return np.asarray(self.server_learning_rate * rate * gradient)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:

@@ -88,6 +88,11 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
             "training.vote tries steps on records of one size, and they change by "
             f"training.learning_rate_decay={min(decays):g}: use 1, {without}"
         )
+    if config.training.schedule != "constant":
+        raise ConfigError(
+            f"training.vote tries no schedule, and training.schedule={config.training.schedule}: use "
+            f"constant, {without}"
+        )
     if config.method.server_learning_rate != 1:
         raise ConfigError(
             "training.vote tries steps of the server of size 1, and method.server_learning_rate="

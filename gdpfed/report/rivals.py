@@ -21,7 +21,8 @@ from gdpfed.learning.data.client_partition import client_of_owner
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import assign, flatten, names_of
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining, local_update
+from gdpfed.learning.training.local_update import local_update
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import METHODS
 from gdpfed.report.class_figures import Figure, Scores, figures_of
 from gdpfed.report.console import Table

@@ -11,6 +11,7 @@ import numpy as np
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import BudgetExhausted, RunError, TrainingOver
 from gdpfed.learning.training.evaluate import Evaluation
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
 from gdpfed.privacy.ledgers.charged import ExpectedSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
@@ -54,8 +55,8 @@ class RoundLoop:
     Attributes:
         method: plan, cohorts and step.
         fleet: the clients.
-        order: what clients train; learning rate and round are set for every round.
-        learning_rate_decay: eta_t = eta * decay**t.
+        order: what clients train; training and round are set for every round.
+        training_of: the local training of a round, by its index.
         state: where to begin.
         files: where to write.
         evaluate_model: metrics and loss of parameters on the test split.
@@ -67,7 +68,7 @@ class RoundLoop:
     method: Method
     fleet: Fleet
     order: TrainingOrder
-    learning_rate_decay: float
+    training_of: Callable[[int], LocalTraining]
     state: RunState
     files: RunDirectory
     evaluate_model: EvaluateModel
@@ -218,11 +219,7 @@ class RoundLoop:
         return [len(group) if present is None else len(present.intersection(group)) for group in groups]
 
     def _order_for(self, index: int) -> TrainingOrder:
-        training = replace(
-            self.order.training,
-            learning_rate=self.order.training.learning_rate * self.learning_rate_decay**index,
-        )
-        return replace(self.order, training=training, round_index=index)
+        return replace(self.order, training=self.training_of(index), round_index=index)
 
     def _record(
         self, index: int, evaluation: Evaluation, outcome: _Outcome, seconds: dict[str, float]

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Self, cast
@@ -12,7 +13,7 @@ from typing import Self, cast
 import numpy as np
 
 from conf.schema import VOTABLE, Config
-from gdpfed.clients.configured import order_of, record_counts, task_of
+from gdpfed.clients.configured import order_of, record_counts, task_of, training_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import RunError
 from gdpfed.learning.models import flatten
@@ -142,7 +143,7 @@ class PreparedRun:
                 method=method,
                 fleet=fleet,
                 order=self.order,
-                learning_rate_decay=self.config.training.learning_rate_decay,
+                training_of=partial(training_of, self.config),
                 state=state,
                 files=files,
                 evaluate_model=self.evaluate_model,
@@ -306,8 +307,7 @@ class OpenRun:
             voted = with_setting(config, chosen.chosen)
             if method.plan.about_records:
                 cast("RecordRun", method).config = voted
-            self.loop.order = replace(self.loop.order, training=order_of(voted, prepared.task).training)
-            self.loop.learning_rate_decay = voted.training.learning_rate_decay
+            self.loop.training_of = partial(training_of, voted)
 
     def _there(self, round_index: int) -> list[int]:
         """Who can be reached for a sum beside the rounds; who comes now agrees to rounds from this one on."""

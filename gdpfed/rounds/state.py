@@ -7,7 +7,7 @@ from hashlib import sha256
 from gdpfed.errors import RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods.base import Method, SumRequest, Theta
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import KEY_BYTES

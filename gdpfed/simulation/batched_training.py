@@ -23,7 +23,8 @@ from gdpfed.learning.data import Split
 from gdpfed.learning.models import trainable
 from gdpfed.learning.models.build import DropoutKeys, draw_keys
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining, draw_batches
+from gdpfed.learning.training.local_update import draw_batches
+from gdpfed.learning.training.optimizers import Descent, LocalTraining
 from gdpfed.methods.base import Theta
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _is_global(*args: Any, **kwargs: Any) -> bool:
 
 
 class BatchedTraining:
-    """tau steps of SGD for many clients, each with parameters of its own (Algorithm 1 of the paper).
+    """tau steps for many clients, each with parameters of its own (Algorithm 1 of the paper).
 
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
     `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record.
@@ -155,14 +156,11 @@ class BatchedTraining:
         """
         start = torch.from_numpy(theta).to(self.device)
         ours = start.expand(batches.positions.shape[1], -1).clone()
-        velocity = torch.zeros_like(ours) if training.momentum else None
+        descent = Descent(ours, training)
         weights = torch.from_numpy(batches.weights).to(self.device)
         keys = torch.from_numpy(batches.keys).to(self.device)
         for step, positions in enumerate(batches.positions):
-            gradient = self.gradients(ours, *examples.take(positions), weights[step], keys[step])
-            if velocity is not None:
-                gradient = velocity.mul_(training.momentum).add_(gradient)
-            ours.sub_(gradient, alpha=training.learning_rate)
+            descent.step(self.gradients(ours, *examples.take(positions), weights[step], keys[step]))
         return ours.double() - start.double()
 
     def gradients(
@@ -230,7 +228,7 @@ programs = late_import("fastgrad.program")
 
 
 class ProgrammedTraining:
-    """tau steps of SGD of many clients, one after the other (Algorithm 1 of the paper).
+    """tau steps of many clients, one after the other (Algorithm 1 of the paper).
 
     What a client's steps compute depends on nothing but the client: its parameters lie in the same buffers as
     those of every other one. `lowered`: the model's layers. `loss`: one figure a record.
@@ -242,9 +240,7 @@ class ProgrammedTraining:
     def __init__(self, lowered: LoweredModel, loss: Loss) -> None:
         self._lowered, self._loss, self.draws = lowered, loss, lowered.draws
         self._order, self._inverse = torch.from_numpy(lowered.order), torch.from_numpy(lowered.inverse)
-        self._parameters, self._gradient, self._total, self._velocity = torch.empty(
-            4, len(lowered.order)
-        ).unbind()
+        self._parameters, self._gradient, self._total = torch.empty(3, len(lowered.order)).unbind()
         self._most = lowered.most_records
         self._by_size: dict[int, Program] = {}
 
@@ -261,13 +257,11 @@ class ProgrammedTraining:
         with _one_thread():
             for k, end in enumerate(ends):
                 self.load(starts[k])
-                self._velocity.zero_()
+                descent = Descent(self._parameters, training)
                 x, y = examples.take(batches.positions[:, k])
                 for step in range(len(weights)):
-                    self._descend(
-                        self.gradient(x[step], y[step], weights[step, k], int(batches.keys[step, k])),
-                        training,
-                    )
+                    key = int(batches.keys[step, k])
+                    descent.step(self.gradient(x[step], y[step], weights[step, k], key))
                 torch.index_select(self._parameters, 0, self._inverse, out=end)
         return ends.double() - start.double()
 
@@ -293,12 +287,6 @@ class ProgrammedTraining:
     def in_order(self, ours: torch.Tensor) -> torch.Tensor:
         """A vector in the program's order, shape (d,), in the model's."""
         return ours[self._inverse]
-
-    def _descend(self, gradient: torch.Tensor, training: LocalTraining) -> None:
-        """v <- momentum * v + g, p <- p - eta v, in place."""
-        if training.momentum:
-            gradient = self._velocity.mul_(training.momentum).add_(gradient)
-        self._parameters.sub_(gradient, alpha=training.learning_rate)
 
     def program(self, num_records: int) -> "Program":
         """The pass of so many records."""

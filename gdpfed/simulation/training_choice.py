@@ -66,6 +66,8 @@ CPU_BYTES = 64 * 2**20
 CACHE_BYTES, BYTES_AN_ENTRY = 4 * 2**20, 2 * 8
 # Parameters, gradient, velocity and their copies in float32, update and steps in 64 bits.
 BYTES_A_PARAMETER = 5 * 4 + 3 * 8
+# Two moments with a place to compute, and where a round began.
+MORE_OF_OPTIMIZERS = 4 * 4
 
 
 def clients_at_once(
@@ -83,6 +85,7 @@ def clients_at_once(
     if isinstance(training, ProgrammedTraining):
         return max(1, min(MOST, CACHE_BYTES // (BYTES_AN_ENTRY * len(theta))))
     need = 2 * kept_bytes(training, theta, order, examples) + BYTES_A_PARAMETER * len(theta)
+    need += 0 if order.training.is_sgd else MORE_OF_OPTIMIZERS * len(theta)
     if training.device.type == "cpu":
         budget = min(CPU_BYTES, MEMORY_SHARE * psutil.virtual_memory().available)
     else:

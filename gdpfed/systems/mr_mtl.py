@@ -46,6 +46,7 @@ class MRMTL(DPSGD):
     label: ClassVar[str] = "MR-MTL"
     curve: ClassVar[CurveStyle | None] = ("#B8C820", ":", "x")
     config_class: ClassVar[type[MethodConfig]] = MRMTLConfig
+    any_optimizer: ClassVar[bool] = False
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:
         super().__init__(plan, config)
@@ -80,6 +81,8 @@ class MRMTL(DPSGD):
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
+        from gdpfed.clients.configured import learning_rate_of  # Which imports torch.
+
         asked = self.requests(theta, round_index, cohorts)
         sums = sum_updates(asked)
         models, pulled = self.personal(theta).copy(), []
@@ -90,8 +93,7 @@ class MRMTL(DPSGD):
             models[client] += self.server_learning_rate * np.asarray(each.total)
             pulled.append((client, request.records[0].num_steps))
         mean = np.average(models, axis=0, weights=self.client_weights)
-        training = self.config.training
-        rate = training.learning_rate * training.learning_rate_decay**round_index
+        rate = learning_rate_of(self.config, round_index)
         for client, steps in pulled:
             models[client] = mean + (models[client] - mean) / (1 + rate * self.config.method.pull) ** steps
         self._personal = models

@@ -11,7 +11,7 @@ from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.record_steps import RecordSteps
 from testing.secagg_sums import make_parameters
 

@@ -19,7 +19,7 @@ from gdpfed.launch.home import PROJECT
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from secagg import SumParameters
 from testing.local_grid import ask, make_context
 

@@ -24,7 +24,7 @@ from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import MODELS, flatten
 from gdpfed.learning.models.networks import convex_bounds
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.record_steps import KINDS, RecordSteps, record_move

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 from threading import Timer
 
@@ -18,6 +18,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.in_process_fleet import simulate
 from testing.layered_runs import CLOUD, EdgeRun, cloud_grid, run_layers
@@ -33,7 +34,7 @@ TRAINING = [
     "dataset.model=softmax",
     "run.num_rounds=2",
 ]
-ASKED = {"local_steps": 4, "batch_size": 512, "learning_rate": 0.5, "momentum": 0.0}
+ASKED = asdict(LocalTraining(local_steps=4, batch_size=512, learning_rate=0.5, momentum=0.0))
 START = np.zeros(650, np.float32)
 PLAIN = [*TRAINING, "method=hier_fedavg", "method.local_aggregations=2"]
 PRIVATE = [

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.training.local_update import LocalTraining, clip, local_update
+from gdpfed.learning.training.local_update import clip, local_update
+from gdpfed.learning.training.optimizers import LocalTraining
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,8 @@ from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation
 from gdpfed.learning.training.evaluation_metrics import METRICS, chosen_metrics
-from gdpfed.learning.training.local_update import LocalTraining, local_update
+from gdpfed.learning.training.local_update import local_update
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_losses import LOSSES, check_loss, make_loss
 
 CPU = torch.device("cpu")

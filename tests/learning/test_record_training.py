@@ -13,7 +13,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder, exact_sums, noised_updates
 from gdpfed.learning.training.secret_draws import PoissonBatches, gaussian_noise
 from gdpfed.record_steps import RecordSteps

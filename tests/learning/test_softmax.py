@@ -13,7 +13,7 @@ from fastgrad.record_gradients import SoftmaxGradients
 from gdpfed.errors import LearningError
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.models.networks import ConvexBounds, convex_bounds
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder, noised_updates
 from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.events import LocalWindows

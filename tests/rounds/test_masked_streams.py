@@ -10,7 +10,7 @@ import pytest
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.learning.models import flatten
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import make_method
 from gdpfed.privacy.correlated_noise import sensitivity
 from gdpfed.privacy.sampling.cohorts import draw_cohorts

@@ -10,7 +10,7 @@ from conf.load import load
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.models import flatten
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import make_method
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.simulation import InProcessFleet

@@ -16,7 +16,7 @@ from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.own import READERS, ExampleForm, OwnData, own_split
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.record_steps import KINDS, RecordSteps
 from secagg import Contributors, Encoding
 from testing.local_grid import FIRST_NODE_ID, LocalGrid

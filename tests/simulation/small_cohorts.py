@@ -6,7 +6,7 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.simulation.engine import Cohort
 from secagg import Contributors, Encoding
 

@@ -1,7 +1,5 @@
 """A client's part of a round before encoding: train, take the difference, clip."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
@@ -13,16 +11,7 @@ from fastgrad.modules import Loss, cross_entropy
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import assign, trainable
 from gdpfed.learning.models.build import DropoutKeys, draw_keys
-
-
-@dataclass(frozen=True)
-class LocalTraining:
-    """Local SGD in one round: tau steps at learning rate eta_t, already decayed for this round."""
-
-    local_steps: int
-    batch_size: int
-    learning_rate: float
-    momentum: float
+from gdpfed.learning.training.optimizers import Descent, LocalTraining
 
 
 def local_update(
@@ -35,7 +24,7 @@ def local_update(
     device: torch.device,
     loss: Loss = cross_entropy,
 ) -> torch.Tensor:
-    """Delta_i = theta_i - theta after tau local SGD steps (Algorithm 1 of the paper).
+    """Delta_i = theta_i - theta after tau local steps, by default of SGD (Algorithm 1 of the paper).
 
     Args:
         model: the architecture; its parameters are overwritten.
@@ -51,34 +40,18 @@ def local_update(
     if len(data) == 0:
         return torch.zeros(len(theta), dtype=torch.float64, device=device)
     model.to(device).train()
-    assign(model, start.clone())
+    ours = start.clone()
+    assign(model, ours)  # As views: the steps change the model.
     x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
     parameters = list(trainable(model).values())
-    velocities = [torch.zeros_like(parameter) for parameter in parameters]
+    descent = Descent(ours, training)
     batches, dropout = draw_batches(len(data), training, rng), DropoutKeys(model)
     keys = draw_keys(training.local_steps, rng).tolist() if dropout else [0] * training.local_steps
     for batch, key in zip(map(torch.from_numpy, batches), keys, strict=True):
         dropout.set(key)
         gradients = torch.autograd.grad(loss(model(x[batch]), y[batch]).mean(), parameters)
-        _descend(parameters, velocities, gradients, training)
-    end = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-    return end.double() - start.double()
-
-
-@torch.no_grad()
-def _descend(
-    parameters: Sequence[torch.Tensor],
-    velocities: Sequence[torch.Tensor],
-    gradients: Sequence[torch.Tensor],
-    training: LocalTraining,
-) -> None:
-    """v <- momentum * v + g, p <- p - eta v, in place.
-
-    torch.optim.SGD does the same; a new optimizer for each client and round cost a third of this step.
-    """
-    for parameter, velocity, gradient in zip(parameters, velocities, gradients, strict=True):
-        velocity.mul_(training.momentum).add_(gradient)
-        parameter.sub_(velocity, alpha=training.learning_rate)
+        descent.step(torch.cat([gradient.reshape(-1) for gradient in gradients]))
+    return ours.double() - start.double()
 
 
 def draw_batches(

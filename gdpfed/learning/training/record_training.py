@@ -6,7 +6,8 @@ One step of a client, from its model theta, over a batch that draws each own rec
     theta <- theta - eta ( sum_{i in batch} clip_C(g_i) + C sigma N(0, I) ) / B
 
 B is the expected size of a batch, never the size of the one that was drawn: that depends on the records. An
-empty batch is a step of noise alone. Momentum takes what has been noised, so it is post-processing.
+empty batch is a step of noise alone. Momentum, other optimizers and the proximal term take what has been
+noised, so they are post-processing.
 """
 
 import os
@@ -22,7 +23,8 @@ import numpy.typing as npt
 import torch
 
 from fastgrad.record_gradients import SLACK, RecordGradients
-from gdpfed.learning.training.local_update import LocalTraining, clip
+from gdpfed.learning.training.local_update import clip
+from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
 from gdpfed.record_steps import RecordSteps
 
@@ -78,7 +80,7 @@ def noised_updates(
     Args:
         gradients: of the model.
         theta: what all start from, shape (d,), or each of them, shape (clients, d).
-        training: the learning rate eta and the momentum.
+        training: the learning rate eta and the optimizer.
         holders: the clients.
         take: gives the records at some positions.
         bound: what is held to the clipping norm of a holder.
@@ -90,19 +92,16 @@ def noised_updates(
     if bound != "record":
         start = start.double()
     ours = start.expand(len(holders), -1).clone()
-    velocity = torch.zeros_like(ours) if training.momentum else None
+    descent = Descent(ours, training)
     at_once = gradients.records_at_once()
     most = max((holder.steps.num_steps for holder in holders), default=0)
     for step in range(most):
         now = [k for k, holder in enumerate(holders) if len(holder.records) and step < holder.steps.num_steps]
         if not now:
             break
-        among = slice(None) if len(now) == len(holders) else now
-        descent = _noised(gradients, ours[among], [holders[k] for k in now], take, at_once, bound)
-        if velocity is not None:
-            descent = velocity[among].mul_(training.momentum).add_(descent)
-            velocity[among] = descent
-        ours[among] -= training.learning_rate * descent
+        among: Rows = slice(None) if len(now) == len(holders) else now
+        noised = _noised(gradients, ours[among], [holders[k] for k in now], take, at_once, bound)
+        descent.step(noised, among)
     return ours.double() - start.double()
 
 

@@ -77,6 +77,7 @@ class FedPCS(ConfiguredMethod):
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
+    any_optimizer: ClassVar[bool] = False
 
     def __init__(self, plan: PrivacyPlan, config: Config, found: Equilibrium, declared: Declared) -> None:
         super().__init__(plan, config)
@@ -257,14 +258,15 @@ class FedPCS(ConfiguredMethod):
 
     def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
         """The change of theta by single gradients, from which samples of later rounds follow."""
+        from gdpfed.clients.configured import learning_rate_of  # Which imports torch.
+
         clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
         updates = np.stack([np.asarray(each.total) for each in arrived])
         total = self._scaled_weights(round_index)[clients] @ updates
         weighed = ClientSum("all clients", total, len(clients), members=clients.tolist())
         change = self.change(weighed, round_index)
         # Only now: the weights of this round are from its chances, which the distances move.
-        training = self.config.training
-        rate = training.learning_rate * training.learning_rate_decay**round_index
+        rate = learning_rate_of(self.config, round_index)
         noise = (
             self.spending.noise_multipliers(round_index, self.plan.mechanism.distance)
             * self.plan.clipping_norm

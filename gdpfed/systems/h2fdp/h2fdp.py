@@ -67,6 +67,7 @@ class SubnetMethod(ConfiguredMethod):
 
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
+    any_optimizer: ClassVar[bool] = False
 
     @property
     def work(self) -> Work:
@@ -80,8 +81,9 @@ class SubnetMethod(ConfiguredMethod):
 
     def learning_rate(self, round_index: int) -> float:
         """eta of a round."""
-        training = self.config.training
-        return float(training.learning_rate * training.learning_rate_decay**round_index)
+        from gdpfed.clients.configured import learning_rate_of
+
+        return learning_rate_of(self.config, round_index)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """The sums of the first window of a round."""
@@ -96,15 +98,9 @@ class SubnetMethod(ConfiguredMethod):
         self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
     ) -> list[SumRequest]:
         """One sum a subnet, from the subnet's model."""
-        from gdpfed.learning.training.local_update import LocalTraining
+        from gdpfed.clients.configured import training_of
 
-        own = self.config.training
-        training = LocalTraining(
-            local_steps=self.window_steps,
-            batch_size=own.batch_size,
-            learning_rate=self.learning_rate(round_index),
-            momentum=own.momentum,
-        )
+        training = replace(training_of(self.config, round_index), local_steps=self.window_steps)
         return [
             replace(
                 self.subnet_request(number, round_index, cohort, start),

@@ -18,7 +18,8 @@ from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.local_update import LocalTraining, clip, local_update
+from gdpfed.learning.training.local_update import clip, local_update
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.record_steps import RecordSteps
 from secagg import EncodingError, SumParameters
 

@@ -76,6 +76,8 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
     training, data = config["training"], config["dataset"]
     if training["momentum"]:
         yield f"subnet {index} trains with momentum {training['momentum']}, which its bound does not cover"
+    if training.get("optimizer", "sgd") != "sgd" or any(map(training.get, ("optimizer_options", "proximal"))):
+        yield f"subnet {index} trains with more than steps of sgd, which its bound does not cover"
     if steps * files.plan["sums_per_round"] != training["local_steps"]:
         yield (
             f"subnet {index} has {files.plan['sums_per_round']} windows of {steps} steps a round, the "

@@ -1,0 +1,175 @@
+"""Optimizers of local training and schedules of its learning rate, by name.
+
+An optimizer is a function ``(parameters, lr, **options) -> torch.optim.Optimizer``, as torch's own classes
+are. Its parameters are vectors of shape (d,), one a client, in no particular order, which must not act on
+each other; its options are numbers. A schedule is a function ``(round_index, num_rounds) -> factor``.
+Another package adds one as an entry point of the group ``gdpfed.optimizers`` or ``gdpfed.schedules``, or for
+one process with ``register``. Whatever they make of gradients is clipped and noised after them, or was noised
+before: no accounting depends on them.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gdpfed.errors import LearningError
+from gdpfed.registry import Registry
+
+Rows = slice | list[int]
+Vectors = Sequence[torch.Tensor]
+OPTIMIZERS: Registry[Callable[..., torch.optim.Optimizer]] = Registry(
+    "optimizer", "gdpfed.optimizers", error=LearningError
+)
+SCHEDULES: Registry[Callable[[int, int], float]] = Registry(
+    "schedule", "gdpfed.schedules", error=LearningError
+)
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Local training in one round: tau steps at learning rate eta_t, already that of this round.
+
+    `optimizer`, by name, with `optimizer_options` as JSON of numbers by name, which may be empty. `proximal`:
+    mu of FedProx (Li et al., arXiv:1812.06127), which adds mu (theta_i - theta) to every gradient.
+    """
+
+    local_steps: int
+    batch_size: int
+    learning_rate: float
+    momentum: float
+    optimizer: str = "sgd"
+    optimizer_options: str = ""
+    proximal: float = 0.0
+
+    @property
+    def is_sgd(self) -> bool:
+        """Whether a step is eta times a gradient, or momentum's sum of them, and nothing else."""
+        return self.optimizer == "sgd" and not self.optimizer_options and self.proximal == 0
+
+
+class Descent:
+    """The steps of one round, on the parameters of one client, shape (d,), or of several, (clients, d).
+
+    `parameters` are changed in place, and what every client starts from is in them.
+    """
+
+    def __init__(self, parameters: torch.Tensor, training: LocalTraining) -> None:
+        self._parameters, self._training = parameters, training
+        self._start = parameters.clone() if training.proximal else None
+        self._velocity = torch.zeros_like(parameters) if training.momentum else None
+        self._rows = list(parameters.view(-1, parameters.shape[-1]))
+        self._optimizer: torch.optim.Optimizer | None = None
+        if training.optimizer != "sgd" or training.optimizer_options:
+            self._optimizer = make_optimizer(self._rows, training)
+
+    @torch.no_grad()
+    def step(self, gradient: torch.Tensor, among: Rows = slice(None)) -> None:
+        """One step along gradients of the shape of the parameters, or of those of the clients `among`.
+
+        As torch.optim.SGD without options: v <- momentum * v + g, p <- p - eta v.
+        """
+        whole = isinstance(among, slice)
+        ours = self._parameters if whole else self._parameters[among]
+        if self._start is not None:
+            gradient = gradient + self._training.proximal * (ours - self._start[among])
+        if self._optimizer is not None:
+            self._step_optimizer(self._optimizer, gradient, among)
+            return
+        if self._velocity is not None:
+            velocity = self._velocity if whole else self._velocity[among]
+            gradient = velocity.mul_(self._training.momentum).add_(gradient)
+            if not whole:
+                self._velocity[among] = gradient
+        ours.sub_(gradient, alpha=self._training.learning_rate)
+        if not whole:
+            self._parameters[among] = ours
+
+    def _step_optimizer(self, optimizer: torch.optim.Optimizer, gradient: torch.Tensor, among: Rows) -> None:
+        """A vector without a gradient stays as it is, and so does what the optimizer keeps of it."""
+        for row in self._rows:
+            row.grad = None
+        chosen = self._rows[among] if isinstance(among, slice) else [self._rows[k] for k in among]
+        for row, own in zip(chosen, gradient.view(-1, gradient.shape[-1]), strict=True):
+            row.grad = own
+        optimizer.step()
+
+
+def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimizer:
+    """The optimizer of a training, for vectors of shape (d,); each goes its own way.
+
+    Raises LearningError: no optimizer of that name, or options that it does not take.
+    """
+    options = json.loads(training.optimizer_options or "{}")
+    if training.momentum:
+        options["momentum"] = training.momentum
+    try:
+        return OPTIMIZERS.get(training.optimizer)(rows, lr=training.learning_rate, **options)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, LearningError):
+            raise
+        given = ", ".join(f"{name}={value:g}" for name, value in options.items()) or "no options"
+        raise LearningError(
+            f"training.optimizer={training.optimizer} does not take {given} "
+            f"({' '.join(str(error).split())}): change training.optimizer_options; training.momentum=0 goes "
+            "with any"
+        ) from error
+
+
+def check_training(training: LocalTraining) -> None:
+    """Refuse an optimizer that is none, or that cannot take a step, by a LearningError that names it."""
+    if training.optimizer == "sgd" and not training.optimizer_options:
+        return
+    tried = torch.ones(2, 3)
+    descent = Descent(tried, training)
+    try:
+        descent.step(torch.ones(1, 3), [1])
+    except (TypeError, RuntimeError, ValueError) as error:
+        raise LearningError(
+            f"training.optimizer={training.optimizer} cannot step along a given gradient "
+            f"({' '.join(str(error).split())}): choose another one"
+        ) from error
+    if not torch.equal(tried[0], torch.ones(3)):
+        raise LearningError(
+            f"training.optimizer={training.optimizer} moves one client by another's gradient: choose another"
+        )
+
+
+def sgd(parameters: Vectors, lr: float, **options: Any) -> torch.optim.Optimizer:
+    """torch.optim.SGD, with its options: weight_decay, dampening, nesterov."""
+    return torch.optim.SGD(parameters, lr=lr, **options)
+
+
+def adam(
+    parameters: Sequence[torch.Tensor],
+    lr: float,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    **options: Any,
+) -> torch.optim.Optimizer:
+    """torch.optim.Adam (Kingma and Ba, arXiv:1412.6980), with its options: eps, weight_decay, amsgrad."""
+    return torch.optim.Adam(parameters, lr=lr, betas=(beta1, beta2), **options)
+
+
+def adamw(
+    parameters: Sequence[torch.Tensor],
+    lr: float,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    **options: Any,
+) -> torch.optim.Optimizer:
+    """torch.optim.AdamW (Loshchilov and Hutter, arXiv:1711.05101): weight decay beside the gradient."""
+    return torch.optim.AdamW(parameters, lr=lr, betas=(beta1, beta2), **options)
+
+
+OPTIMIZERS.register("adam", adam)
+OPTIMIZERS.register("adamw", adamw)
+OPTIMIZERS.register("sgd", sgd)
+SCHEDULES.register("constant", lambda index, rounds: 1.0)
+SCHEDULES.register("cosine", lambda index, rounds: (1 + math.cos(math.pi * index / rounds)) / 2)
+SCHEDULES.register("linear", lambda index, rounds: 1 - index / rounds)
