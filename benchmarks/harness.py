@@ -135,8 +135,7 @@ def check_idle(busy_is_fine: bool, load: float | None = None) -> str:
     Returns:
         The mark; empty on an idle machine.
 
-    Raises:
-        InputError: the machine is busy, and marked figures will not do.
+    Raises InputError: the machine is busy, and marked figures will not do.
     """
     load = os.getloadavg()[0] if load is None else load
     if load <= MOST_LOAD:
@@ -226,8 +225,7 @@ def _wrapped(table: Table) -> Table:
 def with_tables(text: str, command: str, tables: Sequence[str]) -> str:
     """A document with new tables in the places of this command.
 
-    Raises:
-        InputError: the document has not as many places for this command as there are tables.
+    Raises InputError: the document has not as many places for this command as there are tables.
     """
     marker = f"<!-- measured by: {command} -->"
     # A long one may be wrapped.

@@ -13,15 +13,33 @@ from pathlib import Path
 
 from rich.progress import track
 
-from benchmarks.average import Averaging
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
 from gdpfed.report.console import Table
+from gdpfed.rounds.average import ReleasedAverage
+from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.in_process_fleet import simulate_prepared
 
 METHODS = ("fedavg", "gdpfed_star", "idp_fedavg_sample", "idp_fedavg_scale", "gdpfed_plus", "dp_fedavg")
 BUDGETS = ("[2,6,12]", "[0.5,1.5,3]")
+
+
+class Averaging(Observer):
+    """Averages the models of a run beside it."""
+
+    def __init__(self) -> None:
+        self.average = ReleasedAverage("polynomial")
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        """Take in the round's model."""
+        self.average.add(ended.theta)
+        self.last = ended.theta
+
+
+def cells_of(methods: Sequence[str]) -> list[tuple[str, str]]:
+    """Methods with budgets; one without privacy has none, and is there once."""
+    return [(name, each) for name in methods for each in BUDGETS[: 1 if name == "fedavg" else None]]
 
 
 def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
@@ -31,7 +49,9 @@ def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
         run = PreparedRun.of(load([*usual, *overrides, f"run.directory={Path(directory) / 'run'}"]))
         averaging = Averaging()
         simulate_prepared(run, make_observers=lambda prepared, announce: [averaging])
-        return averaging.accuracies(run)
+        models = averaging.last, averaging.average.released(averaging.last)
+        last, average = (run.evaluate_model(each).accuracy or 0.0 for each in models)
+        return 100 * last, 100 * average
 
 
 def row(
@@ -63,12 +83,8 @@ def main() -> None:
     if not options.overrides:
         sys.exit("name the setting that is to be measured, as in privacy.clipping=adaptive")
     setting, *overrides = options.overrides
-    cells = [
-        (name, budgets) for name in options.only for budgets in BUDGETS[: 1 if name == "fedavg" else None]
-    ]
-    rows = [
-        row(*cell, [setting], overrides, options.seeds) for cell in track(cells, "settings", console=CONSOLE)
-    ]
+    cells = track(cells_of(options.only), "settings", console=CONSOLE)
+    rows = [row(*cell, [setting], overrides, options.seeds) for cell in cells]
     title = f"{setting} ({load(overrides).dataset.name})"
     publish([Table(title, headings(options.seeds), rows)], options.write)
 

@@ -46,8 +46,6 @@ def stated_shapes(text: str | None, parameters: Sequence[str]) -> tuple[dict[str
     given, results = (_PARTS.findall(part) for part in found.groups()) if found else ([], [])
     if alone := _RESULT.search(documentation):
         results = results or _PARTS.findall(alone.group(1) or alone.group(2))
-    if alone := _RESULT.search(documentation):
-        results = results or _PARTS.findall(alone.group(1) or alone.group(2))
     positional = [name for name in parameters if name not in ("self", "cls")]
     for position, each in enumerate(given):
         arguments[each[0] if each[0] in parameters else positional[position]] = each

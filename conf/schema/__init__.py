@@ -49,8 +49,7 @@ class Config:
     def validate(self) -> None:
         """Check every section.
 
-        Raises:
-            ConfigError: one line that names the value and the remedy.
+        Raises ConfigError: one line that names the value and the remedy.
         """
         for section in fields(self):
             getattr(self, section.name).validate()

@@ -27,8 +27,7 @@ LIMITS: dict[str, tuple[float, float]] = {
 def require_limits(group: str, settings: Any) -> None:
     """Refuse a setting of a group that lies outside its limits, NaN included; one that is null has none.
 
-    Raises:
-        ConfigError: names the setting, its value and its limits.
+    Raises ConfigError: names the setting, its value and its limits.
     """
     for key, (least, most) in LIMITS.items():
         value = getattr(settings, key, None)

@@ -98,8 +98,7 @@ class MethodConfig:
     def validate(self) -> None:
         """Check the options; a class that adds some extends this.
 
-        Raises:
-            ConfigError: one line that names the value and the remedy.
+        Raises ConfigError: one line that names the value and the remedy.
         """
         require_limits("method", self)
         require(

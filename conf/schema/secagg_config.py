@@ -97,8 +97,7 @@ class SecAggConfig:
     def refuse_roster(self) -> None:
         """Refuse a roster of nodes where this machine plays all clients.
 
-        Raises:
-            ConfigError: one is set.
+        Raises ConfigError: one is set.
         """
         require(
             self.roster_file is None,

@@ -23,6 +23,7 @@ from gdpfed.learning.data import Split
 from gdpfed.learning.data.persons import NO_ROW
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.evaluation_metrics import auc_error
 from gdpfed.learning.training.record_losses import PersonModel
 
 SEEN = ("predictions", "model")
@@ -84,10 +85,7 @@ def tell_apart(
     n, m = len(inside), len(outside)
     auc = float(stats.mannwhitneyu(inside, outside).statistic) / (n * m)
     z = float(stats.norm.isf(significance / 2))
-    # Hanley and McNeil, Radiology 143, 1982.
-    first, second = auc / (2 - auc), 2 * auc**2 / (1 + auc)
-    spread = auc * (1 - auc) + (n - 1) * (first - auc**2) + (m - 1) * (second - auc**2)
-    off, null = z * math.sqrt(max(spread, 0.0) / (n * m)), z * math.sqrt((n + m + 1) / (12 * n * m))
+    off, null = z * auc_error(auc, n, m), z * math.sqrt((n + m + 1) / (12 * n * m))
     limit = np.sort(outside)[::-1][max(0, math.ceil(0.01 * m) - 1)]
     hits = int((inside > limit).sum())
     even, rng = min(n, m), np.random.default_rng(0)

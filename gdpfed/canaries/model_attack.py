@@ -138,8 +138,7 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
     `outside`: tables of parties that were not in the run, one a party, by the run's declaration; without it
     the test records of an iid partition are dealt out to such parties.
 
-    Raises:
-        RunError, LearningError, ReportError: no finished run, or its data are not there.
+    Raises RunError, LearningError, ReportError: no finished run, or its data are not there.
     """
     config = load_run([f"run.resume={directory}"])
     task, plan = task_of(config), make_method(config).plan

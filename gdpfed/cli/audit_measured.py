@@ -11,7 +11,6 @@ from tempfile import TemporaryFile
 from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from conf.load import load
 from conf.schema import Config
@@ -22,7 +21,7 @@ from gdpfed.canaries.model_attack import ModelAttack, attack_run
 from gdpfed.cli.audit_command import without_infinity
 from gdpfed.cli.command import make_console, user_path
 from gdpfed.errors import ConfigError, ReportError
-from gdpfed.report.console import Fitted
+from gdpfed.report.console import Fitted, rich_table
 from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.runs.resume import load_run
 
@@ -121,23 +120,24 @@ def _show(console: Console, measurement: Measurement, output: Path | None) -> No
         f"{settings.kind} canaries, {measurement.sums_revealed} sums revealed",
         highlight=False,
     )
-    table = Table(
-        title=f"epsilon at delta {measurement.delta:.3g}, per {measurement.unit}", title_justify="left"
+    table = rich_table(
+        f"epsilon at delta {measurement.delta:.3g}, per {measurement.unit}",
+        ("group", "seen by", "stated", "measured", "of it", "any law", "canaries", "held"),
+        [
+            (
+                str(each.group),
+                SEEN_BY[each.view] + ("" if each.participations is None else f", K={each.participations}"),
+                f"{each.stated:.3g}",
+                f"{each.measured:.3g}",
+                f"{100 * each.measured / each.stated:.0f} %",
+                f"{each.any_law:.3g}",
+                str(each.num_canaries),
+                "yes" if each.held else "NO",
+            )
+            for each in measurement.final
+        ],
+        left=("seen by",),
     )
-    for heading in ("group", "seen by", "stated", "measured", "of it", "any law", "canaries", "held"):
-        table.add_column(heading, justify="left" if heading == "seen by" else "right")
-    for each in measurement.final:
-        seen_by = SEEN_BY[each.view]
-        table.add_row(
-            str(each.group),
-            seen_by if each.participations is None else f"{seen_by}, K={each.participations}",
-            f"{each.stated:.3g}",
-            f"{each.measured:.3g}",
-            f"{100 * each.measured / each.stated:.0f} %",
-            f"{each.any_law:.3g}",
-            str(each.num_canaries),
-            "yes" if each.held else "NO",
-        )
     console.print(Fitted(table))
     console.print(
         f"measured: less is ruled out, with confidence {100 * settings.confidence:g} % of all figures. Far "
@@ -196,10 +196,10 @@ def attack_model(options: argparse.Namespace) -> int:
 
 def _show_attack(attack: ModelAttack) -> None:
     console = make_console()
-    console.print(Fitted(_table("whose record was trained on", attack.membership, RECORD_WORDS)))
+    console.print(_table("whose record was trained on", attack.membership, RECORD_WORDS))
     _print_stated(console, attack, "record", attack.stated)
     if attack.parties:
-        console.print(Fitted(_table("which whole party was trained on", attack.parties, PARTY_WORDS)))
+        console.print(_table("which whole party was trained on", attack.parties, PARTY_WORDS))
         _print_stated(console, attack, "party", attack.stated_of_party)
     else:
         console.print(NO_PARTIES, highlight=False)
@@ -215,13 +215,9 @@ def _show_attack(attack: ModelAttack) -> None:
     console.print(passed if attack.passed else "More was found than is stated: it does NOT hold.")
 
 
-def _table(title: str, guesses: Sequence[MembershipGuess], words: str) -> Table:
-    table = Table(title=title, title_justify="left", caption=words)
-    for heading in (*ATTACK_HEADINGS, "epsilon", "detectable"):
-        table.add_column(heading, justify="left" if heading in ATTACK_HEADINGS[:2] else "right")
-    for each in guesses:
-        table.add_row(*_row(each))
-    return table
+def _table(title: str, guesses: Sequence[MembershipGuess], words: str) -> Fitted:
+    headings, left = (*ATTACK_HEADINGS, "epsilon", "detectable"), ATTACK_HEADINGS[:2]
+    return Fitted(rich_table(title, headings, map(_row, guesses), left=left, caption=words))
 
 
 def _print_stated(console: Console, attack: ModelAttack, one: str, stated: float | None) -> None:

@@ -58,8 +58,7 @@ def user_path(text: str) -> Path:
 def check_picture(path: Path) -> None:
     """Refuse a picture that cannot be written, before what it shows is found.
 
-    Raises:
-        ConfigError: names the path.
+    Raises ConfigError: names the path.
     """
     if path.suffix != ".png" or path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output={path} must be a .png file in a directory that exists")

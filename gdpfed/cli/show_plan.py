@@ -36,8 +36,7 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
     Models are made of torch, which takes seconds to import, so a data set's own is left to its run; so are
     the rows of a table, of which only the declaration is read.
 
-    Raises:
-        LearningError: names the model, the option, or the loss that does not fit the declared labels.
+    Raises LearningError: names the model, the option, or the loss that does not fit the declared labels.
     """
     if config.dataset.name in TABLES and config.dataset.path is not None:
         from gdpfed.clients.configured import task_of
@@ -60,8 +59,7 @@ def load_unit(overrides: Sequence[str]) -> str:
 def comparison(overrides: Sequence[str]) -> list[ComparedPlan]:
     """All methods against outsiders, under all accountants, and against everyone, which is exact.
 
-    Raises:
-        ConfigError: overrides that no method takes.
+    Raises ConfigError: overrides that no method takes.
     """
     fixed = ("method=", "privacy.accountant=", "privacy.against=")
     common = [override for override in overrides if not override.startswith(fixed)]
@@ -89,8 +87,7 @@ def comparison(overrides: Sequence[str]) -> list[ComparedPlan]:
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
     """Method, what differs by budget, and the planned method or why it is refused; for methods for records.
 
-    Raises:
-        ConfigError: overrides that no method takes.
+    Raises ConfigError: overrides that no method takes.
     """
     fixed = ("method=", "method.heterogeneous=")
     common = [override for override in overrides if not override.startswith(fixed)]

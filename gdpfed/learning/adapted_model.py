@@ -27,8 +27,7 @@ def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str
     what comes of it is as private as the rows are: it may not leave the party. L-BFGS with whole batches
     (Liu and Nocedal, 1989), in float64.
 
-    Raises:
-        LearningError: the fit is not finite.
+    Raises LearningError: the fit is not finite.
     """
     kept = {name: each.requires_grad for name, each in model.named_parameters()}
     model.double().eval()
@@ -64,9 +63,8 @@ def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], 
 
     Rows that the declaration says are for testing are left out. Returns how many rows were fitted to.
 
-    Raises:
-        LearningError: no model of tables with classes, rows that do not fit it, a pattern that no parameter
-            matches, or an output that exists.
+    Raises LearningError: no model of tables with classes, rows that do not fit it, a pattern that no
+    parameter matches, or an output that exists.
     """
     _, columns, model = read_model(model_path)
     if columns is None or len(columns.classes) < 2:

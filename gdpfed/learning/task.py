@@ -138,8 +138,7 @@ class Task:
     def held_out(self, client_id: int) -> Split:
         """The examples that a client holds out: its own of the test split, or an equal part of nobody's.
 
-        Raises:
-            LearningError: as in :meth:`client_data`.
+        Raises LearningError: as in :meth:`client_data`.
         """
         data = self.load()
         if self.partition == "natural" and data.test_owners is not None:

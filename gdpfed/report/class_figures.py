@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
-from gdpfed.learning.training.evaluation_metrics import auc
+from gdpfed.learning.training.evaluation_metrics import auc, auc_error
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -80,11 +81,8 @@ def area(scores: Scores, labels: Labels) -> Figure:
         return NOT_DEFINED
     if scores.shape[1] > 2:
         return Figure(found, found, found)
-    n = int((labels == 1).sum())
-    m = len(labels) - n
-    ones, twos = found / (2 - found), 2 * found**2 / (1 + found)
-    variance = found * (1 - found) + (n - 1) * (ones - found**2) + (m - 1) * (twos - found**2)
-    return Figure.around(found, math.sqrt(max(0.0, variance) / (n * m)))
+    ones = int((labels == 1).sum())
+    return Figure.around(found, auc_error(found, ones, len(labels) - ones))
 
 
 def balanced_accuracy(scores: Scores, labels: Labels) -> Figure:
@@ -115,8 +113,7 @@ def specificity(scores: Scores, labels: Labels) -> Figure:
 
 def calibration(scores: Scores, labels: Labels) -> Figure:
     """Mean predicted probability of class 1 minus its prevalence: calibration in the large."""
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    gaps = powers[:, 1] / powers.sum(axis=1) - (labels == 1)
+    gaps = softmax(scores, axis=1)[:, 1] - (labels == 1)
     if len(gaps) < 2:
         return NOT_DEFINED
     return Figure.around(float(gaps.mean()), float(gaps.std(ddof=1)) / math.sqrt(len(gaps)), -1.0)

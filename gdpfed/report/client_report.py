@@ -9,6 +9,7 @@ from conf.schema import FIRST_SEEN
 from gdpfed.methods.base import Method
 from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.console import rich_table
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
 from gdpfed.report.plan_lines import inference_line, inference_lines, large_delta_lines, vote_lines
 
@@ -103,16 +104,9 @@ class ClientReport(MechanismReport):
         plan = method.plan
         against = f" against {plan.against}" if plan.against else ""
         promise = f"{plan.unit}-level DP{against}" if plan.private else "no privacy"
-        table = Table(
-            title=f"{method.name}: {promise}, {plan.num_rounds} rounds",
-            caption=_caption(method),
-            title_justify="left",
-        )
-        for heading in HEADINGS:
-            table.add_column(heading, justify="right")
-        for index in range(len(plan.groups)):
-            table.add_row(*_row(method, index))
-        return table
+        rows = [_row(method, index) for index in range(len(plan.groups))]
+        title = f"{method.name}: {promise}, {plan.num_rounds} rounds"
+        return rich_table(title, HEADINGS, rows, caption=_caption(method))
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
         """One line where in every sum the noise of one coordinate is above all that its clients can bring."""
@@ -249,15 +243,9 @@ class TurnsReport(ClientReport):
 
     def table(self, method: Method) -> Table:
         plan = method.plan
-        table = Table(
-            title=f"{method.name}: client-level DP against {plan.against}, {plan.num_rounds} rounds",
-            caption=_caption_of_turns(method),
-            title_justify="left",
-        )
-        for heading in TURN_HEADINGS:
-            table.add_column(heading, justify="right")
-        for index, (group, own) in enumerate(zip(plan.groups, limits_of(plan), strict=True)):
-            table.add_row(
+        title = f"{method.name}: client-level DP against {plan.against}, {plan.num_rounds} rounds"
+        rows = [
+            (
                 str(index),
                 number_or_none(group.epsilon, "g"),
                 str(len(group.clients)),
@@ -267,7 +255,9 @@ class TurnsReport(ClientReport):
                 f"{group.clipping_norm:.3f}",
                 f"{group.noise_multiplier:.3f}",
             )
-        return table
+            for index, (group, own) in enumerate(zip(plan.groups, limits_of(plan), strict=True))
+        ]
+        return rich_table(title, TURN_HEADINGS, rows, caption=_caption_of_turns(method))
 
 
 def against_whom(plan: PrivacyPlan) -> str:

@@ -1,9 +1,10 @@
 """Standard output: how wide it is, and tables for the terminal, in Markdown and as comma-separated values."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from typing import Any
 
 import rich.table
 from rich.cells import cell_len
@@ -27,6 +28,23 @@ class OutputConsole(Console):
     def on_broken_pipe(self) -> None:
         """Raise the error again: the entry point ends the command quietly."""
         raise BrokenPipeError
+
+
+def rich_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: Sequence[str] = (),
+    **how: Any,
+) -> rich.table.Table:
+    """A table whose cells stand to the right, but for the columns of ``left``; `how`: its other options."""
+    table = rich.table.Table(title=title, title_justify="left", **how)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 class Fitted:
@@ -131,18 +149,15 @@ class Table:
 
     def to_rich(self) -> Fitted:
         """Return the table in its form for the terminal."""
-        table = rich.table.Table(
-            title=self.title,
+        table = rich_table(
+            self.title,
+            self.headings,
+            self.rows,
+            left=self.headings[:1],
             caption=self.note or None,
-            title_justify="left",
             caption_justify="left",
             show_lines=any("\n" in cell for row in self.rows for cell in row),
         )
-        table.add_column(self.headings[0])
-        for heading in self.headings[1:]:
-            table.add_column(heading, justify="right")
-        for row in self.rows:
-            table.add_row(*row)
         return Fitted(table)
 
     def to_markdown(self) -> str:

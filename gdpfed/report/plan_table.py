@@ -6,15 +6,14 @@ from io import StringIO
 from textwrap import fill
 
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
-from gdpfed.methods.base import Method, PlanTable
+from gdpfed.methods.base import Method
 from gdpfed.methods.choose import Choice
 from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.client_report import against_whom, number_or_none
-from gdpfed.report.console import WIDTH, Fitted
+from gdpfed.report.console import WIDTH, Fitted, rich_table
 from gdpfed.report.mechanism_reports import report_of
 
 
@@ -23,18 +22,10 @@ def plan_table(method: Method) -> Fitted | Group:
     if own := method.plan_tables():
         parts: list[Fitted | str] = []
         for each in own:
-            parts += [Fitted(_own_table(each)), *each.notes]
+            table = rich_table(each.title, each.headings, each.rows, left=each.text_columns)
+            parts += [Fitted(table), *each.notes]
         return Group(*parts)
     return Fitted(report_of(method.plan).table(method))
-
-
-def _own_table(own: PlanTable) -> Table:
-    table = Table(title=own.title, title_justify="left")
-    for heading in own.headings:
-        table.add_column(heading, justify="left" if heading in own.text_columns else "right")
-    for row in own.rows:
-        table.add_row(*row)
-    return table
 
 
 def plan_lines(method: Method) -> list[str]:
@@ -60,18 +51,17 @@ OF_RECORDS = (
 
 def choice_report(choice: Choice) -> Group:
     """Return a table of the numbers of rounds, a reason for each setting, and all of them to paste."""
-    table = Table(title="rounds compared", title_justify="left")
-    for heading in ("rounds", "noise/step", "way", "server's step", "a client's rounds"):
-        table.add_column(heading, justify="right")
-    for each in choice.candidates:
-        marked = f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds)
-        table.add_row(
-            marked,
+    rows = [
+        (
+            f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds),
             f"{each.noise_per_step:.4f}",
             f"{100 * each.way:.0f} %",
             f"{each.step:.2f}",
             f"{each.participations:.1f}",
         )
+        for each in choice.candidates
+    ]
+    headings = ("rounds", "noise/step", "way", "server's step", "a client's rounds")
     reasons = [
         fill(f"{each.override}: {each.reason}", CHOICE_WIDTH, subsequent_indent="    ")
         for each in choice.proposals
@@ -80,12 +70,13 @@ def choice_report(choice: Choice) -> Group:
     parts = [fill(WHAT_IT_IS, CHOICE_WIDTH), *reasons, f"to paste:\n{paste}\n"]
     if not choice.candidates:
         parts[0] = fill(OF_RECORDS, CHOICE_WIDTH)
-    tables = [Fitted(table)] if choice.candidates else []
+    tables = [Fitted(rich_table("rounds compared", headings, rows))] if rows else []
     return Group(*tables, *(Text(part) for part in parts))
 
 
 EVERYBODY = "everybody in every round"
 OUTSIDERS = "Epsilon against outsiders (privacy.against=outsiders): the sample is a secret"
+OUTSIDERS_HEADINGS = ("epsilon, outsiders", "epsilon, server", "turns, 99 %")
 EVERYONE = "Epsilon against everyone (privacy.against=everyone): nothing is a secret"
 ALL_BUT_THE_SERVER = (
     "Epsilon against all but the server (privacy.against=everyone with secagg=off): it sees every update"
@@ -111,17 +102,22 @@ class ComparedPlan:
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
     """Return a table for each meaning of epsilon, one line a group; below it why any plan was refused."""
+    hidden = all(row.planned.plan.sums_hidden for row in rows if not isinstance(row.planned, str))
+    title, whom = (EVERYONE, "everyone") if hidden else (ALL_BUT_THE_SERVER, "all but server")
+    headings = f"epsilon, {whom}", "turns at most", "rounds apart"
     return Group(
-        *_block([row for row in rows if row.against == "outsiders"], _outsiders_table()),
+        *_block([row for row in rows if row.against == "outsiders"], OUTSIDERS, OUTSIDERS_HEADINGS),
         "",
-        *_block([row for row in rows if row.against == "everyone"], _everyones_table(rows)),
+        *_block([row for row in rows if row.against == "everyone"], title, headings),
         "",
         NOISE_IN_WORDS,
     )
 
 
-def _block(rows: Sequence[ComparedPlan], table: Table) -> Iterator[Fitted | str]:
+def _block(rows: Sequence[ComparedPlan], title: str, figures: Sequence[str]) -> Iterator[Fitted | str]:
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
+    left = ("method", "accountant")
+    table = rich_table(title, (*left, *figures, *COST), (), left=left, show_lines=True)
     for row in rows:
         if isinstance(row.planned, str):
             table.add_row(row.name, row.accountant, f"refused ({reasons.index(row.planned) + 1})")
@@ -133,25 +129,6 @@ def _block(rows: Sequence[ComparedPlan], table: Table) -> Iterator[Fitted | str]
     yield Fitted(table)
     yield from _words(rows)
     yield from (f"({number}) {reason}" for number, reason in enumerate(reasons, start=1))
-
-
-def _outsiders_table() -> Table:
-    return _empty_table(OUTSIDERS, "epsilon, outsiders", "epsilon, server", "turns, 99 %", *COST)
-
-
-def _everyones_table(rows: Sequence[ComparedPlan]) -> Table:
-    hidden = all(row.planned.plan.sums_hidden for row in rows if not isinstance(row.planned, str))
-    title, whom = (EVERYONE, "everyone") if hidden else (ALL_BUT_THE_SERVER, "all but server")
-    return _empty_table(title, f"epsilon, {whom}", "turns at most", "rounds apart", *COST)
-
-
-def _empty_table(title: str, *figures: str) -> Table:
-    table = Table(title=title, title_justify="left", show_lines=True)
-    for heading in ("method", "accountant"):
-        table.add_column(heading)
-    for heading in figures:
-        table.add_column(heading, justify="right")
-    return table
 
 
 def _groups(against: str, plan: PrivacyPlan) -> Iterator[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.console import Fitted
+from gdpfed.report.console import Fitted, rich_table
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
 from gdpfed.report.plan_lines import inference_line, inference_lines, vote_lines
 
@@ -104,14 +104,9 @@ class RecordReport(MechanismReport):
     def table(self, method: Method) -> Table:
         """One row a budget, and the schedule below it."""
         plan = method.plan
-        table = Table(
-            title=f"{method.name}: {plan.record_is}-level DP, {plan.num_rounds} rounds",
-            caption=_caption(plan),
-            title_justify="left",
-            caption_justify="left",
-        )
-        for heading in HEADINGS:
-            table.add_column(heading.replace("record", plan.record_is), justify="right")
+        title = f"{method.name}: {plan.record_is}-level DP, {plan.num_rounds} rounds"
+        headings = [heading.replace("record", plan.record_is) for heading in HEADINGS]
+        table = rich_table(title, headings, (), caption=_caption(plan), caption_justify="left")
         for index, (group, records) in enumerate(zip(plan.groups, records_of(plan), strict=True)):
             steps = _steps(plan.charges(index))
             for number, each in enumerate(records.groups):
@@ -131,17 +126,17 @@ class RecordReport(MechanismReport):
 
 def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
     """Methods for records and what differs by budget in them, side by side; below it why any was refused."""
-    table = Table(title="plans side by side", title_justify="left", show_lines=True)
-    for heading in ("method", "differs", "epsilon", "batch rate", "norm C", "sigma", "steps", "noise"):
-        table.add_column(heading, justify="left" if heading in ("method", "differs") else "right")
     reasons: list[str] = []
+    shown = []
     for name, differs, planned in rows:
         if isinstance(planned, str):
             if planned not in reasons:
                 reasons.append(planned)
-            table.add_row(name, differs, f"refused ({reasons.index(planned) + 1})")
+            shown.append((name, differs, f"refused ({reasons.index(planned) + 1})"))
         else:
-            table.add_row(name, differs, *_comparison_row(planned))
+            shown.append((name, differs, *_comparison_row(planned)))
+    headings = ("method", "differs", "epsilon", "batch rate", "norm C", "sigma", "steps", "noise")
+    table = rich_table("plans side by side", headings, shown, left=headings[:2], show_lines=True)
     notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
     return Group(Fitted(table), *notes, NOISE_IN_WORDS)
 

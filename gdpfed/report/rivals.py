@@ -63,8 +63,7 @@ class Parties:
     def of(cls, task: Task) -> "Parties":
         """The parties of a task.
 
-        Raises:
-            ReportError: labels that are numbers, or test rows that are nobody's.
+        Raises ReportError: labels that are numbers, or test rows that are nobody's.
         """
         data = task.load()
         name = task.source.name
@@ -256,8 +255,7 @@ class Worth:
 def mean_worth(found: Sequence[Worth]) -> Worth:
     """The mean over runs that differ in their seed.
 
-    Raises:
-        ReportError: runs of different models or parties.
+    Raises ReportError: runs of different models or parties.
     """
     first = found[0]
     if any(

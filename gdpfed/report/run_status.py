@@ -5,7 +5,7 @@ What depends on who was drawn is left out where epsilon rests on nobody knowing 
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ class RunStatus:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; None stands for what is not promised, or may not be shown."""
         name, value = self.figure or (None, None)
-        own: dict[str, Any] = {
+        return {
             "run": str(self.path),
             "state": self.state,
             "rounds": self.rounds,
@@ -152,27 +152,12 @@ class RunStatus:
             "result": value if value == value else None,
             "delta": self.delta,
             "against": self.against,
-            "groups": [
-                {"group": each.group, "clients": each.clients, "budget": each.budget, "spent": each.spent}
-                | {"left": each.left}
-                for each in self.groups
-            ],
+            "groups": [asdict(each) | {"left": each.left} for each in self.groups],
             "failed_sums": self.failed,
             "rounds_not_summed": self.without_a_sum,
             "seconds_since_last_round": round(max(0.0, time.time() - self.changed), 1),
-            "cohorts": None,
+            "cohorts": None if self.cohorts is None else asdict(self.cohorts),
         }
-        if self.cohorts is not None:
-            shown = self.cohorts
-            own["cohorts"] = {
-                "asked": list(shown.asked),
-                "survivors": list(shown.survivors),
-                "present": list(shown.present),
-                "seconds": shown.seconds,
-                "seconds_left": shown.seconds_left,
-                "reasons": [list(each) for each in shown.reasons],
-            }
-        return own
 
     def shown(self) -> RenderableType:
         """Return one screen of it."""

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from math import isinf
 
 import numpy as np
@@ -127,14 +126,6 @@ def split_jobs(jobs: Sequence[SumJob], num_parts: int) -> list[list[tuple[int, S
             parts[-1].append((number, own))
             room, clients = room - len(own.cohort.clients), clients[room:]
     return parts if parts[0] else []
-
-
-def split_evenly(cohort: Cohort, num_parts: int) -> list[Cohort]:
-    """At most so many parts, none of them empty, of sizes that differ by at most one."""
-    count = len(cohort.clients)
-    parts = min(num_parts, count)
-    edges = [count * part // parts for part in range(parts + 1)] if parts else []
-    return [replace(cohort, clients=cohort.clients[start:stop]) for start, stop in pairwise(edges)]
 
 
 class SequentialEngine(Engine):

@@ -15,7 +15,6 @@ import torch
 
 from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.engine import split_evenly
 from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses, _start_worker
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
@@ -34,7 +33,7 @@ def two_devices():
 @pytest.mark.parametrize("size", [0, 1, 2, 21])
 @pytest.mark.parametrize("make_shared", [two_processes, two_devices])
 def test_it_is_the_sum_and_the_updates_of_one_engine(make_shared, size):
-    cohort = split_evenly(cohort_of(ORDER, 21), 1)[0]
+    cohort = cohort_of(ORDER, 21)
     cohort = type(cohort)(cohort.clients[:size], cohort.encoding)
     shared, alone = make_shared(), make_engine()
     try:
@@ -46,14 +45,6 @@ def test_it_is_the_sum_and_the_updates_of_one_engine(make_shared, size):
         assert all(np.array_equal(found[key], expected[key]) for key in expected)
     finally:
         shared.close()
-
-
-def test_parts_are_even_and_lose_nobody():
-    cohort = cohort_of(ORDER, 11)
-    parts = split_evenly(cohort, 4)
-    assert [len(part.clients) for part in parts] == [2, 3, 3, 3]
-    assert [client for part in parts for client in part.clients] == cohort.clients
-    assert len(split_evenly(cohort, 40)) == 11
 
 
 def test_no_process_is_left():

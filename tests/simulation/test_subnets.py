@@ -131,6 +131,9 @@ def test_parts_of_jobs_are_even_and_complete():
     parts = split_jobs(jobs, 4)
     assert [sum(len(job.cohort.clients) for _, job in part) for part in parts] == [4, 4, 4, 2]
     assert [number for part in parts for number, _ in part] == [0, 1, 2, 2]
+    clients = [client for job in jobs for client in job.cohort.clients]
+    assert [client for part in parts for _, job in part for client in job.cohort.clients] == clients
+    assert len(split_jobs(jobs, 40)) == len(clients)
     assert split_jobs([], 4) == []
 
 

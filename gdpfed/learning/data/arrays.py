@@ -26,8 +26,7 @@ def read_npz(path: Path, keys: Sequence[str], name: str) -> dict[str, Array]:
     Args:
         name: what errors call the file.
 
-    Raises:
-        LearningError: no ``.npz`` file, one that cannot be read, or one without these arrays.
+    Raises LearningError: no ``.npz`` file, one that cannot be read, or one without these arrays.
     """
     try:
         with path.open("rb") as file:
@@ -61,8 +60,7 @@ def as_numbers(
 ) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
     """The same array as float32 or int64.
 
-    Raises:
-        LearningError: text, complex or other values that are no real numbers, or some that are not finite.
+    Raises LearningError: text, complex or other values that are no real numbers, or some that are not finite.
     """
     if values.dtype.kind not in "biuf":
         raise LearningError(f"{name} holds values of type {values.dtype}; it must hold real numbers")
@@ -79,8 +77,7 @@ NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 def load(source: DataSource) -> Dataset:
     """Take the arrays as they are: the user has scaled them and set the test split apart.
 
-    Raises:
-        LearningError: no such file, arrays missing, or of a shape or type that cannot be used.
+    Raises LearningError: no such file, arrays missing, or of a shape or type that cannot be used.
     """
     source.allow("path")
     path = Path(source.path or "").expanduser()
@@ -110,8 +107,7 @@ def _checked_split(path: Path, arrays: dict[str, npt.NDArray[np.generic]], part:
 def _num_classes(path: Path, labels: npt.NDArray[np.int64]) -> int:
     """How many classes there are, which must be two or more, numbered from 0 without gaps.
 
-    Raises:
-        LearningError: they are not.
+    Raises LearningError: they are not.
     """
     classes = np.unique(labels)
     if len(classes) < 2:

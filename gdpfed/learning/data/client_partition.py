@@ -46,8 +46,7 @@ class Partition:
     def indices(self, data: Dataset, client_id: int) -> Positions:
         """Positions of one client's examples in ``data.train``; possibly none.
 
-        Raises:
-            LearningError: a client outside ``range(num_clients)``, or a partition that does not fit.
+        Raises LearningError: a client outside ``range(num_clients)``, or a partition that does not fit.
         """
         if not 0 <= client_id < self.num_clients:
             raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
@@ -97,8 +96,7 @@ def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, s
     client is given so many of them, drawn without replacement: about as many labels as shards, or fewer
     (McMahan, Moore, Ramage, Hampson, Aguera y Arcas, AISTATS 2017, section 3).
 
-    Raises:
-        LearningError: more runs than examples.
+    Raises LearningError: more runs than examples.
     """
     order, count = _by_label(data, seed), num_clients * shards
     if count > len(order):
@@ -138,8 +136,7 @@ def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: in
     (Yurochkin et al., 2019, through flwr-datasets' DirichletPartitioner). Every example goes to exactly
     one client; how many a client gets is left to chance, and it can be none.
 
-    Raises:
-        LearningError: more clients than examples, or labels that are numbers.
+    Raises LearningError: more clients than examples, or labels that are numbers.
     """
     if not np.issubdtype(data.train.y.dtype, np.integer):
         raise LearningError(
@@ -174,8 +171,7 @@ def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "D
 def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positions:
     """Positions of one client's examples; with fewer clients than the data has, the largest are taken.
 
-    Raises:
-        LearningError: data without clients of its own, or with fewer than asked for.
+    Raises LearningError: data without clients of its own, or with fewer than asked for.
     """
     if data.owners is None:
         raise LearningError(
@@ -188,8 +184,7 @@ def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positio
 def client_of_owner(data: Dataset, num_clients: int) -> Positions:
     """The client that each owner of examples is under the natural partition; -1 for one that takes no part.
 
-    Raises:
-        LearningError: data without clients of its own, or with fewer than asked for.
+    Raises LearningError: data without clients of its own, or with fewer than asked for.
     """
     taken = _taken(data, num_clients)
     clients = np.full(len(_sizes(data)), -1, dtype=np.int64)
@@ -200,8 +195,7 @@ def client_of_owner(data: Dataset, num_clients: int) -> Positions:
 def client_names(data: Dataset, num_clients: int) -> tuple[str, ...]:
     """What every client is called under the natural partition; empty where the data's clients have no names.
 
-    Raises:
-        LearningError: data with fewer clients than asked for.
+    Raises LearningError: data with fewer clients than asked for.
     """
     if data.owners is None or not data.owner_names:
         return ()

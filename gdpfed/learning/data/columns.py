@@ -30,8 +30,7 @@ class DatedAs:
     def number(self, text: str) -> float:
         """The number that a date is.
 
-        Raises:
-            ValueError: the text is no date of this form.
+        Raises ValueError: the text is no date of this form.
         """
         found = datetime.fromisoformat(text) if self.form is None else datetime.strptime(text, self.form)
         days = (found.date() - self.day).days

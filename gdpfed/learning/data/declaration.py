@@ -33,8 +33,7 @@ ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
 def read_columns(path: Path) -> Columns:
     """Read a declaration, a file in YAML.
 
-    Raises:
-        LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
+    Raises LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
     """
     try:
         # Every scalar stays a text: YAML takes a value "no" for false.
@@ -55,8 +54,7 @@ def columns_of(values: Any, place: str) -> Columns:
         values: by key, as :func:`read_columns` reads it.
         place: what errors call it.
 
-    Raises:
-        LearningError: it is none.
+    Raises LearningError: it is none.
     """
     found = _Reader(place, values, "").mapping(
         required=("label",),

@@ -92,8 +92,7 @@ LEAST_SIZES = {
 def with_features(data: Dataset, name: str) -> Dataset:
     """The same data set with its pictures turned into features, in memory as float32.
 
-    Raises:
-        LearningError: no transform of that name, or examples that are no pictures or too small.
+    Raises LearningError: no transform of that name, or examples that are no pictures or too small.
     """
     transform = transform_of(name)
     shape, least = data.input_shape, LEAST_SIZES[name]
@@ -119,8 +118,7 @@ def with_features(data: Dataset, name: str) -> Dataset:
 def transform_of(name: str) -> Transform:
     """The transform of that name.
 
-    Raises:
-        LearningError: there is none.
+    Raises LearningError: there is none.
     """
     if name not in FEATURES:
         raise LearningError(f"dataset.features={name} is none of {', '.join(FEATURES)}")

@@ -53,8 +53,7 @@ def first_columns(path: Path, label: str | None, *, from_data: bool) -> str:
         label: the name of the column that is to be predicted; None leaves it open.
         from_data: whether ranges and values are those of the rows, which is not private.
 
-    Raises:
-        LearningError: no such file, one that is no table, or one without the label.
+    Raises LearningError: no such file, one that is no table, or one without the label.
     """
     table = _read(path)
     if label is not None and label not in table.columns:

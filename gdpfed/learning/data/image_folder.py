@@ -36,9 +36,8 @@ def load(source: DataSource) -> Dataset:
     With class folders alone, ``test_fraction`` of every class, the same in every run, is the test split.
     With ``image_size`` pictures are resized to a square of that edge, whatever shape they had.
 
-    Raises:
-        LearningError: no such folder, none or other classes, a file that is no picture, or pictures of
-            several sizes without ``image_size``.
+    Raises LearningError: no such folder, none or other classes, a file that is no picture, or pictures of
+    several sizes without ``image_size``.
     """
     source.allow("path", "image_size", "channels", "test_fraction")
     root = Path(source.path or "").expanduser()

@@ -54,8 +54,7 @@ class OwnData:
     def rule(self) -> str:
         """SHA-256, in hexadecimal, of what decides which examples are held out, other than they themselves.
 
-        Raises:
-            LearningError: a table without a declaration.
+        Raises LearningError: a table without a declaration.
         """
         declared = own_columns(self.path).digest if self.path.suffix in TABLE_KINDS else ""
         return sha256(repr((str(self.held_out_path), self.held_out_share, declared)).encode()).hexdigest()
@@ -64,8 +63,7 @@ class OwnData:
     def person_parties(self) -> int:
         """At how many parties a person may have rows, by a table's declaration; 0 where none are declared.
 
-        Raises:
-            LearningError: a table without a declaration.
+        Raises LearningError: a table without a declaration.
         """
         columns = own_columns(self.path) if self.path.suffix in TABLE_KINDS else None
         return 0 if columns is None or columns.person is None else columns.person_parties
@@ -115,8 +113,7 @@ class ExampleForm:
     def from_values(cls, values: Mapping[str, Any]) -> "ExampleForm":
         """The form whose values JSON has carried.
 
-        Raises:
-            TypeError, KeyError: they are those of no form.
+        Raises TypeError, KeyError: they are those of no form.
         """
         picture = values["picture_shape"] and tuple(values["picture_shape"])
         return cls(**{**values, "input_shape": tuple(values["input_shape"]), "picture_shape": picture})
@@ -143,8 +140,7 @@ def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
         for_testing: of a table, whether those records are read that its declaration says are for testing,
             or all where it says nothing.
 
-    Raises:
-        LearningError: no such file, of a kind without a reader, or one that cannot be read.
+    Raises LearningError: no such file, of a kind without a reader, or one that cannot be read.
     """
     if not path.exists():
         raise LearningError(f"data={path} does not exist: name the file with this client's own examples")
@@ -173,8 +169,7 @@ def own_arrays(
     Returns:
         The examples, whose labels may still be of no class.
 
-    Raises:
-        LearningError: as in `read_own`, and for arrays of another kind or shape.
+    Raises LearningError: as in `read_own`, and for arrays of another kind or shape.
     """
     if columns is not None and path.suffix in TABLE_KINDS and own_columns(path).digest != columns:
         raise LearningError(
@@ -205,8 +200,7 @@ def own_arrays(
 def own_held_out(own: OwnData, form: ExampleForm) -> Split:
     """The examples that a client holds out, as the model takes them; none where it holds out none.
 
-    Raises:
-        LearningError: as in `own_arrays`.
+    Raises LearningError: as in `own_arrays`.
     """
     if own.held_out_path is not None:
         return _as_taken(own.held_out_path, form, for_testing=True)
@@ -236,8 +230,7 @@ def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
 def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Split:
     """The client's own examples to train on, as the model takes them: all but the share that it holds out.
 
-    Raises:
-        LearningError: as in `own_arrays`.
+    Raises LearningError: as in `own_arrays`.
     """
     every = _as_taken(path, form)
     if held_out_share:
@@ -255,8 +248,7 @@ def _as_taken(path: Path, form: ExampleForm, *, for_testing: bool = False) -> Sp
     one, all zeros. The server says how many classes there are: an error, or one example less, would tell it
     of a single label, whatever the noise.
 
-    Raises:
-        LearningError: as in `own_arrays`.
+    Raises LearningError: as in `own_arrays`.
     """
     kinds = form.input_dtype, form.label_dtype, form.columns
     own = own_arrays(path, form.own_shape, *kinds, for_testing=for_testing)

@@ -61,8 +61,7 @@ def _persons(
 def persons_of(data: Dataset) -> Dataset:
     """Return the data set whose training records are persons; its test rows stay rows.
 
-    Raises:
-        LearningError: it does not say whose rows are.
+    Raises LearningError: it does not say whose rows are.
     """
     if not isinstance(data.train, Split):
         raise LearningError("only tables say which person a row is about")
@@ -92,8 +91,7 @@ def beyond_parties(data: Dataset) -> tuple[int, int]:
 def refuse_shared(train: Split, test: Split, place: str) -> None:
     """Refuse persons who are both trained and tested on: then what is held out is not.
 
-    Raises:
-        LearningError: says how many there are, and of nobody who.
+    Raises LearningError: says how many there are, and of nobody who.
     """
     if train.persons is None or test.persons is None:
         return

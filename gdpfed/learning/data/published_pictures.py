@@ -31,9 +31,8 @@ def read_or_download(source: DataSource, files: Sequence[str], read: Read, *, nu
         read: (root, whether it may download) to the training and the test pictures; fails where a file is
             missing or damaged.
 
-    Raises:
-        LearningError: files are missing and cannot be downloaded, or are damaged; a setting other than the
-            path is given.
+    Raises LearningError: files are missing and cannot be downloaded, or are damaged; a setting other than the
+    path is given.
     """
     source.allow("path")
     train, test = _read_or_download(source, files, read)
@@ -118,8 +117,7 @@ def fmnist(source: DataSource) -> Dataset:
 
     60,000 training and 10,000 test pictures; the files may also lie there as ``.gz``.
 
-    Raises:
-        LearningError: files are missing and cannot be downloaded, or are damaged.
+    Raises LearningError: files are missing and cannot be downloaded, or are damaged.
     """
     return read_or_download(source, FMNIST_FILES, _read_fmnist, num_classes=10)
 
@@ -137,8 +135,7 @@ def svhn(source: DataSource) -> Dataset:
 
     73,257 training and 26,032 test pictures; class 0 is the digit 0.
 
-    Raises:
-        LearningError: files are missing and cannot be downloaded, or are damaged.
+    Raises LearningError: files are missing and cannot be downloaded, or are damaged.
     """
     return read_or_download(source, SVHN_FILES, _read_svhn, num_classes=10)
 
@@ -156,8 +153,7 @@ def cifar10(source: DataSource) -> Dataset:
 
     50,000 training and 10,000 test pictures; ``cifar-10-python.tar.gz`` may lie there instead.
 
-    Raises:
-        LearningError: files are missing and cannot be downloaded, or are damaged.
+    Raises LearningError: files are missing and cannot be downloaded, or are damaged.
     """
     return read_or_download(source, CIFAR10_FILES, _read_cifar10, num_classes=10)
 

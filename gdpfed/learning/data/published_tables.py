@@ -121,8 +121,7 @@ hospitals lack most of them.
 def heart_disease(source: DataSource) -> Dataset:
     """303, 294, 123 and 200 patients; with ``complete_rows`` the 303, 261, 46 and 130 that lack nothing.
 
-    Raises:
-        LearningError: files are missing or hold something else.
+    Raises LearningError: files are missing or hold something else.
     """
     source.allow("path", "test_fraction", "complete_rows")
     root = Path(source.path or "").expanduser()

@@ -25,8 +25,7 @@ def record_groups(
         num_groups: how many there are.
         shares: of the groups; they are read as parts of their sum.
 
-    Raises:
-        LearningError: a record of a group that there is not, or no share for every group.
+    Raises LearningError: a record of a group that there is not, or no share for every group.
     """
     own = split.groups
     if own is not None:

@@ -38,8 +38,7 @@ def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, te
     The last ``test_fraction`` of what a role says is for testing, unless the rest would be too short
     for one window to train on; then less of it, or nothing.
 
-    Raises:
-        LearningError: no such file, not UTF-8, or not of that form.
+    Raises LearningError: no such file, not UTF-8, or not of that form.
     """
     texts: dict[str, list[str]] = {}
     for name, speech in _speeches(path):
@@ -85,8 +84,7 @@ def _speeches(path: Path) -> Iterator[tuple[str, str]]:
 def roles_of_leaf(directory: Path, *, sequence_length: int, test_stride: int) -> list[Role]:
     """Roles from LEAF's ``train/*.json`` and ``test/*.json`` (or ``train.json`` and ``test.json``).
 
-    Raises:
-        LearningError: files are missing or not of LEAF's form, or its windows are too short.
+    Raises LearningError: files are missing or not of LEAF's form, or its windows are too short.
     """
     train = _leaf_windows(directory, "train", sequence_length)
     test = _leaf_windows(directory, "test", sequence_length)
@@ -166,8 +164,7 @@ def load(source: DataSource) -> Dataset:
     Clients are numbered in an order that is drawn once and for all, since groups of equal budget are
     ranges of numbers and must not depend on what a role says.
 
-    Raises:
-        LearningError: no such file, or one of another form, or no role that says enough.
+    Raises LearningError: no such file, or one of another form, or no role that says enough.
     """
     source.allow("path", "sequence_length", "min_characters", "test_fraction", "test_stride")
     length = source.sequence_length or DEFAULT_SEQUENCE_LENGTH

@@ -45,8 +45,7 @@ class DataSource:
     def allow(self, *settings: str) -> None:
         """Refuse every setting that the loader has no use for.
 
-        Raises:
-            LearningError: names the setting.
+        Raises LearningError: names the setting.
         """
         for field in fields(self):
             value = getattr(self, field.name)
@@ -65,8 +64,7 @@ DATASETS: Registry[Loader] = Registry("data set", "gdpfed.datasets", error=Learn
 def load_dataset(source: DataSource) -> Dataset:
     """Load a data set by the name of its loader, once a process.
 
-    Raises:
-        LearningError: no loader of that name, or data that cannot be used.
+    Raises LearningError: no loader of that name, or data that cannot be used.
     """
     data = DATASETS.get(source.name)(replace(source, features=None))
     return data if source.features is None else with_features(data, source.features)

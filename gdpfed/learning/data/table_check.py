@@ -55,8 +55,7 @@ class _Read:
 def check_table(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     """How many rows a table has, and everything that is wrong or odd, by line.
 
-    Raises:
-        LearningError: there is no such file.
+    Raises LearningError: there is no such file.
     """
     found: list[Finding] = []
     read = (

@@ -53,8 +53,7 @@ def read_table(path: Path, columns: Columns, place: str, names: Sequence[str] | 
         place: what errors call the file.
         names: of columns; the file may have others. None for all that it has.
 
-    Raises:
-        LearningError: no such file, one that cannot be read, or that lacks a column or has it twice.
+    Raises LearningError: no such file, one that cannot be read, or that lacks a column or has it twice.
     """
     import pyarrow as pa
 
@@ -122,9 +121,8 @@ def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> 
         place: what errors call it.
         shared_out: whether parties share the table; else it is one party's own.
 
-    Raises:
-        LearningError: a value that is not a number, not declared or missing, or no rows; names column and
-            row.
+    Raises LearningError: a value that is not a number, not declared or missing, or no rows; names column and
+    row.
     """
     kept = _kept(table, columns, place)
     if not kept.any():
@@ -156,8 +154,7 @@ def _persons(texts: Texts, name: str, where: "Where") -> npt.NDArray[np.int64]:
 def inputs_of(table: Table, columns: Columns, where: "Where") -> npt.NDArray[np.float32]:
     """What a model sees of a table, shape (N, inputs); the columns that it sees are enough.
 
-    Raises:
-        LearningError: a value that is not a number or not declared; names column and row.
+    Raises LearningError: a value that is not a number or not declared; names column and row.
     """
     inputs = [_scaled(table[each.name], each, where, columns.decimal)[:, None] for each in columns.numeric]
     inputs += [_one_hot(table[each.name], each, where) for each in columns.categorical]
@@ -213,8 +210,7 @@ class Where:
     def refuse(self, name: str, texts: Texts, wrong: npt.NDArray[np.bool_], words: str) -> None:
         """Say what is wrong with some values of a column; nothing, if none are wrong.
 
-        Raises:
-            LearningError: of the first of them, where nobody takes all.
+        Raises LearningError: of the first of them, where nobody takes all.
         """
         faults = [Fault(int(self.rows[at]), name, str(texts[at]), words) for at in np.flatnonzero(wrong)]
         if self.found is not None:

@@ -33,8 +33,7 @@ def load(source: DataSource) -> Dataset:
 
     A folder with a declaration and no table is a data set without examples: the nodes bring all of them.
 
-    Raises:
-        LearningError: files or columns are missing, values are not as declared, or a party has no records.
+    Raises LearningError: files or columns are missing, values are not as declared, or a party has no records.
     """
     source.allow("path", "columns", "test_path", "test_fraction")
     path = _existing(source.path, "dataset.path")
@@ -61,8 +60,7 @@ def load(source: DataSource) -> Dataset:
 def declared_columns(source: DataSource) -> Columns:
     """The declaration of the data set's tables, without the tables.
 
-    Raises:
-        LearningError: no such path, no declaration, or a damaged one.
+    Raises LearningError: no such path, no declaration, or a damaged one.
     """
     path = _existing(source.path, "dataset.path")
     if source.columns is None and not (_folder(path) / COLUMNS_FILE).is_file():
@@ -76,8 +74,7 @@ def declared_columns(source: DataSource) -> Columns:
 def declared_parties(source: DataSource) -> tuple[str, ...]:
     """The parties of the data set's tables, in their order; no row is read.
 
-    Raises:
-        LearningError: as in :func:`declared_columns`.
+    Raises LearningError: as in :func:`declared_columns`.
     """
     columns, path = declared_columns(source), _existing(source.path, "dataset.path")
     if columns.party is not None:
@@ -96,8 +93,7 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
         for_testing: whether the rows are read that are for testing, or all where nothing is declared about
             them; else those are left out.
 
-    Raises:
-        LearningError: as in :func:`load`.
+    Raises LearningError: as in :func:`load`.
     """
     columns = own_columns(path)
     place = f"data={path}"
@@ -112,8 +108,7 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
 def parties_of_person(source: DataSource) -> int:
     """At how many parties a person may have rows, by the declaration; 0 where it tells rows by no person.
 
-    Raises:
-        LearningError: as in :func:`declared_columns`.
+    Raises LearningError: as in :func:`declared_columns`.
     """
     if source.name != "csv" or source.path is None:
         return 0
@@ -149,8 +144,7 @@ def dataset_of(
     Which rows of a party are held out depends on how many it has, and on nothing that they hold. A person
     who may be at several parties is held out at all of them, or at none.
 
-    Raises:
-        LearningError: a party without rows to train on, or nothing to test on.
+    Raises LearningError: a party without rows to train on, or nothing to test on.
     """
     if columns.test is not None and test_fraction is not None:
         raise LearningError(
@@ -219,8 +213,7 @@ def _folder(path: Path) -> Path:
 def tables_in(path: Path) -> list[Path]:
     """A file itself, or the tables in a folder in the order of their names; hidden files are none.
 
-    Raises:
-        LearningError: a folder without any.
+    Raises LearningError: a folder without any.
     """
     if not path.is_dir():
         return [path]

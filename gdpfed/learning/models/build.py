@@ -75,9 +75,8 @@ def build_model(
 ) -> nn.Module:
     """Build a model whose initial parameters depend on ``seed`` alone.
 
-    Raises:
-        LearningError: no model of that name, an option that it does not have, examples that it cannot
-            take, or buffers that change in training.
+    Raises LearningError: no model of that name, an option that it does not have, examples that it cannot
+    take, or buffers that change in training.
     """
     builder = check_model(name, options)
     example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
@@ -112,8 +111,7 @@ def count_parameters(
     Args:
         local: patterns of parameters that theta does not stand for.
 
-    Raises:
-        LearningError: no model of that name, an option that it does not have, or one that cannot be built.
+    Raises LearningError: no model of that name, an option that it does not have, or one that cannot be built.
     """
     builder = check_model(name, options)
     try:
@@ -131,9 +129,8 @@ def count_parameters(
 def check_model(name: str, options: Options) -> Builder:
     """Return the builder of a model.
 
-    Raises:
-        LearningError: no model of that name, an option that it does not have, or a value of another kind than
-            the option's default.
+    Raises LearningError: no model of that name, an option that it does not have, or a value of another kind
+    than the option's default.
     """
     builder = MODELS.get(name)
     own = {
@@ -166,8 +163,7 @@ def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
         model: any module; its buffers are restored afterwards.
         example: a small batch to run through it.
 
-    Raises:
-        LearningError: names the buffers.
+    Raises LearningError: names the buffers.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if not before:

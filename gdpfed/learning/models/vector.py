@@ -25,8 +25,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
     """The parameters whose names match a pattern, as in ``*.bias``.
 
-    Raises:
-        LearningError: a pattern that no parameter matches.
+    Raises LearningError: a pattern that no parameter matches.
     """
     names = [name for name, _ in model.named_parameters()]
     for pattern in patterns:
@@ -38,8 +37,7 @@ def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
 def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
     """Freeze the parameters that match, so that theta does not stand for them.
 
-    Raises:
-        LearningError: a pattern that none matches, or nothing is left.
+    Raises LearningError: a pattern that none matches, or nothing is left.
     """
     for name in names_of(model, patterns):
         model.get_parameter(name).requires_grad = False

@@ -4,6 +4,7 @@ A metric is one figure of the outputs of a model on all test examples. Another p
 point of the group ``gdpfed.metrics``, or for one process with ``METRICS.register``.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
 from gdpfed.registry import Registry
+
+special = late_import("scipy.special")
+stats = late_import("scipy.stats")
 
 Outputs = npt.NDArray[np.float64]
 Targets = npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -62,26 +67,20 @@ def auc(outputs: Outputs, targets: Targets) -> float | None:
         return None
     # Of two classes the difference of outputs has the same order, and is not rounded to 1.
     two = outputs.shape[1] == 2
-    scores = outputs[:, [0, 1]] - outputs[:, [1, 0]] if two else _softmax(outputs)
+    scores = outputs[:, [0, 1]] - outputs[:, [1, 0]] if two else special.softmax(outputs, axis=1)
     areas = []
     for k in classes:
         own = targets == k
         n, m = int(own.sum()), int((~own).sum())
-        areas.append((_ranks(scores[:, int(k)])[own].sum() - n * (n + 1) / 2) / (n * m))
+        areas.append((stats.rankdata(scores[:, int(k)])[own].sum() - n * (n + 1) / 2) / (n * m))
     return float(np.mean(areas))
 
 
-def _softmax(outputs: Outputs) -> Outputs:
-    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-    shares: Outputs = powers / powers.sum(axis=1, keepdims=True)
-    return shares
-
-
-def _ranks(values: Outputs) -> Outputs:
-    """Ranks from 1; equal values have the mean of theirs."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Outputs = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    return ranks
+def auc_error(area: float, members: int, others: int) -> float:
+    """The standard error of an area under the curve (Hanley and McNeil, Radiology 143, 1982)."""
+    first, second = area / (2 - area), 2 * area**2 / (1 + area)
+    spread = area * (1 - area) + (members - 1) * (first - area**2) + (others - 1) * (second - area**2)
+    return math.sqrt(max(spread, 0.0) / (members * others))
 
 
 def mean_absolute_error(outputs: Outputs, targets: Targets) -> float | None:

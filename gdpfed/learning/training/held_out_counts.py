@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
+
+special = late_import("scipy.special")
 
 BINS = 10
 MOST_CLASSES = 100
@@ -28,8 +31,7 @@ Metric = Callable[[Counts, int], float | None]
 def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
     """Return how many numbers counts are, K K + 2 B, or rates, 2.
 
-    Raises:
-        LearningError: labels that are no classes, or too many of them.
+    Raises LearningError: labels that are no classes, or too many of them.
     """
     if not 2 <= num_classes <= MOST_CLASSES:
         raise LearningError(
@@ -53,8 +55,7 @@ def held_out_counts(
         _, row_of, rows = np.unique(persons, return_inverse=True, return_counts=True)
         weights = 1 / rows[row_of]
     number = outputs.shape[1]
-    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-    chances = powers / powers.sum(axis=1, keepdims=True)
+    chances = special.softmax(outputs, axis=1)
     answers = outputs.argmax(axis=1)
     two = number == 2
     scores = chances[:, 1] if two else chances.max(axis=1)
