@@ -29,8 +29,7 @@ DEVICES = ("method=h2fdp", "privacy=client_level", "privacy.budgets=[8]", "priva
 class Counted:
     """The messages of a grid and the bytes of their contents.
 
-    Attributes:
-        messages, down, up: how many messages, and bytes to and from nodes.
+    `messages`, `down`, `up`: how many messages, and bytes to and from nodes.
     """
 
     def __init__(self, grid: LocalGrid) -> None:

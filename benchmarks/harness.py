@@ -50,9 +50,8 @@ CONSOLE = Console(stderr=True)
 class Measured:
     """Seconds of every measured round of one contender.
 
-    Attributes:
-        facts: what else its row shows, in the order of the table's columns.
-        peak_mb: the most memory of all its processes, 0 if it was not measured.
+    `facts`: what else its row shows, in the order of the table's columns. `peak_mb`: the most memory of all
+    its processes, 0 if it was not measured.
     """
 
     name: str
@@ -128,9 +127,8 @@ def noted(times: list[float]) -> Iterator[None]:
 def check_idle(busy_is_fine: bool, load: float | None = None) -> str:
     """Refuse to measure on a busy machine, or mark what is measured there.
 
-    Args:
-        busy_is_fine: whether figures that are marked will do.
-        load: the load average of the last minute; None to ask the machine.
+    `busy_is_fine`: whether figures that are marked will do. `load`: the load average of the last minute; None
+    to ask the machine.
 
     Returns:
         The mark; empty on an idle machine.

@@ -51,9 +51,8 @@ HEADINGS = ("", "noise of a step / C", "lean (%)", "mean epsilon", "expected zCD
 class Step:
     """What a sample of clients does to a step, in the mean over samples.
 
-    Attributes:
-        variance: of the noise of a coordinate, over C^2.
-        weights: of every client, 0 where it is not in the sample, shape (n,).
+    `variance`: of the noise of a coordinate, over C^2. `weights`: of every client, 0 where it is not in the
+    sample, shape (n,).
     """
 
     variance: float

@@ -45,8 +45,7 @@ class Setting:
 class SettingGroup:
     """A group: the words of every option file, as in ``{"off": "No masks, ..."}``, and its settings.
 
-    Attributes:
-        chosen: the option whose defaults are shown.
+    `chosen`: the option whose defaults are shown.
     """
 
     name: str

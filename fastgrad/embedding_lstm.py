@@ -175,9 +175,8 @@ def recur_back(
 ) -> None:
     """The gradient by what came into the gates, in the place of the gates that `recur` left.
 
-    Args:
-        states_back: (positions, count, units), the gradient by every h_t from outside of the layer.
-        gates, weights, cells, squashed, count: as in `recur`.
+    `states_back`: (positions, count, units), the gradient by every h_t from outside of the layer. `gates`,
+    `weights`, `cells`, `squashed`, `count`: as in `recur`.
     """
     units = int64(np.sqrt(len(weights) // 4))
     wide, size = 4 * units, count * units

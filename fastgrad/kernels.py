@@ -55,9 +55,8 @@ def _clear(values: Floats) -> None:
 def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
     """Copy what lies under a kernel at each place, with zeros around the picture.
 
-    Args:
-        pictures: (count, height, width, channels).
-        out: (count, down, right, kernel_height, kernel_width, channels).
+    `pictures`: (count, height, width, channels). `out`: (count, down, right, kernel_height, kernel_width,
+    channels).
     """
     count, height, width, channels, kernel_height, kernel_width = geometry[:6]
     down_by, right_by, pad_rows, pad_columns, down, right = geometry[6:]

@@ -212,6 +212,5 @@ class Layer(ABC):
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
         """Return the calls of the pass back.
 
-        Args:
-            inputs_back: for the gradient by the input; None where nobody asks for it.
+        `inputs_back`: for the gradient by the input; None where nobody asks for it.
         """

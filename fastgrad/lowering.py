@@ -297,9 +297,8 @@ def fitted(
 ) -> LoweredModel:
     """Return a model's layers for a program, with its loops compiled.
 
-    Args:
-        model, input_shape, device: what is to be trained, and where.
-        records: whether gradients of single records are asked for.
+    `model`, `input_shape`, `device`: what is to be trained, and where. `records`: whether gradients of single
+    records are asked for.
 
     Raises:
         NotLoweredError: a device, a size or a layer that programs are not for.

@@ -126,8 +126,7 @@ class LastPosition(nn.Module):
 class UnitInputs(nn.Module):
     """Scale every input to L2 norm 1 and append a constant, so that all have one norm r; zeros stay zeros.
 
-    Args:
-        constant: b, in place of a bias: r^2 = 1 + b^2.
+    `constant`: b, in place of a bias: r^2 = 1 + b^2.
     """
 
     def __init__(self, constant: float) -> None:

@@ -80,8 +80,7 @@ def largest(
 ) -> None:
     """Find the largest of each window; shapes as in `average`.
 
-    Args:
-        which: takes the place of the first of the largest, row * width + column; of the shape of out.
+    `which`: takes the place of the first of the largest, row * width + column; of the shape of out.
     """
     count, height, width, channels = geometry
     to = 0

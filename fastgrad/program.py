@@ -27,9 +27,8 @@ class Program:
         gradient: takes the gradient of the sum of weighted losses, in the program's order, shape (d,); None
             to leave gradients apart for each record, in the layers, of a model that reads no text.
 
-    Attributes:
-        layers: in their order.
-        drawn: the key of a pass, and how many records of its batch came before; dropout reads them.
+    `layers`: in their order. `drawn`: the key of a pass, and how many records of its batch came before;
+    dropout reads them.
     """
 
     def __init__(

@@ -35,8 +35,7 @@ CPU_BYTES = 32 * 2**20
 class Rows:
     """Gradients by one parameter, written out: shape (records, entries).
 
-    Attributes:
-        arranged: brings them into the order of the parameter's entries; None where they are.
+    `arranged`: brings them into the order of the parameter's entries; None where they are.
     """
 
     values: torch.Tensor

@@ -28,9 +28,8 @@ class NotOnTapeError(Exception):
 class Product:
     """out = a W^T: inputs a of shape (records, places, inputs), and the output.
 
-    Attributes:
-        arranged: brings gradients by W, of shape (..., outputs * inputs), into the order of W's entries;
-            None where they are.
+    `arranged`: brings gradients by W, of shape (..., outputs * inputs), into the order of W's entries; None
+    where they are.
     """
 
     name: str
@@ -43,8 +42,7 @@ class Product:
 class Addition:
     """out = b, or factor * w, in every place: the output has shape (records, places, entries).
 
-    Attributes:
-        factor: of the output's shape; None for 1.
+    `factor`: of the output's shape; None for 1.
     """
 
     name: str
@@ -80,9 +78,8 @@ class RecordTape(TorchFunctionMode):
 
     It knows linear layers, plain convolutions of pictures, embeddings and group normalisation.
 
-    Args:
-        parameters: by name, of shape (clients, *shape), without gradients.
-        num_records: in the batch, of all clients together.
+    `parameters`: by name, of shape (clients, *shape), without gradients. `num_records`: in the batch, of all
+    clients together.
     """
 
     def __init__(self, parameters: Mapping[str, torch.Tensor], num_records: int) -> None:

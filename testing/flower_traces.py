@@ -12,9 +12,7 @@ from gdpfed.launch.home import HOMES_VARIABLE
 class FlowerTraces:
     """An empty home directory, and a place of its own for Flower's, so that tests can run side by side.
 
-    Attributes:
-        home: the user's home.
-        homes: where Flower's homes are made.
+    `home`: the user's home. `homes`: where Flower's homes are made.
     """
 
     def __init__(self, root: Path) -> None:

@@ -39,8 +39,7 @@ def total_variation_bound(integer_stddev: float, num_draws: int = 1) -> float:
     TV <= num_draws * (2 TV(table, D(sigma)) + 4.2 exp(-2 pi**2 eta**2)): two draws of the table, and
     z1 + k z2 against D(S), whose ratio lies within (1 +- t) / (1 -+ t), t < 2.1 exp(-2 pi**2 eta**2).
 
-    Args:
-        num_draws: clients * dimension * rounds of a training (and 1 + levels, with noise in levels).
+    `num_draws`: clients * dimension * rounds of a training (and 1 + levels, with noise in levels).
     """
     if num_draws < 1:
         raise ValueError(f"num_draws is {num_draws}: bound at least 1 draw")

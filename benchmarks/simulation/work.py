@@ -93,8 +93,7 @@ def print_result(result: Mapping[str, object]) -> None:
 class TorchLSTM(nn.Module):
     """An embedding, ``nn.LSTM``, and a linear layer on the last position, in the sizes of ``lstm``.
 
-    Args:
-        vocabulary: how many characters there are.
+    `vocabulary`: how many characters there are.
     """
 
     def __init__(self, vocabulary: int) -> None:

@@ -19,8 +19,8 @@ from gdpfed.clients.record_work import checked_steps, of_persons
 from gdpfed.clients.update import contribution_steps
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Split, load_dataset
+from gdpfed.learning.data.client_partition import record_groups
 from gdpfed.learning.data.persons import persons_of
-from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.record_training import Take
 from gdpfed.methods.base import Theta

@@ -107,8 +107,7 @@ class ReleasedModels(Observer):
 class WatchedFleet(InProcessFleet):
     """A simulated fleet that shows every sum that it makes, whatever becomes of it.
 
-    Args:
-        tell: is told of each.
+    `tell`: is told of each.
     """
 
     def __init__(self, secagg: SecAggConfig, run_label: str, engine: Engine, tell: TellResult) -> None:

@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from conf.load import load
 from conf.schema import Config
-from gdpfed.canaries.lower_bounds import EpsilonLowerBound
 from gdpfed.canaries.measure import Measurement, Settings, measure
 from gdpfed.canaries.membership import MembershipGuess
 from gdpfed.canaries.model_attack import ModelAttack, attack_run
@@ -261,7 +260,7 @@ def epsilon_over_rounds(measurement: Measurement, path: Path) -> None:
     panels = new_panels(figure, len(groups), columns=columns)
     for group, axes in zip(groups, panels, strict=True):
         for number, (view, (stated, measured)) in enumerate(LINES.items()):
-            ours = _seen_by(measurement.figures, group, view)
+            ours = [each for each in measurement.figures if (each.group, each.view) == (group, view)]
             if not ours:
                 continue
             rounds = [each.rounds for each in ours]
@@ -284,7 +283,3 @@ def epsilon_over_rounds(measurement: Measurement, path: Path) -> None:
         axes.grid(alpha=0.3)
     shared_legend(figure, panels)
     save(figure, path)
-
-
-def _seen_by(figures: Sequence[EpsilonLowerBound], group: int, view: str) -> list[EpsilonLowerBound]:
-    return [each for each in figures if each.group == group and each.view == view]

@@ -17,8 +17,8 @@ from fastgrad.modules import Loss
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.data import Split
+from gdpfed.learning.data.client_partition import record_groups
 from gdpfed.learning.data.own import ExampleForm
-from gdpfed.learning.data.record_groups import record_groups
 from gdpfed.learning.models.networks import ConvexBounds, convex_bounds
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.record_losses import PersonModel, person_loss, refuse_coupled_records

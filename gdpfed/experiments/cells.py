@@ -81,9 +81,8 @@ class Setting:
 class Cell:
     """One configuration and its place in the table.
 
-    Attributes:
-        dataset, row, column: names; ``column`` is empty where the data sets are the columns.
-        overrides: all of them; :func:`conf.load.load` makes ``config`` from them.
+    `dataset`, `row`, `column`: names; ``column`` is empty where the data sets are the columns. `overrides`:
+    all of them; :func:`conf.load.load` makes ``config`` from them.
     """
 
     dataset: str

@@ -27,8 +27,7 @@ PANEL_WIDTH_INCHES, PANEL_HEIGHT_INCHES = 3.4, 2.6
 class Rates:
     """The rates of one cell by group, strictest budget first; rates are fractions.
 
-    Attributes:
-        closed_form: the optimum for equal groups without bounds on the rates.
+    `closed_form`: the optimum for equal groups without bounds on the rates.
     """
 
     epsilons: tuple[float, ...]

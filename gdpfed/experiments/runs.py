@@ -28,9 +28,8 @@ NOT_YET = "not run yet"
 class CellRun:
     """One training of a cell.
 
-    Attributes:
-        config: the cell's, with its seed.
-        path: where its files are or will be; the same for the same configuration.
+    `config`: the cell's, with its seed. `path`: where its files are or will be; the same for the same
+    configuration.
     """
 
     cell: Cell

@@ -110,9 +110,8 @@ def copy_app(app: Path, copy: Path) -> Path:
     ``flwr run`` looks at every file below the app's directory before it leaves one out: an environment, data
     and runs in a checkout cost it 10 to 20 seconds.
 
-    Args:
-        app: directory of the app; one that does not name its files by ``fab-include`` is returned as it is.
-        copy: directory that is made anew.
+    `app`: directory of the app; one that does not name its files by ``fab-include`` is returned as it is.
+    `copy`: directory that is made anew.
     """
     settings = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["flwr"]["app"].get("fab-include")

@@ -46,8 +46,7 @@ _KEEP_OUT_OF_THE_USERS_HOME = {
 class FlowerHome:
     """A new Flower home for a ``with`` block; after the block it has no process and is deleted.
 
-    Attributes:
-        path: the directory; ``FLWR_HOME`` of what is started in it, unless a folder of it is named.
+    `path`: the directory; ``FLWR_HOME`` of what is started in it, unless a folder of it is named.
     """
 
     path: Path

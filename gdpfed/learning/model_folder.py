@@ -121,8 +121,7 @@ def save_model(run: Path, task: Task, theta: npt.NDArray[np.float32]) -> None:
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
     """A model and how its tables are read; None where it takes none.
 
-    Args:
-        path: the folder, or that of its run.
+    `path`: the folder, or that of its run.
 
     Raises:
         LearningError: there is none, it is damaged, or its declaration is another than it was trained with.

@@ -59,10 +59,9 @@ class LoadedModel:
     def predict(self, data: Any) -> Predictions:
         """Predict for records of which no label is known.
 
-        Args:
-            data: of a model of tables a data frame, arrays by column, or one array of shape (N, columns) in
-                the declared order, in the units of the declaration. Of any other model an array of shape
-                (N, ...), scaled as for training.
+        `data`: of a model of tables a data frame, arrays by column, or one array of shape (N, columns) in the
+        declared order, in the units of the declaration. Of any other model an array of shape (N, ...), scaled
+        as for training.
 
         Raises LearningError: columns or values that do not fit, named.
         """
@@ -96,8 +95,7 @@ class LoadedModel:
     def of_table(self, table: Table, place: str) -> Predictions:
         """Predict for the texts of a table's columns.
 
-        Args:
-            place: what errors call it.
+        `place`: what errors call it.
 
         Raises LearningError: columns or values that do not fit, named.
         """
@@ -141,8 +139,7 @@ class LoadedModel:
 def load_model(path: str | Path) -> LoadedModel:
     """The model of a finished run, to predict with.
 
-    Args:
-        path: of its folder ``model``, or of the run.
+    `path`: of its folder ``model``, or of the run.
 
     Raises LearningError: there is none, or a damaged one.
     """

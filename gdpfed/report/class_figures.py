@@ -21,8 +21,7 @@ Z = 1.959963984540054
 class Figure:
     """One figure in [-1, 1] with the ends of its 95 % interval; NaN where it is not defined.
 
-    Attributes:
-        stddev: over several runs; None for one.
+    `stddev`: over several runs; None for one.
     """
 
     value: float

@@ -39,7 +39,7 @@ def rich_table(
     **how: Any,
 ) -> rich.table.Table:
     """A table whose cells stand to the right, but for the columns of ``left``; `how`: its other options."""
-    table = rich.table.Table(title=title, title_justify="left", **how)
+    table = rich.table.Table(title=title, **{"title_justify": "left", **how})
     for heading in headings:
         table.add_column(heading, justify="left" if heading in left else "right")
     for row in rows:

@@ -17,6 +17,7 @@ from rich.table import Table
 from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.learning.data import Windows
 from gdpfed.learning.task import Task
+from gdpfed.report.console import rich_table
 from gdpfed.report.metric_display import dataset_label
 
 CLIENTS_DRAWN = 50
@@ -78,30 +79,30 @@ def holdings(task: Task) -> Holdings:
 
 def partition_table(held: Holdings) -> Table:
     """Least, median and most of what a client holds."""
-    table = Table(title=held.title)
-    table.add_column("a client has")
-    for heading in ("min", "median", "max", "sum"):
-        table.add_column(heading, justify="right")
-    rows = [("examples", held.examples), ("classes", held.classes)]
+    counted = [("examples", held.examples), ("classes", held.classes)]
     if held.characters is not None:
-        rows.append(("characters", held.characters))
-    for name, values in rows:
-        total = f"{values.sum():,}" if name != "classes" else ""
-        table.add_row(name, f"{values.min():,}", f"{np.median(values):,.0f}", f"{values.max():,}", total)
-    return table
+        counted.append(("characters", held.characters))
+    rows = [
+        [name, *(f"{each:,.0f}" for each in (values.min(), np.median(values), values.max()))]
+        for name, values in counted
+    ]
+    for row, (name, values) in zip(rows, counted, strict=True):
+        row.append("" if name == "classes" else f"{values.sum():,}")
+    headings = ("a client has", "min", "median", "max", "sum")
+    return rich_table(held.title, headings, rows, left=headings[:1], title_justify="center")
 
 
 def parties_table(held: Holdings) -> Table | None:
     """What each party holds, by name; None where clients have no names, or are many."""
     if not 0 < len(held.names) <= CLIENTS_DRAWN:
         return None
-    table = Table("party", title="by party")
     classes = held.classes_named or tuple(f"class {number}" for number in range(held.counts.shape[1]))
-    for heading in ("examples", *(classes if len(classes) > 1 else ())):
-        table.add_column(heading, justify="right")
-    for name, total, counts in zip(held.names, held.examples, held.counts, strict=True):
-        table.add_row(name, f"{total:,}", *(f"{count:,}" for count in counts if len(counts) > 1))
-    return table
+    rows = [
+        (name, f"{total:,}", *(f"{count:,}" for count in counts if len(counts) > 1))
+        for name, total, counts in zip(held.names, held.examples, held.counts, strict=True)
+    ]
+    headings = ("party", "examples", *(classes if len(classes) > 1 else ()))
+    return rich_table("by party", headings, rows, left=headings[:1], title_justify="center")
 
 
 def draw_partition(held: Holdings, path: Path) -> None:
@@ -117,7 +118,8 @@ def draw_partition(held: Holdings, path: Path) -> None:
     _draw_sizes(sizes, held)
     shares = shown / np.maximum(shown.sum(axis=1, keepdims=True), 1)
     mesh = labels.pcolormesh(shares.T, cmap=COLOUR_MAP, vmin=0)
-    labels.set_xlabel(_x_label(len(shown), len(held.counts)))
+    some = f" (the first {len(shown)} of {len(held.counts)})" if len(shown) < len(held.counts) else ""
+    labels.set_xlabel(f"client{some}")
     labels.set_ylabel("class")
     _ticks_between(labels, shown.shape)
     figure.colorbar(mesh, ax=labels, label="share of the client's examples")
@@ -133,10 +135,6 @@ def _draw_sizes(axes: Axes, held: Holdings) -> None:
     shown = values[:CLIENTS_DRAWN]
     axes.bar(np.arange(len(shown)) + 0.5, shown, color=BAR_COLOUR, width=0.8)
     axes.set_ylabel("examples" if held.characters is None else "characters")
-
-
-def _x_label(shown: int, clients: int) -> str:
-    return "client" if shown == clients else f"client (the first {shown} of {clients})"
 
 
 def _ticks_between(axes: Axes, cells: Sequence[int]) -> None:

@@ -72,8 +72,7 @@ def party_lines(config: Config, plan: PrivacyPlan) -> Iterator[str]:
 
     A warning is for parties of whose budget the plan uses little; there are none of many clients.
 
-    Args:
-        config: with budgets in the order of clients, as a method resolves it.
+    `config`: with budgets in the order of clients, as a method resolves it.
     """
     digest = declared_digest(config)
     if digest is not None:

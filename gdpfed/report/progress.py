@@ -100,9 +100,7 @@ QUIET_SECONDS = 30.0
 class RunProgress:
     """Shows the rounds of a run as they are recorded; on something else than a terminal, one line each.
 
-    Args:
-        waiting: what is said until the first round is there.
-        against: whom epsilon holds against.
+    `waiting`: what is said until the first round is there. `against`: whom epsilon holds against.
     """
 
     def __init__(

@@ -33,9 +33,8 @@ class EventFiles(Observer):
     The library's SummaryWriter hands events to a thread, so that a killed process loses the last of
     them; its EventsWriter, used here, writes them at once.
 
-    Args:
-        cohorts: whether they show what depends on who was drawn. Without it rounds are a second apart,
-            however long they took.
+    `cohorts`: whether they show what depends on who was drawn. Without it rounds are a second apart, however
+    long they took.
     """
 
     def __init__(self, *, cohorts: bool) -> None:

@@ -126,8 +126,7 @@ class BatchedTraining:
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
     `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record.
 
-    Attributes:
-        draws: whether layers of the model draw by keys.
+    `draws`: whether layers of the model draw by keys.
     """
 
     def __init__(
@@ -233,8 +232,7 @@ class ProgrammedTraining:
     What a client's steps compute depends on nothing but the client: its parameters lie in the same buffers as
     those of every other one. `lowered`: the model's layers. `loss`: one figure a record.
 
-    Attributes:
-        draws: whether layers of the model draw by keys.
+    `draws`: whether layers of the model draw by keys.
     """
 
     def __init__(self, lowered: LoweredModel, loss: Loss) -> None:

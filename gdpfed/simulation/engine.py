@@ -68,8 +68,7 @@ class StepSum:
 class SumJob:
     """One sum as an engine computes it: what its cohort does, and from which model.
 
-    Attributes:
-        start: shape (d,).
+    `start`: shape (d,).
     """
 
     order: TrainingOrder
@@ -131,8 +130,7 @@ def split_jobs(jobs: Sequence[SumJob], num_parts: int) -> list[list[tuple[int, S
 class SequentialEngine(Engine):
     """Trains each client by the same code as a node.
 
-    Args:
-        bits: the source of every client's secret bits, for works on records.
+    `bits`: the source of every client's secret bits, for works on records.
     """
 
     def __init__(self, bits: BitsOf = secret_bits) -> None:

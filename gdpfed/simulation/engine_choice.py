@@ -92,18 +92,16 @@ def _is_batched(
         return False
     if not told and device.type == "cpu" and task.dimension > MOST_BATCHED_PARAMETERS_ON_CPU:
         return False
-    obstacle = _obstacle_to_batching(task) if form is None else _obstacle_on_records(form)
+    if form is None:
+        obstacle = _obstacle_to_batching(task)
+    else:
+        obstacle = "" if form.stacks else f"its gradients go {form.form}"
     if obstacle and told:
         raise ConfigError(
             f"dataset.model={task.model} cannot train many clients at once ({obstacle}): use "
             "simulation.engine=sequential"
         )
     return not obstacle
-
-
-def _obstacle_on_records(form: RecordGradients) -> str:
-    """The same where clients compute gradients of single records."""
-    return "" if form.stacks else f"its gradients go {form.form}"
 
 
 def _obstacle_to_batching(task: Task) -> str:

@@ -9,8 +9,7 @@ import pytest
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Pictures, load_dataset
-from gdpfed.learning.data.features import with_features
-from gdpfed.learning.data.hog import hog
+from gdpfed.learning.data.features import hog, with_features
 
 # Of every block, the first orientation of its first cell.
 SCIKIT_IMAGE = [0.276959, 0.279236, 0.280603, 0.275282, 0.273898, 0.274108, 0.239597, 0.256065, 0.274584]

@@ -11,7 +11,7 @@ from fastgrad.forms import record_gradients
 from fastgrad.modules import cross_entropy
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Split
-from gdpfed.learning.data.record_groups import record_groups
+from gdpfed.learning.data.client_partition import record_groups
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder, exact_sums, noised_updates

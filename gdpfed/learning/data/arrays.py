@@ -23,8 +23,7 @@ UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, MemoryError, BadZipFi
 def read_npz(path: Path, keys: Sequence[str], name: str) -> dict[str, Array]:
     """The arrays of these names.
 
-    Args:
-        name: what errors call the file.
+    `name`: what errors call the file.
 
     Raises LearningError: no ``.npz`` file, one that cannot be read, or one without these arrays.
     """

@@ -1,5 +1,9 @@
-"""Partitions: which client holds which examples, computed on every node from one seed."""
+"""Partitions: which client holds which examples, and which of its records belong to which group.
 
+Every node computes them from one seed.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -8,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data import Dataset
+from gdpfed.learning.data import Dataset, Split
 
 if TYPE_CHECKING:
     from flwr_datasets.partitioner import DirichletPartitioner
@@ -56,9 +60,10 @@ class Partition:
                 "several: use dataset.partition=natural or iid"
             )
         if self.name == "iid":
-            return _iid_indices(len(data.train), self.num_clients, client_id, self.seed)
+            order = _shuffled(len(data.train), self.num_clients, self.seed)
+            return _run(order, self.num_clients, client_id)
         if self.name == "labels":
-            return _label_indices(data, self.num_clients, client_id, self.seed)
+            return _run(_by_label(data, self.seed), self.num_clients, client_id)
         if self.name == "shards" and self.shards is not None:
             return _shard_indices(data, self.num_clients, client_id, self.seed, self.shards)
         if self.name == "natural":
@@ -69,24 +74,6 @@ class Partition:
             f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is none of "
             "iid, labels, natural, shards with their number, or dirichlet with an alpha"
         )
-
-
-def _iid_indices(num_examples: int, num_clients: int, client_id: int, seed: int) -> Positions:
-    """Positions of one client's examples.
-
-    The examples are shuffled by ``seed`` and cut into ``num_clients`` runs whose lengths differ by at
-    most one. With fewer examples than clients some clients hold none.
-    """
-    return _run(_shuffled(num_examples, num_clients, seed), num_clients, client_id)
-
-
-def _label_indices(data: Dataset, num_clients: int, client_id: int, seed: int) -> Positions:
-    """Positions of one client's examples.
-
-    The examples are shuffled by ``seed``, put in the order of their labels, and cut into ``num_clients`` runs
-    whose lengths differ by at most one: as many labels a client as there are labels for each, often one.
-    """
-    return _run(_by_label(data, seed), num_clients, client_id)
 
 
 def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:
@@ -109,6 +96,7 @@ def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, s
 
 
 def _run(order: Positions, num_clients: int, client_id: int) -> Positions:
+    """One of so many runs of an order, whose lengths differ by at most one; with few examples it is empty."""
     start, stop = (len(order) * edge // num_clients for edge in (client_id, client_id + 1))
     return order[start:stop]
 
@@ -122,6 +110,7 @@ def _shuffled(num_examples: int, num_clients: int, seed: int) -> Positions:
 
 @lru_cache(maxsize=2)
 def _by_label(data: Dataset, seed: int) -> Positions:
+    """The shuffled examples in the order of their labels: a run of them has few labels, often one."""
     shuffled = np.random.default_rng(seed).permutation(len(data.train))
     order = shuffled[np.argsort(data.train.y[shuffled], kind="stable")]
     order.setflags(write=False)
@@ -218,3 +207,45 @@ def _taken(data: Dataset, num_clients: int) -> Positions:
             f"set dataset.num_clients={len(sizes)} or fewer"
         )
     return np.sort(np.argsort(-sizes, kind="stable")[:num_clients])
+
+
+# Keeps these draws apart from those of batches and partitions by the same seed.
+_PURPOSE = 0x6EC0
+
+
+def record_groups(
+    split: Split, num_groups: int, shares: Sequence[float], seed: int, client_id: int
+) -> npt.NDArray[np.int64]:
+    """The group of every record, shape (n,), from 0.
+
+    They are the data's own where it says them. Else a permutation by the seed and the client's number deals
+    out shares[k] n records to group k, rounded by largest remainders.
+
+    Args:
+        split: the client's records.
+        num_groups: how many there are.
+        shares: of the groups; they are read as parts of their sum.
+
+    Raises LearningError: a record of a group that there is not, or no share for every group.
+    """
+    own = split.groups
+    if own is not None:
+        if len(own) and not 0 <= own.min() <= own.max() < num_groups:
+            raise LearningError(
+                f"a record of the data is of group {own.min() if own.min() < 0 else own.max()}; the groups "
+                f"of records are 0 to {num_groups - 1}, one for every rate"
+            )
+        return own
+    if len(shares) != num_groups:
+        raise LearningError(
+            f"{len(shares)} shares for {num_groups} groups of records: give a share for every group, or data "
+            "that says the group of every record"
+        )
+    exact = np.asarray(shares, dtype=np.float64) / sum(shares) * len(split)
+    counts = np.floor(exact).astype(np.int64)
+    missing = len(split) - counts.sum()
+    counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1
+    order = np.random.default_rng([_PURPOSE, seed, client_id]).permutation(len(split))
+    groups = np.empty(len(split), dtype=np.int64)
+    groups[order] = np.repeat(np.arange(num_groups), counts)
+    return groups

@@ -46,9 +46,8 @@ KEEP, DROP = "keep", "drop"
 class Numeric:
     """A column of numbers; ``low`` becomes -1 and ``high`` 1, and what lies beyond becomes the nearer end.
 
-    Attributes:
-        missing: what stands for a missing number, in the column's unit; None for the middle of the range.
-        dated: how its dates become numbers; None where it holds numbers.
+    `missing`: what stands for a missing number, in the column's unit; None for the middle of the range.
+    `dated`: how its dates become numbers; None where it holds numbers.
     """
 
     name: str
@@ -62,9 +61,8 @@ class Numeric:
 class Categorical:
     """A column of values; every value is an input that is 1 where a record has it and else 0.
 
-    Attributes:
-        other: the value that stands for one that is not declared; None where there may be none.
-        missing: the value that stands for a missing one; None where all inputs are 0 then.
+    `other`: the value that stands for one that is not declared; None where there may be none. `missing`: the
+    value that stands for a missing one; None where all inputs are 0 then.
     """
 
     name: str

@@ -55,9 +55,7 @@ class Split:
 class Pictures:
     """Pictures as bytes, a quarter of what float32 takes.
 
-    Attributes:
-        pixels: shape (N, channels, height, width), uint8.
-        y: shape (N,), int64.
+    `pixels`: shape (N, channels, height, width), uint8. `y`: shape (N,), int64.
     """
 
     pixels: npt.NDArray[np.uint8]

@@ -50,9 +50,7 @@ def read_columns(path: Path) -> Columns:
 def columns_of(values: Any, place: str) -> Columns:
     """The declaration that plain data makes.
 
-    Args:
-        values: by key, as :func:`read_columns` reads it.
-        place: what errors call it.
+    `values`: by key, as :func:`read_columns` reads it. `place`: what errors call it.
 
     Raises LearningError: it is none.
     """

@@ -49,9 +49,8 @@ class _Table:
 def first_columns(path: Path, label: str | None, *, from_data: bool) -> str:
     """The text of a declaration of one table.
 
-    Args:
-        label: the name of the column that is to be predicted; None leaves it open.
-        from_data: whether ranges and values are those of the rows, which is not private.
+    `label`: the name of the column that is to be predicted; None leaves it open. `from_data`: whether ranges
+    and values are those of the rows, which is not private.
 
     Raises LearningError: no such file, one that is no table, or one without the label.
     """

@@ -135,10 +135,8 @@ class ExampleForm:
 def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
     """Inputs, labels and perhaps groups as they lie in the client's file.
 
-    Args:
-        path: of the file.
-        for_testing: of a table, whether those records are read that its declaration says are for testing,
-            or all where it says nothing.
+    `path`: of the file. `for_testing`: of a table, whether those records are read that its declaration says
+    are for testing, or all where it says nothing.
 
     Raises LearningError: no such file, of a kind without a reader, or one that cannot be read.
     """

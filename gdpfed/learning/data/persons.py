@@ -23,9 +23,8 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
     R is the number of rows of the person with most; fewer are filled up by rows without influence. Persons
     are in the order of their first rows. One whose rows are of several groups of records is in the first.
 
-    Args:
-        split: rows, each with its person.
-        owners: of each row; a person of two owners is two persons. None where nobody says whose rows are.
+    `split`: rows, each with its person. `owners`: of each row; a person of two owners is two persons. None
+    where nobody says whose rows are.
     """
     _, first, row_of = _persons(split, owners)
     counts = np.bincount(row_of, minlength=len(first))

@@ -26,10 +26,8 @@ def read_or_download(source: DataSource, files: Sequence[str], read: Read, *, nu
     torchvision compares what it downloads with the publisher's MD5 sums, so that half a file is
     downloaded again and not taken for a whole one. Processes that start together download one by one.
 
-    Args:
-        files: what is read, relative to the root.
-        read: (root, whether it may download) to the training and the test pictures; fails where a file is
-            missing or damaged.
+    `files`: what is read, relative to the root. `read`: (root, whether it may download) to the training and
+    the test pictures; fails where a file is missing or damaged.
 
     Raises LearningError: files are missing and cannot be downloaded, or are damaged; a setting other than the
     path is given.

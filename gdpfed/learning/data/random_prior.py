@@ -36,8 +36,7 @@ def random_prior(pictures: Floats) -> Floats:
     views of a picture, the columns of V solve T v = l (W + 0.01 mean(diag W) I) v for the 256 largest l, and
     a picture becomes c R V' (s - m): R is a fixed rotation, and c makes 4 of the mean norm of views.
 
-    Args:
-        pictures: shape (N, channels, height, width), scaled to [-1, 1].
+    `pictures`: shape (N, channels, height, width), scaled to [-1, 1].
 
     Returns:
         Shape (N, 256), float32.
@@ -93,8 +92,7 @@ def random_pictures(count: int, shape: tuple[int, int, int]) -> Floats:
     Radii have the density r^(-5/2) from 2 pixels to the edge of the picture; colours are more or less grey;
     the texture is noise with a power law for its spectrum; every second picture is slightly blurred.
 
-    Args:
-        shape: channels, height and width of a picture.
+    `shape`: channels, height and width of a picture.
 
     Returns:
         Shape (count, *shape), float32, in [-1, 1].

@@ -35,8 +35,7 @@ def scattering(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     psi_(1,l)|. What has scale 1 is kept at every second pixel. Their means over 4x4 cells are taken, and the
     80 of a cell are divided by their norm + 0.02. The colours are the means of the channels over the cells.
 
-    Args:
-        pictures: shape (N, channels, height, width), scaled to [-1, 1].
+    `pictures`: shape (N, channels, height, width), scaled to [-1, 1].
 
     Returns:
         Shape (N, 1280 + 16 channels), float32: the layers, the cells of each in rows; then the colours.

@@ -49,9 +49,8 @@ class Rows:
 def read_table(path: Path, columns: Columns, place: str, names: Sequence[str] | None) -> Table:
     """The texts of the named columns of a CSV or Parquet file; a value that is missing is empty.
 
-    Args:
-        place: what errors call the file.
-        names: of columns; the file may have others. None for all that it has.
+    `place`: what errors call the file. `names`: of columns; the file may have others. None for all that it
+    has.
 
     Raises LearningError: no such file, one that cannot be read, or that lacks a column or has it twice.
     """
@@ -88,9 +87,8 @@ def _arrow_table(path: Path, columns: Columns) -> "pyarrow.Table":
 def texts_of(table: Mapping[str, Sequence[object]], columns: Columns, *, written: bool) -> Table:
     """Values in the form in which they are compared with a declaration; one that is missing is empty.
 
-    Args:
-        table: values by column.
-        written: whether numbers are texts with the declared decimal mark, and no numbers of a program.
+    `table`: values by column. `written`: whether numbers are texts with the declared decimal mark, and no
+    numbers of a program.
     """
     return {name: _texts(name, values, columns, written=written) for name, values in table.items()}
 
@@ -199,8 +197,7 @@ class Fault:
 class Where:
     """The rows that are read, by their numbers in the table from 1, without its header.
 
-    Attributes:
-        found: takes every fault; None where the first one is raised.
+    `found`: takes every fault; None where the first one is raised.
     """
 
     place: str

@@ -88,10 +88,8 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
     The declaration is the file ``columns.yaml`` beside the table, which the operator of the node has put
     there: a server that could choose one would learn of the data by what does not fit.
 
-    Args:
-        path: of the table.
-        for_testing: whether the rows are read that are for testing, or all where nothing is declared about
-            them; else those are left out.
+    `path`: of the table. `for_testing`: whether the rows are read that are for testing, or all where nothing
+    is declared about them; else those are left out.
 
     Raises LearningError: as in :func:`load`.
     """

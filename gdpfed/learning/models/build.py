@@ -36,8 +36,7 @@ def draw_keys(num_steps: int, rng: np.random.Generator) -> npt.NDArray[np.int64]
 class DropoutKeys:
     """The layers of a model that draw, and their keys; from now on they draw by them.
 
-    Attributes:
-        names: of the keys among the model's buffers.
+    `names`: of the keys among the model's buffers.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -108,8 +107,7 @@ def count_parameters(
 ) -> int:
     """Return d of a model, without its numbers: it takes no memory however large the model is.
 
-    Args:
-        local: patterns of parameters that theta does not stand for.
+    `local`: patterns of parameters that theta does not stand for.
 
     Raises LearningError: no model of that name, an option that it does not have, or one that cannot be built.
     """
@@ -159,9 +157,7 @@ def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
     that sent them would break the guarantee, and one that did not would train another model than the
     one evaluated.
 
-    Args:
-        model: any module; its buffers are restored afterwards.
-        example: a small batch to run through it.
+    `model`: any module; its buffers are restored afterwards. `example`: a small batch to run through it.
 
     Raises LearningError: names the buffers.
     """

@@ -175,9 +175,8 @@ def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float
 class ConvexBounds:
     """What holds of the cross-entropy of one record under a convex model, whatever the record is.
 
-    Attributes:
-        gradient_norm: C_x, which no gradient's norm is above.
-        smoothness: beta, of the loss in the parameters.
+    `gradient_norm`: C_x, which no gradient's norm is above. `smoothness`: beta, of the loss in the
+    parameters.
     """
 
     gradient_norm: float

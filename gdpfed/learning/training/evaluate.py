@@ -48,9 +48,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate the parameters ``theta`` of shape (d,) on ``data``.
 
-    Args:
-        metrics: by name; accuracy if none are given.
-        target_range: what -1 and 1 stand for where labels are numbers; None where they are classes.
+    `metrics`: by name; accuracy if none are given. `target_range`: what -1 and 1 stand for where labels are
+    numbers; None where they are classes.
     """
     outputs, mean_loss = model_outputs(model, theta, data, loss, device)
     chosen = {DEFAULT: METRICS.get(DEFAULT)} if metrics is None else metrics

@@ -97,8 +97,7 @@ def r2(outputs: Outputs, targets: Targets) -> float | None:
 def chosen_metrics(names: Sequence[str] | None, num_classes: int) -> dict[str, Metric]:
     """The metrics of these names in their order; by default accuracy, or the mean absolute error of numbers.
 
-    Args:
-        num_classes: of the data set; 1 where a label is a number.
+    `num_classes`: of the data set; 1 where a label is a number.
 
     Raises LearningError: no metric of a name, the same one twice, or one that does not fit the labels.
     """

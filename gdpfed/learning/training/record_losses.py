@@ -54,8 +54,7 @@ def make_loss(name: str, class_weights: Sequence[float] = ()) -> Loss:
 def check_loss(name: str, class_weights: Sequence[float], num_classes: int) -> None:
     """Refuse a loss that does not fit the labels of a data set.
 
-    Args:
-        num_classes: of the data set; 1 where a label is a number.
+    `num_classes`: of the data set; 1 where a label is a number.
 
     Raises LearningError: no loss of that name, one that is not one figure a record of such labels, or another
     number of class weights than there are classes.
