@@ -127,7 +127,7 @@ class RecordReport(MechanismReport):
 def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
     """Methods for records and what differs by budget in them, side by side; below it why any was refused."""
     reasons: list[str] = []
-    shown = []
+    shown: list[Sequence[str]] = []
     for name, differs, planned in rows:
         if isinstance(planned, str):
             if planned not in reasons:
