@@ -37,6 +37,7 @@ from gdpfed.clients.messages import (
     UNMASK,
     one_line,
 )
+from gdpfed.clients.versions import foreign_wire, said_here
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.allowed_overrides import check_overrides
@@ -111,8 +112,10 @@ def join(message: Message, context: Context) -> RecordDict:
     the run protects records, it says how many it brings.
     """
     node = node_of(context)
-    answer = ConfigRecord({"client_id": node.settings.client_id})
+    answer = ConfigRecord({"client_id": node.settings.client_id, **said_here()})
     question = values_in(message.content, CLIENT_RECORD) or {}
+    if unlike := foreign_wire(question):
+        raise NodeConfigError(unlike)
     check_limits(node.settings, question)
     _ = node.settings.stand_in
     unit, records = unit_in(question), own_records(node.settings, question)

@@ -63,22 +63,10 @@ def __getattr__(name: str) -> object:
         return getattr(import_module(_HOME_OF[name]), name)
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _version()
+    from gdpfed.clients.versions import project_version
+
+    return project_version()
 
 
 def __dir__() -> list[str]:
     return sorted([*_HOME_OF, "__version__"])
-
-
-def _version() -> str:
-    """Return the version, which only pyproject.toml states; few ask for it."""
-    import tomllib
-    from importlib.metadata import PackageNotFoundError, version
-    from pathlib import Path
-
-    try:
-        return version("gdpfed")
-    except PackageNotFoundError:
-        # A bundle that Flower has unpacked is not installed, and has the file itself.
-        text = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-        return str(tomllib.loads(text)["project"]["version"])

@@ -42,6 +42,12 @@ UNIT, RECORDS, BY_PARTY = "unit", "records", "counts-by-party"
 """Of the query ``join``: the fields of the question, those by which a node proves its key, and how many
 records it has, which it says where the unit is one, and whether its counts are shown by themselves."""
 
+WIRE, WIRE_VERSION, VERSIONS = "wire", 1, "versions"
+"""Of question and answer of ``join``: the version of these messages, and those of the packages in words.
+
+The first is raised with every change that an older side would misunderstand.
+"""
+
 CLIENT_RECORD = "client"
 ORDER_RECORD = "order"
 THETA_RECORD = "theta"

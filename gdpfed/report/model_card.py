@@ -1,14 +1,13 @@
 """The model card: it says what was trained, what is promised to whom, and what is not."""
 
 import math
-import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gdpfed.clients.versions import versions_here
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.report.mechanism_reports import CardSubject, report_of
@@ -20,7 +19,6 @@ from gdpfed.runs.round_log import RoundLogEntry
 if TYPE_CHECKING:
     from gdpfed.rounds.held_out import HeldOutResult
 
-PACKAGES = ("gdpfed", "flwr", "torch", "dp-accounting")
 NOTHING_PROMISED = "Nothing: updates were neither clipped nor noised."
 NOTHING_COVERED = "Everything, see above."
 
@@ -45,7 +43,7 @@ def model_card(subject: CardSubject) -> str:
             ),
             *([*_results(records), *base_rate_lines(subject)] if config.run.evaluation != "nodes" else []),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
-            f"* versions: {_versions()}",
+            f"* versions: {versions_here()}",
             "",
             *in_plain_words(subject),
             *who_and_what(subject),
@@ -157,19 +155,6 @@ def _rounds(subject: CardSubject) -> str:
     if subject.config.run.stop_after_round is not None and done >= subject.config.run.stop_after_round:
         return f"{done} of {planned}, paused: it may go on"
     return f"{done} of {planned}, ended early"
-
-
-def _versions() -> str:
-    return ", ".join(
-        [*(f"{name} {_version(name)}" for name in PACKAGES), f"Python {platform.python_version()}"]
-    )
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "(not installed as a package)"
 
 
 def base_rate(task: Task) -> tuple[str, float] | None:

@@ -11,13 +11,14 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from gdpfed.clients.messages import MOST_CHARACTERS, one_line
+from gdpfed.clients.messages import JOIN, MOST_CHARACTERS, one_line
+from gdpfed.clients.versions import differences, versions_here
 from gdpfed.errors import RunError
 from gdpfed.federation.server.join import Joined, OwnBudget, join_clients
 from gdpfed.federation.server.questions import Bounds, Questions
 from gdpfed.federation.server.transport import NodeReply
 from server_app.exchange import GridTransport, pulled
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, ask, make_context
 from testing.small_runs import grid_of_owners, ledger_of, run
 
 NUM_CLIENTS, LIAR = 8, 3
@@ -58,6 +59,8 @@ JOIN_LIES = {
     "epsilon alone": saying(epsilon=1.0),
     "delta one": saying(epsilon=1.0, delta=1.0),
     "delta next to none": saying(epsilon=1.0, delta=1e-300),
+    "messages of another version": saying(wire=2),
+    "an ugly version": saying(wire=UGLY),
 }
 
 
@@ -80,6 +83,30 @@ def test_whatever_a_node_says_when_it_joins_only_it_is_lost(lie, caplog):
     assert len(line) < MOST_CHARACTERS + 200
     with pytest.raises(RunError, match=r"^no SuperNode says it is client 3 \(1 of 8 .*\): .*; [^\n]*$"):
         join_clients(GridTransport(as_grid(LocalGrid(NUM_CLIENTS, spoil=spoil)), 5.0), NUM_CLIENTS, QUESTIONS)
+
+
+def test_versions_that_differ_are_said_in_one_line_and_the_run_goes_on(caplog):
+    def spoil(kind, client, content):
+        said = {LIAR: "torch 1.0", LIAR + 1: "torch 1.0", 0: UGLY, 1: 7}
+        if client in said:
+            content["client"]["versions"] = said[client]
+        return content
+
+    grid = as_grid(LocalGrid(NUM_CLIENTS, spoil=spoil))
+    joined = join_clients(GridTransport(grid, 5.0), NUM_CLIENTS, QUESTIONS)
+    assert len(joined.nodes) == NUM_CLIENTS
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert line.startswith(f"clients have other versions than the server ({versions_here()}): ")
+    assert line.isprintable()
+    told = dict.fromkeys(range(3), versions_here())
+    assert differences(told) is None
+    assert str(differences(told | {1: "torch 1.0", 2: "torch 1.0"})).endswith(": torch 1.0 at 1, 2")
+
+
+def test_a_node_refuses_messages_of_another_version():
+    question = RecordDict({"client": ConfigRecord({"wire": 2})})
+    (answer,) = ask(f"query.{JOIN}", question, make_context(0)).values()
+    assert "messages of version 2 are not understood here, where they have version 1" in answer["reason"]
 
 
 @pytest.mark.parametrize(("epsilon", "joins"), [(0.5, True), (0.4999, False), (1e6, True), (1.0001e6, False)])

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any
 
-from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, one_line
+from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, VERSIONS, one_line
+from gdpfed.clients.versions import differences, foreign_wire
 from gdpfed.errors import RunError
 from gdpfed.federation import log
 from gdpfed.federation.server.questions import NodeRefusedError, Questions
@@ -40,6 +41,7 @@ class NodeAnswer:
         identity: the key that it has proven, where it was asked for one.
         budget: of its own, if it has one, in the run's unit.
         records: how many it brings itself to a run that protects records; None where it brings none.
+        versions: of its packages, in words; empty where it says none.
     """
 
     node_id: int
@@ -47,6 +49,7 @@ class NodeAnswer:
     identity: bytes | None
     budget: OwnBudget | None
     records: int | None = None
+    versions: str = ""
 
     @classmethod
     def of(cls, node_id: int, reply: NodeReply, num_clients: int, questions: Questions) -> "NodeAnswer":
@@ -59,6 +62,8 @@ class NodeAnswer:
         record = reply.records.get(CLIENT_RECORD)
         if record is None:
             raise NodeRefusedError(f"SuperNode {node_id} does not say which client it is")
+        if unlike := foreign_wire(record):
+            raise NodeRefusedError(f"SuperNode {node_id} does not join: {unlike}")
         client_id = record.get("client_id")
         if type(client_id) is not int or not 0 <= client_id < num_clients:
             raise NodeRefusedError(
@@ -69,7 +74,8 @@ class NodeAnswer:
         bounds = questions.bounds
         records = _records(client_id, record, bounds.most_records) if questions.unit == "record" else None
         budget = _budget(client_id, record, bounds.least_epsilon)
-        return cls(node_id, client_id, identity, budget, records)
+        versions = one_line(record[VERSIONS]) if VERSIONS in record else ""
+        return cls(node_id, client_id, identity, budget, records, versions)
 
 
 @dataclass
@@ -82,6 +88,7 @@ class Joined:
         budgets: the budgets of clients that have one of their own.
         records: how many records each client brings that brings its own, where these are protected.
         refused: why each node that was asked takes no part, by its id.
+        versions: of the packages of every client that says them.
     """
 
     nodes: dict[int, int] = field(default_factory=dict)
@@ -89,6 +96,7 @@ class Joined:
     budgets: dict[int, OwnBudget] = field(default_factory=dict)
     records: dict[int, int] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
+    versions: dict[int, str] = field(default_factory=dict)
 
     def add(self, answer: NodeAnswer) -> None:
         """Take in one node; of two that say they are one client the first stays.
@@ -113,6 +121,8 @@ class Joined:
             self.budgets[client_id] = answer.budget
         if answer.records is not None:
             self.records[client_id] = answer.records
+        if answer.versions:
+            self.versions[client_id] = answer.versions
 
     def leave_out(self, refusals: Mapping[int, str], enough: int) -> None:
         """Go on without nodes that had joined, by client, as long as ``enough`` stay.
@@ -173,6 +183,8 @@ def join_clients(
             "missing): each must be up, with a partition-id from 0 to dataset.num_clients - 1"
             + "".join(f"; {reason}" for reason in list(joined.refused.values())[:1])
         )
+    if unlike := differences(joined.versions):
+        log(WARNING, "%s", unlike)
     return joined
 
 

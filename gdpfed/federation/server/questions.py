@@ -23,6 +23,7 @@ from gdpfed.clients.messages import (
     SIGNATURE,
     UNIT,
 )
+from gdpfed.clients.versions import said_here
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.federation.server.transport import Records
 from gdpfed.identities import public_key_of, read_roster
@@ -94,7 +95,7 @@ class Questions:
 
     def to(self, node_id: int) -> Records:
         """The question to a node, with a fresh challenge."""
-        question: dict[str, Any] = {MODE: self._mode, UNIT: self.unit}
+        question: dict[str, Any] = {MODE: self._mode, UNIT: self.unit, **said_here()}
         if self._by_party:
             question[BY_PARTY] = True
         if self._task is not None:

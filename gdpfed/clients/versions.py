@@ -1,0 +1,72 @@
+"""Versions of what a run is made with: a card names them, and server and nodes compare them at the join.
+
+Messages have a version of their own, ``WIRE_VERSION``: sides with different ones cannot understand each
+other. All else that differs is said in one line, and the run goes on.
+"""
+
+import platform
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from gdpfed.clients.messages import VERSIONS, WIRE, WIRE_VERSION, one_line
+
+PACKAGES = ("flwr", "torch", "dp-accounting")
+
+
+def project_version() -> str:
+    """Return the version of the project, which only pyproject.toml states."""
+    try:
+        return version("gdpfed")
+    except PackageNotFoundError:
+        # A bundle that Flower has unpacked is not installed, and has the file itself.
+        text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+        return str(tomllib.loads(text)["project"]["version"])
+
+
+@cache
+def versions_here() -> str:
+    """Return the versions of packages and Python in words, as in "flwr 1.41.0, Python 3.11.7"."""
+    said = [f"gdpfed {project_version()}", *(f"{name} {_version(name)}" for name in PACKAGES)]
+    return ", ".join([*said, f"Python {platform.python_version()}"])
+
+
+def said_here() -> dict[str, str | int]:
+    """Return what either side says of its versions in a query or answer of the join."""
+    return {WIRE: WIRE_VERSION, VERSIONS: versions_here()}
+
+
+def foreign_wire(said: Mapping[str, object]) -> str | None:
+    """Return why the other side's messages are not understood; None if they are, or if it says nothing."""
+    theirs = said.get(WIRE, WIRE_VERSION)
+    if theirs == WIRE_VERSION:
+        return None
+    return (
+        f"messages of version {one_line(theirs)} are not understood here, where they have version "
+        f"{WIRE_VERSION}: install one version of gdpfed on both sides"
+    )
+
+
+def differences(said: Mapping[int, str]) -> str | None:
+    """Return one line on the clients whose versions differ from those here; None where none do.
+
+    Args:
+        said: what each client says, by its number.
+    """
+    here, others = set(versions_here().split(", ")), dict[str, list[int]]()
+    for client, words in sorted(said.items()):
+        for word in set(words.split(", ")) - here:
+            others.setdefault(one_line(word), []).append(client)
+    if not others:
+        return None
+    parts = [f"{word} at {', '.join(map(str, clients))}" for word, clients in sorted(others.items())]
+    return one_line(f"clients have other versions than the server ({versions_here()}): {'; '.join(parts)}")
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "(not installed as a package)"
