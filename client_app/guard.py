@@ -144,6 +144,9 @@ class _Connection(BaseRequestHandler):
         connection.settimeout(SILENT_SECONDS)
         # Nobody is there any more, or says nothing: there is nobody to tell.
         with suppress(OSError):
+            if not connection.recv(1, socket.MSG_PEEK):
+                # A probe only looks whether somebody listens.
+                return
             try:
                 answer = (ANSWERED, self.server.guard.answer(receive(connection), receive(connection)))
             except GuardError as error:

@@ -113,10 +113,10 @@ def compose_file(
         jobs[NODES] = control_job(NODES, (), place, image)
         jobs[FLWR] = control_job(FLWR, ("--",), place, image)
     jobs[AUDIT] = audit_job(mine, image)
-    reached = networks_of(mine, one_host=party is None)
+    reached = networks_of([each for each in mine if not each.offline], one_host=party is None)
     containers = {
         service.name: container(
-            federation, service, mine, jobs, reached[service.name], cuda=cuda, place=place
+            federation, service, mine, jobs, reached.get(service.name, ()), cuda=cuda, place=place
         )
         for service in mine
     }
@@ -155,19 +155,19 @@ def container(
     first = (SUPERLINK, GATE)
     needed = {name: HEALTHY if name in first else STARTED for name in service.needs if name in here}
     after = {INIT: STOPPED} | needed
-    if service.name not in first and REGISTER in jobs:
+    if service.name not in first and not service.offline and REGISTER in jobs:
         after[REGISTER] = STOPPED
     program, *arguments = service.command
     is_supernode = program == "flower-supernode"
     of_flower = program.startswith("flower-") and not service.runs_app
     return {
         **({"image": flower_image(program.removeprefix("flower-"))} if of_flower else app_image(cuda)),
-        **confined(program, memory_of(program, federation), gpus=cuda and service.runs_app),
+        **confined(service.kind, memory_of(service.kind, federation), gpus=cuda and service.trains),
         "entrypoint": ["sh", "-c", STARTED_AGAIN, program] if is_supernode else [program],
         "command": arguments,
         "restart": "unless-stopped",
         "depends_on": after,
-        "networks": list(networks),
+        **({"network_mode": "none"} if service.offline else {"networks": list(networks)}),
         "volumes": [
             bind(f"{root}/{service.name}/credentials", CREDENTIALS),
             *(folder_volume(service, folder, root, place or Containers()) for folder in service.folders),
@@ -178,7 +178,7 @@ def container(
 
 def folder_volume(service: Service, folder: Folder, root: str, place: Containers) -> Tree:
     """Mount a folder of a service; ``NODE_0_DATA`` and so on say where the data of a node is."""
-    source = f"{root}/{service.name}/{folder.name}"
+    source = f"{root}/{folder.of or service.name}/{folder.name}"
     if folder.name == DATA:
         source = place.data_of(service.party, source)
     made = folder.name != DATA or service.party != place.alone

@@ -13,8 +13,10 @@ from deploy.topology import (
     CONSORTIUM_FILE,
     DATA,
     ENVIRONMENT,
+    GUARD,
     LEDGER,
     MAILBOX,
+    RELAY,
     ROSTER_FILE,
     RUNS,
     SERVER,
@@ -48,6 +50,8 @@ LIMITS = {
     "flower-superlink": {"cpus": "1.0", "pids": 256},
     "flower-supernode": {"cpus": "0.5", "pids": 128},
     "flower-superexec": {"cpus": "${APP_CPUS:-1.0}", "pids": 512},
+    RELAY: {"cpus": "0.5", "pids": 128},
+    GUARD: {"cpus": "${APP_CPUS:-1.0}", "pids": 512},
     "python": {"cpus": "1.0", "pids": 256},
 }
 # MB of a program without a model, and how many models it holds at once, with room to spare;
@@ -56,6 +60,8 @@ MEMORY = {
     "flower-superlink": (512, 3),
     "flower-supernode": (400, 4),
     "flower-superexec": (2048, 32),
+    RELAY: (768, 8),
+    GUARD: (2048, 32),
     "python": (512, 0),
 }
 JOB_MEMORY = "1G"
@@ -188,7 +194,7 @@ def audit_job(mine: Sequence[Service], image: Tree) -> Tree:
     """Return the job that audits what is on this host: runs in ``/runs``, ledgers in ``/node-<i>``."""
     runs = [(service.name, RUNS, f"/{RUNS}") for service in mine if service.name == SERVER_SUPEREXEC]
     ledgers = [
-        (service.name, LEDGER, f"/{service.party}")
+        (folder.of or service.name, LEDGER, f"/{service.party}")
         for service in mine
         for folder in service.folders
         if folder.name == LEDGER

@@ -166,10 +166,12 @@ class Store:
         self._directory(files.parent)
         self._directory(files)
         for folder in service.folders:
+            path = self.root / (folder.of or service.name) / folder.name
+            self._directory(path.parent)
             if folder.writable:
-                self._directory(files.parent / folder.name)
+                self._directory(path)
             else:
-                (files.parent / folder.name).mkdir(exist_ok=True)
+                path.mkdir(exist_ok=True)
         if SECRET_FILE in service.credentials:
             self._write(files / SECRET_FILE, secret)
         if TLS_KEY_FILE in service.credentials:
@@ -181,7 +183,8 @@ class Store:
             self._identity(files, service.party)
         if SUPERLINK_CA_FILE in service.credentials:
             self._replace(files / SUPERLINK_CA_FILE, self._superlink_ca(), mode=0o600)
-        self._write(files / CA_FILE, authority.certificate_pem)
+        if CA_FILE in service.credentials:
+            self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
         """List the files of the consortium that the services still lack, one line each."""
@@ -232,9 +235,15 @@ class Store:
         self._write(files / NODE_KEY_FILE, private)
 
     def _identity(self, files: Path, party: str) -> None:
-        """Make the key by which other nodes know this one, and publish its public half."""
+        """Make the key by which other nodes know this one, and publish its public half.
+
+        A key that another service of the node holds, as before it had a guard, is taken from there.
+        """
         path = files / IDENTITY_FILE
-        if not path.exists():
+        before = next(self.root.glob(f"{party}-*/credentials/{IDENTITY_FILE}"), None)
+        if not path.exists() and before is not None:
+            before.replace(path)
+        elif not path.exists():
             new_identity(path)
             self._own(path)
         self._publish(

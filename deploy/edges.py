@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
+from deploy.node_settings import INTERVAL_SECONDS
 from deploy.operate import training_words
-from deploy.topology import INTERVAL_SECONDS
 from secagg import CURIOUS
 
 CLOUD = "cloud"
@@ -132,7 +132,10 @@ def layers_of(options: argparse.Namespace) -> Layers:
     made = Layers.of(
         options.edges, options.nodes, budgets, options.secagg, options.examples, trusted_edges=trusted
     )
-    sized = {name: replace(edge, parameters=options.parameters) for name, edge in made.edges.items()}
+    sized = {
+        name: replace(edge, parameters=options.parameters, unguarded=options.without_guard)
+        for name, edge in made.edges.items()
+    }
     made = replace(made, cloud=replace(made.cloud, parameters=options.parameters), edges=sized)
     if options.host is not None and options.host not in made.hosts:
         raise TopologyError(f"--host {options.host} is none of {', '.join(made.hosts)}")

@@ -48,6 +48,10 @@ class Node:
     def superexec(self) -> str:
         return f"{self.name}-superexec"
 
+    @property
+    def guard(self) -> str:
+        return f"{self.name}-guard"
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -62,6 +66,7 @@ class Federation:
         trusts_edge: whether the nodes say that their server is an edge that may see single updates.
         of_edges: whether the nodes are clients of edges, which have neither data nor a budget.
         most_rounds: how many rounds of a run a node takes part in at most; None for all.
+        unguarded: whether the app itself holds a node's data, ledger and identity, and no guard does.
         parameters: d of the largest model that is trained, from which limits of memory follow.
     """
 
@@ -73,7 +78,13 @@ class Federation:
     trusts_edge: bool = False
     of_edges: bool = False
     most_rounds: int | None = None
+    unguarded: bool = False
     parameters: int = RESNET18_PARAMETERS
+
+    @property
+    def guarded(self) -> bool:
+        """Whether each node has a guard; the client of an edge has neither data nor ledger, and none."""
+        return not (self.unguarded or self.of_edges)
 
     @property
     def about_records(self) -> bool:

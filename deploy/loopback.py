@@ -147,6 +147,9 @@ class LoopbackFederation:
         for name in self.services:
             if name != SUPERLINK:
                 self.start(name)
+        for service in self.services.values():
+            if service.offline:
+                self.wait_until_healthy(service.name)
         self.wait_for_nodes()
 
     def wait_for_nodes(self) -> None:

@@ -70,6 +70,11 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
         help="of the largest model, for the containers' memory (default: %(default)s, ResNet-18)",
     )
     parser.add_argument(
+        "--without-guard",
+        action="store_true",
+        help="the app that a run sends holds a node's data, ledger and identity itself",
+    )
+    parser.add_argument(
         "--max-participations",
         type=int,
         metavar="N",
@@ -91,7 +96,7 @@ def federation_of(options: argparse.Namespace) -> Federation:
         options.unit or "client",
         options.examples,
     )
-    federation = replace(federation, parameters=options.parameters)
+    federation = replace(federation, parameters=options.parameters, unguarded=options.without_guard)
     return federation.playing(options.aversions, options.first_budgets, options.max_participations)
 
 
@@ -112,6 +117,7 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
         *_listed("--aversions", [node.aversion for node in federation.nodes]),
         *_listed("--first-budgets", [node.first_budget for node in federation.nodes]),
         *(() if federation.most_rounds is None else ("--max-participations", str(federation.most_rounds))),
+        *(("--without-guard",) if federation.unguarded else ()),
     )
 
 

@@ -7,15 +7,16 @@ program listens, and under which path it finds its files.
               gate                 lets nodes reach what the SuperLink has for nodes, and nothing else of it
               server-superexec     runs the ServerApp: plan, rounds, ledger, files of the run
     node i    supernode-i          speaks for the node; holds the key by which the SuperLink knows it
-              node-i-superexec     runs the ClientApp: the only place where the node's data and ledger are
-                                   and the identity by which other nodes know it
+              node-i-guard         answers the node's messages: the only place where its data and ledger are
+                                   and the identity by which other nodes know it; on no network
+              node-i-superexec     runs the ClientApp, which hands each message to the guard
     edge i    edge-client-supernode-i, edge-client-i-superexec
                                  those of an edge, as a node of its cloud: no data and no ledger, but the
                                  folder that it shares with the edge's run
 
-A program sees only the files that are named in its service. In particular the two that run the app see
-neither a TLS key nor the key that the SuperLink knows: whoever submits a run sends the app's code. It does
-see the node's identity, by which it signs.
+A program sees only the files that are named in its service. In particular those that run the app see neither
+a TLS key nor the key that the SuperLink knows, nor what a guard holds: whoever submits a run sends the app's
+code. Of a node without a guard it sees data, ledger and identity.
 """
 
 from collections.abc import Sequence
@@ -23,14 +24,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deploy.federation import Federation, Node, TopologyError
-from gdpfed.federation.node.node_config import (
-    AVERSION_KEY,
-    CAP_KEY,
-    FIRST_BUDGET_KEY,
-    MOST_ROUNDS_KEY,
-    RAISED_KEY,
-    SETTING_OF,
-)
+from deploy.node_settings import NodePaths, settings_words
+from deploy.probes import health_probe, https_probe, socket_probe
 from secagg import ACTIVE
 
 SUPERLINK, GATE = "superlink", "gate"
@@ -44,16 +39,16 @@ TLS_KEY_FILE = "tls.key"
 SECRET_FILE = "superexec.secret"  # noqa: S105 - a file's name
 NODE_KEY_FILE = "node.key"
 IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "consortium.identity"
+TRUST_FILES = (IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE)
 
-STATE, RUNS, DATA, LEDGER, MAILBOX = "state", "runs", "data", "ledger", "mailbox"
+STATE, RUNS, DATA, LEDGER, MAILBOX, GUARD = "state", "runs", "data", "ledger", "mailbox", "guard"
+SOCKET_FILE = "guard.sock"
+RELAY = "relay"
 LEDGER_FILE = "ledger.json"
 DATABASE = "superlink.db"
-CAP_SETTING = CAP_KEY.replace("-", "_").upper()
 
 # Each program asks for work this often; Flower's default is a second.
 TASK_POLL_SECONDS = 0.2
-# How long an edge client waits for its edge: as long as several exchanges of the edge may take.
-INTERVAL_SECONDS = 3600
 
 # On a poor line Flower gives up a chunk that takes three minutes; its own are five times as large.
 CHUNK_BYTES = 1 << 20
@@ -96,10 +91,14 @@ class Placement(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory that a service sees beside its credentials."""
+    """A directory that a service sees beside its credentials.
+
+    `of`: the service beside whose credentials it lies, if that is another one.
+    """
 
     name: str
     writable: bool
+    of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,8 @@ class Service:
         probe: a command that succeeds while the service is healthy.
         needs: services that it connects to. One of its own party may come later, it asks again until then.
         runs_app: whether the app's code runs here.
+        trains: whether models are trained here.
+        offline: whether it is on no network.
     """
 
     name: str
@@ -125,16 +126,27 @@ class Service:
     folders: tuple[Folder, ...] = ()
     needs: tuple[str, ...] = ()
     runs_app: bool = False
+    trains: bool = False
+    offline: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What sort of program it is, by which its limits follow."""
+        if self.offline:
+            return GUARD
+        return RELAY if self.runs_app and not self.trains else self.command[0]
 
 
 def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
     """Return every service of the federation, in an order in which they can be started."""
-    nodes = [
-        service
-        for node in federation.nodes
-        for service in (supernode(federation, node, place), node_superexec(federation, node, place))
-    ]
+    nodes = [service for node in federation.nodes for service in services_of_node(federation, node, place)]
     return (superlink(place), gate(place), server_superexec(place), *nodes)
+
+
+def services_of_node(federation: Federation, node: Node, place: Placement) -> tuple[Service, ...]:
+    """Return the services of a node."""
+    of_all = (supernode(federation, node, place), node_superexec(federation, node, place))
+    return (*of_all, guard(federation, node, place)) if federation.guarded else of_all
 
 
 def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Service]:
@@ -162,7 +174,7 @@ def superlink(place: Placement) -> Service:
         ),
         credentials=(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, SECRET_FILE),
         folders=(Folder(STATE, writable=True),),
-        probe=_https_probe(SUPERLINK, place),
+        probe=_probe(SUPERLINK, place),
     )
 
 
@@ -179,7 +191,7 @@ def gate(place: Placement) -> Service:
             *("--key", place.credential(GATE, TLS_KEY_FILE)),
         ),
         credentials=(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE),
-        probe=_https_probe(GATE, place),
+        probe=_probe(GATE, place),
         needs=(SUPERLINK,),
     )
 
@@ -192,9 +204,10 @@ def server_superexec(place: Placement) -> Service:
         command=_superexec(SERVER_SUPEREXEC, SUPERLINK, place),
         credentials=(CA_FILE, SECRET_FILE, ROSTER_FILE, CONSORTIUM_FILE),
         folders=(Folder(RUNS, writable=True), Folder(DATA, writable=False)),
-        probe=_health_probe(SERVER_SUPEREXEC, place),
+        probe=health_probe(f"{place.health_host}:{place.port(SERVER_SUPEREXEC)}"),
         needs=(SUPERLINK,),
         runs_app=True,
+        trains=True,
     )
 
 
@@ -209,77 +222,90 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
             *("--superlink", _address(GATE, place)),
             *("--auth-supernode-private-key", place.credential(node.supernode, NODE_KEY_FILE)),
             *_tls_server(node.supernode, place),
-            *("--node-config", node_config(federation, node, place)),
+            *("--node-config", supernode_config(federation, node, place)),
         ),
         credentials=(
             *(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, SECRET_FILE),
             *(SUPERLINK_CA_FILE, NODE_KEY_FILE),
         ),
-        probe=_https_probe(node.supernode, place),
+        probe=_probe(node.supernode, place),
         needs=(GATE,),
     )
 
 
 def node_superexec(federation: Federation, node: Node, place: Placement) -> Service:
-    """The SuperExec of a node: it runs the ClientApp, and sees the data and the ledger of the node only.
+    """The SuperExec of a node: it runs the ClientApp, and sees the socket of the node's guard only.
 
-    That of an edge client sees the folder that it shares with its edge's run.
+    Without a guard it sees data and ledger; that of an edge client the folder that it shares with its edge's
+    run.
     """
-    own = (Folder(DATA, writable=False), Folder(LEDGER, writable=True))
+    folders: tuple[Folder, ...] = (Folder(GUARD, writable=False, of=node.guard),)
+    if not federation.guarded:
+        folders = (Folder(MAILBOX, writable=True),) if federation.of_edges else own_folders(node)
     return Service(
         name=node.superexec,
         party=node.name,
         command=_superexec(node.superexec, node.supernode, place),
-        credentials=(CA_FILE, SECRET_FILE, IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE),
-        folders=(Folder(MAILBOX, writable=True),) if federation.of_edges else own,
-        probe=_health_probe(node.superexec, place),
+        credentials=(CA_FILE, SECRET_FILE, *(() if federation.guarded else TRUST_FILES)),
+        folders=folders,
+        probe=health_probe(f"{place.health_host}:{place.port(node.superexec)}"),
         needs=(node.supernode,),
         runs_app=True,
+        trains=not federation.guarded,
     )
+
+
+def own_folders(node: Node) -> tuple[Folder, ...]:
+    """A node's data and ledger, in one place whether it has a guard or not: what was spent stays spent."""
+    return (
+        Folder(DATA, writable=False, of=node.superexec),
+        Folder(LEDGER, writable=True, of=node.superexec),
+    )
+
+
+def guard(federation: Federation, node: Node, place: Placement) -> Service:
+    """The guard of a node: it answers the messages that the app hands to its socket."""
+    socket = socket_of(node, place)
+    return Service(
+        name=node.guard,
+        party=node.name,
+        command=(
+            *("python", "-m", "client_app.guard", "--socket", socket),
+            *("--node-config", node_config(federation, node, place)),
+        ),
+        credentials=TRUST_FILES,
+        folders=(*own_folders(node), Folder(GUARD, writable=True)),
+        probe=socket_probe(socket),
+        trains=True,
+        offline=True,
+    )
+
+
+def socket_of(node: Node, place: Placement) -> str:
+    """Return the path of the socket of a node's guard."""
+    return f"{place.folder(node.guard, GUARD)}/{SOCKET_FILE}"
+
+
+def supernode_config(federation: Federation, node: Node, place: Placement) -> str:
+    """Return what a SuperNode tells the app: where the guard is, or without one the node's settings."""
+    if federation.guarded:
+        return f'guard="{socket_of(node, place)}"'
+    return node_config(federation, node, place)
 
 
 def node_config(federation: Federation, node: Node, place: Placement) -> str:
-    """Return the operator's settings of a node: number, budget, ledger, data, limits on sums.
-
-    The budget is also its limit against the server, for which it need not believe that it is drawn at the
-    rate that it is told. It falls short where a rate is below 1, and the operator may raise it.
-
-    The paths are those of the node's SuperExec, which runs the app that reads them. A node that lets updates
-    leave in clear says so by a word of its own: to the edge that it trusts, or, an edge client, to the cloud.
-    """
-    identity = (
-        f'identity-file="{place.credential(node.superexec, IDENTITY_FILE)}" '
-        f'roster-file="{place.credential(node.superexec, ROSTER_FILE)}" '
-        f'consortium-key="{place.credential(node.superexec, CONSORTIUM_FILE)}"'
+    """Return the operator's settings of a node, with the paths of its guard or, without one, of its app."""
+    holder = node.guard if federation.guarded else node.superexec
+    own = {folder.name: place.folder(folder.of or holder, folder.name) for folder in own_folders(node)}
+    paths = NodePaths(
+        identity=place.credential(holder, IDENTITY_FILE),
+        roster=place.credential(holder, ROSTER_FILE),
+        consortium=place.credential(holder, CONSORTIUM_FILE),
+        ledger=f"{own[LEDGER]}/{LEDGER_FILE}",
+        data=f"{own[DATA]}/{federation.examples}",
+        mailbox=place.folder(node.superexec, MAILBOX),
     )
-    if federation.of_edges:
-        folder = place.folder(node.superexec, MAILBOX)
-        edge_client = f'edge="{folder}" edge-seconds={INTERVAL_SECONDS} secagg-mode="off"'
-        return f"partition-id={node.client_id} {edge_client} {identity}"
-    mode = "edge-trusted=true" if federation.trusts_edge else f'secagg-mode="{federation.secagg_mode}"'
-    ledger = f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}"
-    data = f"{place.folder(node.superexec, DATA)}/{federation.examples}"
-    epsilon = place.own(node, "EPSILON", repr(node.epsilon))
-    # Records are drawn on the node, and an edge that is trusted sees everything: neither draws on belief.
-    believes = not federation.about_records and not federation.trusts_edge
-    raised = f"{RAISED_KEY}={place.own(node, 'RAISED_FROM', '0.0')} "
-    most = f"{CAP_KEY}={place.own(node, CAP_SETTING, epsilon)} " if believes else ""
-    return (
-        f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} {most}{raised}"
-        f'ledger="{ledger}" data="{data}" minimum-cohort={federation.minimum_cohort} {mode} '
-        f"{_types(federation, node, place)}{identity}"
-    )
-
-
-def _types(federation: Federation, node: Node, place: Placement) -> str:
-    """How a node plays a game about budgets, and in how many rounds it takes part; empty where unsaid."""
-    most = "" if federation.most_rounds is None else f"{MOST_ROUNDS_KEY}={federation.most_rounds} "
-    if node.aversion is None or node.first_budget is None:
-        return most
-    return (
-        f"{AVERSION_KEY}={place.own(node, 'AVERSION', repr(node.aversion))} "
-        f"{FIRST_BUDGET_KEY}={place.own(node, 'FIRST_BUDGET', repr(node.first_budget))} {most}"
-    )
+    return settings_words(federation, node, paths, place.own)
 
 
 def secagg_words(federation: Federation, place: Placement) -> tuple[str, ...]:
@@ -310,26 +336,9 @@ def _superexec(name: str, runtime: str, place: Placement) -> tuple[str, ...]:
     )
 
 
+def _probe(name: str, place: Placement) -> tuple[str, ...]:
+    return https_probe(f"https://localhost:{place.port(name)}/health", place.credential(name, CA_FILE))
+
+
 def _address(name: str, place: Placement) -> str:
     return f"{place.host(name)}:{place.port(name)}"
-
-
-def _https_probe(name: str, place: Placement) -> tuple[str, ...]:
-    url = f"https://localhost:{place.port(name)}/health"
-    trusted = place.credential(name, CA_FILE)
-    return (
-        *("python", "-c"),
-        "import ssl, sys, urllib.request as r; "
-        "r.urlopen(sys.argv[1], context=ssl.create_default_context(cafile=sys.argv[2]), timeout=5)",
-        *(url, trusted),
-    )
-
-
-def _health_probe(name: str, place: Placement) -> tuple[str, ...]:
-    return (
-        *("python", "-c"),
-        "import grpc, sys; from grpc_health.v1 import health_pb2 as h, health_pb2_grpc as g; "
-        "c = grpc.insecure_channel(sys.argv[1]); "
-        "sys.exit(g.HealthStub(c).Check(h.HealthCheckRequest(), timeout=5).status != 1)",
-        f"{place.health_host}:{place.port(name)}",
-    )

@@ -55,7 +55,7 @@ class FlowerHome:
         for directory in (CACHE, HOMES):
             directory.mkdir(parents=True, exist_ok=True)
         self.path = Path(tempfile.mkdtemp(dir=HOMES))
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[tuple[Path, subprocess.Popen[bytes]]] = []
         self._previous_handler = signal.signal(signal.SIGTERM, _interrupt)
         return self
 
@@ -65,7 +65,7 @@ class FlowerHome:
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.end()
-            for process in self._started:
+            for _, process in self._started:
                 process.poll()  # takes note of its end, so that nothing is left to be warned of
             shutil.rmtree(self.path, ignore_errors=True)
         finally:
@@ -115,7 +115,7 @@ class FlowerHome:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._started.append(process)
+        self._started.append((home, process))
         return process
 
     def environment(self, home: Path) -> dict[str, str]:
@@ -135,9 +135,11 @@ class FlowerHome:
     def processes(self, folder: str = "") -> Iterator[psutil.Process]:
         """Every process that lives in ``folder`` of this home or below it."""
         own, root = os.getpid(), self.path / folder
+        # A guard shows its environment to nobody, so what was started here is known by itself.
+        started = {each.pid: home for home, each in self._started if each.poll() is None}
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                home = process.environ().get("FLWR_HOME")
+                home = started.get(process.pid) or process.environ().get("FLWR_HOME")
                 if process.pid != own and home and Path(home).is_relative_to(root):
                     yield process
 

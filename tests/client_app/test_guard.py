@@ -152,7 +152,7 @@ def make(path, more=None):
 @pytest.mark.parametrize(
     ("data", "answer"),
     [
-        (b"", b"the connection ended after 0 of 8 bytes"),
+        (b"abc", b"the connection ended after 3 of 8 bytes"),
         (b"GET / HT", b"a frame of 5135603447292250196 bytes is above the 2147483647 that"),
         (MOST_BYTES.to_bytes(8) + b"abc", b"the connection ended after 3 of 2147483647 bytes"),
         (framed(b"{}") + framed(b"\xff" * 40), b"these 40 bytes are no message of Flower's: DecodeError"),
@@ -197,6 +197,11 @@ def test_a_file_that_was_replaced_between_runs_is_read_again():
     assert load_dataset.cache_info().currsize == 1
     guard.answer(b"{}", to_bytes(join_message(2)))
     assert load_dataset.cache_info().currsize == 0
+
+
+def test_who_only_looks_is_no_line_in_the_log(path, caplog):
+    assert said_to(path, b"") == b""
+    assert caplog.text == ""
 
 
 def test_who_is_silent_keeps_nobody_out(path):

@@ -42,33 +42,47 @@ def assert_promises(tree):
         assert credentials["read_only"], name
         # Whoever reaches the SuperLink may submit a run: nodes and other hosts reach its gate alone.
         assert "ports" not in service or name == "gate", name
+        if name.endswith("-guard"):
+            assert service["network_mode"] == "none", name
+            continue
         # Whoever submits a run sends the app's code: it reaches nothing but its own Flower program.
         if name in apps:
             assert "ports" not in service, name
             assert all(tree["networks"][each]["internal"] for each in service["networks"]), name
     for network, settings in tree["networks"].items():
-        on_it = {name for name, each in running.items() if network in each["networks"]}
+        on_it = {name for name, each in running.items() if network in each.get("networks", ())}
         assert len(on_it & nodes) <= 1, network
         without_host = {"com.docker.network.bridge.inhibit_ipv4": "true"}
         assert not on_it & apps or settings["driver_opts"] == without_host, network
     if "superlink" in running:
         reached = set(running["superlink"]["networks"])
-        others = {name for name, each in running.items() if reached & set(each["networks"])}
+        others = {name for name, each in running.items() if reached & set(each.get("networks", ()))}
         assert others == {"superlink", "gate", "server-superexec"}
     for name in nodes:
         _decides_for_itself(running, name)
     _share_nothing(running)
 
 
-def _decides_for_itself(running, supernode):
-    """A node has a budget, a ledger that is kept, and data and an identity that its app cannot change."""
-    command = running[supernode]["command"]
+def _settings(service):
+    command = service["command"]
     words = shlex.split(command[command.index("--node-config") + 1])
-    config = dict(word.partition("=")[::2] for word in words)
-    app = running[
-        supernode.replace("edge-client-supernode", "edge-client").replace("supernode", "node") + "-superexec"
-    ]
-    read_only = {each["target"]: each.get("read_only", False) for each in app["volumes"]}
+    return dict(word.partition("=")[::2] for word in words)
+
+
+def _decides_for_itself(running, supernode):
+    """A node has a budget, a ledger that is kept, and data and an identity that its app cannot change.
+
+    With a guard its app sees the guard's socket and nothing else of it.
+    """
+    name = supernode.replace("edge-client-supernode", "edge-client").replace("supernode", "node")
+    config, holder = _settings(running[supernode]), running[f"{name}-superexec"]
+    if f"{name}-guard" in running:
+        assert config == {"guard": "/guard/guard.sock"}
+        seen = {each["target"]: each.get("read_only", False) for each in holder["volumes"]}
+        assert seen == {"/federation": True, "/guard": True}
+        holder = running[f"{name}-guard"]
+        config = _settings(holder)
+    read_only = {each["target"]: each.get("read_only", False) for each in holder["volumes"]}
     own = {"edge": False} if "edge" in config else {"ledger": False, "data": True}
     assert "edge" in config or {"epsilon", "epsilon-record"} & config.keys(), supernode
     for key, kept in {**own, "identity-file": True, "roster-file": True, "consortium-key": True}.items():
@@ -92,11 +106,14 @@ def _is_confined(name, service):
 
 
 def _share_nothing(running):
-    """No two services see one folder, but the app of an edge's server and that of its edge client."""
+    """No two services see one folder, but a guard with its app, and an edge's server with its edge client."""
     seen = [(name, PurePosixPath(each["source"])) for name, own in running.items() for each in own["volumes"]]
     for (one, path), (other, its) in combinations(seen, 2):
         if one != other and (path.is_relative_to(its) or its.is_relative_to(path)):
             assert path == its
+            if path.name == "guard":
+                assert {one, other} == {path.parent.name, path.parent.name.replace("-guard", "-superexec")}
+                continue
             assert path.name == "mailbox"
             assert {one, other} == {"server-superexec", path.parent.name}
     for name, path in seen:

@@ -30,6 +30,7 @@ LAYERS = Layers.of(2, 6, trusted_edges=1)
 KINDS = [
     compose_file(Federation.of()),
     compose_file(Federation.of(12, (0.5, 8.0)), cuda=True),
+    compose_file(replace(Federation.of(), unguarded=True)),
     compose_file(Federation.of(), party="server"),
     compose_file(Federation.of(), party="node-3", place=Containers("fl.example.org", 9443)),
     *(host_file(LAYERS, host) for host in LAYERS.hosts),
@@ -95,7 +96,7 @@ def test_a_nodes_own_file_has_its_budget_and_data_or_compose_refuses():
     written = text_of_words("--party", "node-3", "--epsilon", "2.5", "--data", "/srv/study")
     assert "epsilon=2.5 max-epsilon-against-server=${NODE_3_MAX_EPSILON_AGAINST_SERVER:-2.5} " in written
     assert "NODE_3_EPSILON" not in written
-    volumes = yaml.safe_load(at_defaults(written))["services"]["node-3-superexec"]["volumes"]
+    volumes = yaml.safe_load(at_defaults(written))["services"]["node-3-guard"]["volumes"]
     (data,) = (each for each in volumes if each["target"] == "/data")
     assert (data["source"], data["bind"]["create_host_path"]) == ("/srv/study", False)
     for text in (to_text(compose_file(Federation.of(), party="node-3", place=alone), ""), written):
@@ -131,8 +132,8 @@ def test_memory_follows_from_the_model_and_a_program_that_ended_says_its_status(
         return int(tree["services"][name]["deploy"]["resources"]["limits"]["memory"].removesuffix("M"))
 
     small, large = (compose_file(replace(Federation.of(), parameters=d)) for d in (650, 100_000_000))
-    names = ("superlink", "supernode-0", "node-0-superexec")
-    assert [memory(small, name) for name in names] == [768, 512, 2304]
+    names = ("superlink", "supernode-0", "node-0-superexec", "node-0-guard")
+    assert [memory(small, name) for name in names] == [768, 512, 1024, 2304]
     # 400 MB a model; the SuperLink holds some for every node.
     assert memory(large, "superlink") >= 512 + 3 * 6 * 400
     assert memory(large, "supernode-0") >= 400 + 4 * 400
@@ -158,14 +159,15 @@ def test_a_nodes_app_starts_beside_a_supernode_that_is_refused():
     """A SuperNode ends as long as it is not let in: what waits for it to be healthy would never start."""
     for party, apps in (("node-3", 1), (None, 6)):
         tree = compose_file(Federation.of(), party=party)
-        waits = [each["depends_on"] for name, each in tree["services"].items() if name.startswith("node-")]
+        waits = [each["depends_on"] for name, each in tree["services"].items() if name.endswith("superexec")]
+        waits = [each for each in waits if "superlink" not in each]
         assert len(waits) == apps
         on_supernodes = [each[name] for each in waits for name in each if name.startswith("supernode")]
         assert on_supernodes == [{"condition": "service_started"}] * apps
 
 
 def test_what_a_node_sends_costs_no_more_than_its_budget_whatever_the_server_says_of_its_draws():
-    config = compose_file(Federation.of())["services"]["supernode-1"]["command"][-1]
+    config = compose_file(Federation.of())["services"]["node-1-guard"]["command"][-1]
     own = "${NODE_1_EPSILON:-3.0}"
     assert f" epsilon={own} " in config
     assert f"max-epsilon-against-server=${{NODE_1_MAX_EPSILON_AGAINST_SERVER:-{own}}} " in config
@@ -174,7 +176,7 @@ def test_what_a_node_sends_costs_no_more_than_its_budget_whatever_the_server_say
 
 def test_nodes_have_budgets_for_their_records_and_tables():
     tree = compose_file(Federation.of(6, (1.0, 3.0, 6.0), unit="record", examples="examples.csv"))
-    config = tree["services"]["supernode-4"]["command"][-1]
+    config = tree["services"]["node-4-guard"]["command"][-1]
     assert "epsilon-record=${NODE_4_EPSILON:-3.0} " in config
     assert "max-epsilon-against-server" not in config
     assert " epsilon=" not in config

@@ -1,6 +1,7 @@
 """Credentials are valid, private to their service, and stay when they are made again."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -98,7 +99,8 @@ def test_node_keys_are_the_curve_that_flower_wants_and_all_different(root):
 
 
 def test_a_secret_is_shared_by_the_two_services_of_a_party_only(root):
-    having = [service for service in SERVICES if service.name != "gate"]
+    having = [service for service in SERVICES if "superexec.secret" in service.credentials]
+    assert len(having) == 2 * 7
     secrets = {s.name: (credentials_of(root, s.name) / "superexec.secret").read_bytes() for s in having}
     for service in having:
         same = {name for name, secret in secrets.items() if secret == secrets[service.name]}
@@ -116,18 +118,18 @@ def test_making_them_again_changes_nothing_and_a_new_node_only_adds(tmp_path):
     assert set(roster_of(tmp_path)) == set(range(9))
     assert {path.parts[0] for path in after.keys() - before.keys()} == {
         "public",
-        *(name for i in (6, 7, 8) for name in (f"supernode-{i}", f"node-{i}-superexec")),
+        *(name for i in (6, 7, 8) for name in (f"supernode-{i}", f"node-{i}-superexec", f"node-{i}-guard")),
     }
 
 
 def test_every_node_stands_in_the_roster_under_its_own_number(root):
     roster = roster_of(root)
     identities = {
-        node.client_id: read_identity(credentials_of(root, node.superexec) / IDENTITY_FILE)
+        node.client_id: read_identity(credentials_of(root, node.guard) / IDENTITY_FILE)
         for node in FEDERATION.nodes
     }
     assert dict(roster) == {client: identity.public_bytes() for client, identity in identities.items()}
-    for name in ("server-superexec", *(node.superexec for node in FEDERATION.nodes)):
+    for name in ("server-superexec", *(node.guard for node in FEDERATION.nodes)):
         own = credentials_of(root, name)
         key = public_key_of(str(own / CONSORTIUM_FILE))
         assert read_roster(own / ROSTER_FILE, key) == roster
@@ -142,11 +144,25 @@ def test_the_consortiums_key_is_given_to_no_service(root):
 
 def test_a_new_identity_is_signed_into_the_roster(tmp_path):
     Store(tmp_path).provide(SERVICES)
-    before, key = roster_of(tmp_path), credentials_of(tmp_path, "node-2-superexec") / IDENTITY_FILE
+    before, key = roster_of(tmp_path), credentials_of(tmp_path, "node-2-guard") / IDENTITY_FILE
     key.unlink()
     Store(tmp_path).provide(SERVICES)
     after = roster_of(tmp_path)
     assert [client for client in before if before[client] != after[client]] == [2]
+
+
+def test_the_identity_goes_with_who_holds_it_and_the_ledger_stays_where_it_is(tmp_path):
+    """A node that gets a guard, or gives it up, is the same node, and has spent what it had spent."""
+    unguarded = services(replace(FEDERATION, unguarded=True), Containers())
+    Store(tmp_path).provide(unguarded)
+    before = roster_of(tmp_path)
+    for kind in (SERVICES, unguarded):
+        Store(tmp_path).provide(kind)
+        held = {str(path.relative_to(tmp_path)) for path in tmp_path.glob(f"node-1-*/*/{IDENTITY_FILE}")}
+        (holder,) = [each.name for each in kind if each.party == "node-1" and each.trains]
+        assert held == {f"{holder}/credentials/{IDENTITY_FILE}"}
+        assert roster_of(tmp_path) == before
+        assert {path.parent.name for path in tmp_path.glob("node-1-*/ledger")} == {"node-1-superexec"}
 
 
 def test_a_node_of_another_host_waits_for_the_consortiums_roster(tmp_path, capsys, root):
@@ -159,7 +175,7 @@ def test_a_node_of_another_host_waits_for_the_consortiums_roster(tmp_path, capsy
         f"send {public}/node-4.identity to the consortium; put its roster.json and consortium.identity into"
         in capsys.readouterr().out
     )
-    own = credentials_of(tmp_path, "node-4-superexec")
+    own = credentials_of(tmp_path, "node-4-guard")
     assert not (own / ROSTER_FILE).exists()
     for name in (ROSTER_FILE, CONSORTIUM_FILE):
         (public / name).write_bytes((root / "public" / name).read_bytes())
@@ -253,7 +269,7 @@ def test_one_node_needs_no_more_than_the_servers_certificate(tmp_path, capsys):
     (tmp_path / "public" / "superlink-ca.crt").write_text("the server's")
     assert init(words) == 0
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("authority", "public", "supernode-4", "node-4-superexec"),
+        *("authority", "public", "supernode-4", "node-4-superexec", "node-4-guard"),
     }
     assert (credentials_of(tmp_path, "supernode-4") / "superlink-ca.crt").read_text() == "the server's"
 

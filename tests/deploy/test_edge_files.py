@@ -162,9 +162,9 @@ def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
     assert write_compose([*words, "--party", "node-2", "--superlink", "edge.example.org"]) == 0
     node = yaml.safe_load(at_defaults(capsys.readouterr().out))
     assert [name for name, each in node["services"].items() if each["restart"] != "no"] == [
-        *("supernode-2", "node-2-superexec"),
+        *("supernode-2", "node-2-superexec", "node-2-guard"),
     ]
-    assert told(node, "supernode-2")["edge-trusted"] == "true"
+    assert told(node, "node-2-guard")["edge-trusted"] == "true"
     assert_promises(node)
 
 

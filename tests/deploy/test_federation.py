@@ -149,11 +149,11 @@ def intruder(running):
     Store(running.home.path).provide(four)
     running.operate("register", "--public", str(running.home.path / PUBLIC))
     own = {service.name: service for service in four if service.party == "node-3"}
-    command = own["supernode-3"].command
+    command = own["node-3-guard"].command
     claims = {"partition-id=3": "partition-id=1", "node-3-superexec/data": "node-1-superexec/data"}
     for old, new in claims.items():
         command = tuple(word.replace(old, new) for word in command)
-    running.services |= own | {"supernode-3": replace(own["supernode-3"], command=command)}
+    running.services |= own | {"node-3-guard": replace(own["node-3-guard"], command=command)}
     for name in own:
         running.start(name)
     FaultyFederation(running).until(

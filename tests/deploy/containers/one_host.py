@@ -26,6 +26,7 @@ from gdpfed.runs.file_formats import MODEL_FILE
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
 from testing.small_runs import nothing_drawn
+from tests.deploy.containers import hostile
 from tests.deploy.containers.engine import (
     OPEN,
     REACH,
@@ -102,6 +103,7 @@ def _confinement(project: Project, federation: Federation, check: Check) -> None
         "a SuperNode does not reach the SuperLink",
         lambda: not any(project.reaches("supernode-0", each, 8000) for each in project.address("superlink")),
     )
+    hostile.gets_nothing(project, federation.nodes[0], check)
     for service in (app, "supernode-0", "server-superexec"):
         check(
             f"{service} reaches no other node's SuperNode",
@@ -325,7 +327,7 @@ def _same_sums(project: Project, federation: Federation, check: Check) -> None:
     kept = project.file.read_text(encoding="utf-8")
     tree = yaml.safe_load(kept)
     for node in federation.nodes:
-        command = tree["services"][node.supernode]["command"]
+        command = tree["services"][node.guard]["command"]
         command[-1] = re.sub(r'epsilon=\S+ (max-\S+ )?(raised-\S+ )?ledger="\S+" ', "", command[-1])
     project.file.write_text(to_text(tree, "for a test without budgets"), encoding="utf-8")
     mine: dict[str, Any] = {}
