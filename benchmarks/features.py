@@ -3,7 +3,6 @@
 python -m benchmarks.features dataset.path=data/cifar10-images [--seeds 3]
 """
 
-import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.progress import track
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
 from gdpfed.report.console import Table
+from gdpfed.report.metric_display import Spread
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import RoundLogEntry
 from gdpfed.simulation.in_process_fleet import simulate_prepared
@@ -55,8 +55,7 @@ def main() -> None:
             found = [
                 accuracy([*options.overrides, *fixed, f"run.seed={seed}"]) for seed in range(options.seeds)
             ]
-            spread = statistics.stdev(found) if len(found) > 1 else 0.0
-            row.append(f"{statistics.fmean(found):.1f} ± {spread:.1f}")
+            row.append(Spread.of(found).text())
         CONSOLE.print(row)
         rows.append(tuple(row))
     headings = ("features", "numbers", "fedavg (%)", "gdpfed_star, 2, 6, 12 (%)", "0.5, 1.5, 3 (%)")

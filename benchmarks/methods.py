@@ -7,7 +7,6 @@ accounting. The last line is dp_fedavg at the step that the weighted methods eff
     python -m benchmarks.methods [--seeds 3] [OVERRIDE ...]
 """
 
-import statistics
 from collections.abc import Sequence
 
 from rich.progress import track
@@ -16,6 +15,7 @@ from benchmarks.harness import CONSOLE, publish, read_options, train_over_flower
 from conf.load import load
 from gdpfed.methods import make_method
 from gdpfed.report.console import Table
+from gdpfed.report.metric_display import Spread
 
 LINES = {
     "fedavg (no privacy)": ["method=fedavg"],
@@ -32,9 +32,8 @@ def row(name: str, accuracies: Sequence[float], overrides: Sequence[str]) -> tup
     """One method's Lambda, and its accuracies in percent."""
     method = make_method(load(overrides))
     magnitude = method.weighting.noise_magnitude(method.plan)
-    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
     by_seed = ", ".join(f"{accuracy:.1f}" for accuracy in accuracies)
-    return name, f"{magnitude:.2f}", f"{statistics.fmean(accuracies):.1f} ± {spread:.1f}", by_seed
+    return name, f"{magnitude:.2f}", Spread.of(accuracies).text(), by_seed
 
 
 def main() -> None:

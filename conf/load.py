@@ -214,10 +214,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 
 
 def load(
-    overrides: Sequence[str] = (),
-    *,
-    begun: Mapping[str, Any] | None = None,
-    forgotten: Collection[str] = (),
+    overrides: Sequence[str] = (), *, begun: Mapping[str, Any] | None = None, forgotten: Collection[str] = ()
 ) -> Config:
     """Compose the configuration from option files and overrides, as in ``["dataset=fmnist"]``.
 

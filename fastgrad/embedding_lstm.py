@@ -260,14 +260,7 @@ class EmbeddingLSTMLayers:
         embedded_back = torch.empty_like(embedded)
         characters = self.characters.view(-1).numpy()
         self.forward: list[Call] = [
-            partial(
-                look_up,
-                characters,
-                flat(parameters[where]),
-                count,
-                reading.width,
-                flat(embedded),
-            )
+            partial(look_up, characters, flat(parameters[where]), count, reading.width, flat(embedded))
         ]
         self.backward: list[Call] = []
         inputs, inputs_back = embedded, embedded_back
@@ -282,12 +275,7 @@ class EmbeddingLSTMLayers:
             inputs, inputs_back = states, states_back
         self.backward.append(
             partial(
-                look_up_back,
-                characters,
-                flat(embedded_back),
-                count,
-                reading.width,
-                flat(gradient[where]),
+                look_up_back, characters, flat(embedded_back), count, reading.width, flat(gradient[where])
             )
         )
         self.output, self.output_back = (each[-1].view(count, 1, 1, -1) for each in (inputs, inputs_back))

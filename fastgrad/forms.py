@@ -8,11 +8,7 @@ from torch import nn
 
 from fastgrad.lowering import NotLoweredError, UncompiledError, fitted
 from fastgrad.modules import Loss
-from fastgrad.record_gradients import (
-    RecordGradients,
-    SoftmaxGradients,
-    TapedGradients,
-)
+from fastgrad.record_gradients import RecordGradients, SoftmaxGradients, TapedGradients
 from fastgrad.tape import NotOnTapeError
 
 # What rounding may do to a gradient in float32, also of a layer that divides by small numbers; a form that

@@ -127,13 +127,7 @@ def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None
 
 @compiled(_F, _F, int64, int64, bool_, int64, _F)
 def activate_back(
-    activated: Floats,
-    gradient: Floats,
-    count: int,
-    channels: int,
-    rectify: bool,
-    num_sums: int,
-    sums: Floats,
+    activated: Floats, gradient: Floats, count: int, channels: int, rectify: bool, num_sums: int, sums: Floats
 ) -> None:
     """The gradient by what was activated, in place, and by the bias.
 

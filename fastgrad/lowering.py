@@ -255,12 +255,7 @@ class _Reader:
             yield tuple((max(begin, 0), min(begin + wide, size)) for begin in begins)
 
     def _pool(
-        self,
-        rows: tuple[Pair, ...],
-        columns: tuple[Pair, ...],
-        *,
-        averages: bool,
-        divisor: int = 0,
+        self, rows: tuple[Pair, ...], columns: tuple[Pair, ...], *, averages: bool, divisor: int = 0
     ) -> None:
         if self._flat:
             raise NotLoweredError("pooling of what is no picture")

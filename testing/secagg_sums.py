@@ -112,9 +112,7 @@ class Joined:
         return self.clients[client_id].member
 
     def exchange(
-        self,
-        silent: Collection[int] = (),
-        alter: Callable[[int, bytes], bytes] = lambda _, reply: reply,
+        self, silent: Collection[int] = (), alter: Callable[[int, bytes], bytes] = lambda _, reply: reply
     ) -> None:
         """One stage, in which the silent clients do not answer; then close it."""
         for client_id, request in self.server.requests().items():

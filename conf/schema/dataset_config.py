@@ -61,8 +61,7 @@ class DatasetConfig:
     def validate(self) -> None:
         require_limits("dataset", self)
         require(
-            self.against in RECOMMENDED,
-            f"dataset.against={self.against} is none of {', '.join(RECOMMENDED)}",
+            self.against in RECOMMENDED, f"dataset.against={self.against} is none of {', '.join(RECOMMENDED)}"
         )
         _require_training("dataset", self)
         require(

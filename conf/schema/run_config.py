@@ -101,7 +101,4 @@ class MethodConfig:
         Raises ConfigError: one line that names the value and the remedy.
         """
         require_limits("method", self)
-        require(
-            self.average in AVERAGES,
-            f"method.average={self.average} is none of {', '.join(AVERAGES)}",
-        )
+        require(self.average in AVERAGES, f"method.average={self.average} is none of {', '.join(AVERAGES)}")

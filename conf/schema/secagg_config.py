@@ -29,10 +29,7 @@ class SecAggConfig:
     identities: str | None = None
 
     def validate(self) -> None:
-        require(
-            self.mode in SECAGG_MODES,
-            f"secagg.mode={self.mode} is not one of {', '.join(SECAGG_MODES)}",
-        )
+        require(self.mode in SECAGG_MODES, f"secagg.mode={self.mode} is not one of {', '.join(SECAGG_MODES)}")
         require(
             0.5 <= self.threshold < 1,
             f"secagg.threshold={self.threshold} must be in [0.5, 1): with less, a server could "
@@ -52,10 +49,7 @@ class SecAggConfig:
             bits is None or 16 <= bits <= 32,
             f"secagg.modulus_bits={bits} must be from 16 to 32, or null for the fewest that fit",
         )
-        require(
-            0 <= self.noise_levels <= 16,
-            f"secagg.noise_levels={self.noise_levels} must be from 0 to 16",
-        )
+        require(0 <= self.noise_levels <= 16, f"secagg.noise_levels={self.noise_levels} must be from 0 to 16")
         require(
             self.minimum_cohort >= 2,
             f"secagg.minimum_cohort={self.minimum_cohort} must be at least 2: the sum of one is no sum",

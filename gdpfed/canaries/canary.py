@@ -146,10 +146,7 @@ def dirac_directions(count: int, dimension: int, generator: np.random.Generator)
 
 
 def random_directions(
-    count: int,
-    dimension: int,
-    generator: np.random.Generator,
-    avoid: npt.NDArray[np.float64] | None = None,
+    count: int, dimension: int, generator: np.random.Generator, avoid: npt.NDArray[np.float64] | None = None
 ) -> Directions:
     """Uniform unit vectors; without what they have of the rows of ``avoid``, shape (updates, d).
 

@@ -6,14 +6,7 @@ from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import (
-    Command,
-    add_overrides,
-    check_picture,
-    make_console,
-    planning,
-    user_path,
-)
+from gdpfed.cli.command import Command, add_overrides, check_picture, make_console, planning, user_path
 from gdpfed.errors import ConfigError, InputError
 from gdpfed.report.plan_questions import PLAN_QUESTIONS
 

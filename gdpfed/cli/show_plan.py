@@ -93,11 +93,7 @@ def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method |
     common = [override for override in overrides if not override.startswith(fixed)]
     check_model(load([*common, "method=dp_sgd"]), common)
     return [
-        (
-            name,
-            differs,
-            _method_or_reason([*common, f"method={name}", f"method.heterogeneous={differs}"]),
-        )
+        (name, differs, _method_or_reason([*common, f"method={name}", f"method.heterogeneous={differs}"]))
         for name, method in METHODS.items().items()
         for differs in method.differences
     ]

@@ -64,11 +64,7 @@ def _noise_or_reason(cell: Cell) -> StepNoise | str:
 
         def noise_of(num_steps: int) -> float:
             return step_noise(
-                accountant,
-                epsilon=epsilon,
-                delta=delta,
-                batch_rate=privacy.batch_rate,
-                num_steps=num_steps,
+                accountant, epsilon=epsilon, delta=delta, batch_rate=privacy.batch_rate, num_steps=num_steps
             )
 
         grid = tuple(step_grid(config.method.most_local_steps))

@@ -127,11 +127,7 @@ def planned_entry(cell: Cell) -> dict[str, Any]:
 def trained_entry(outcome: Outcome, directory: Path) -> dict[str, Any]:
     """Place, overrides and runs of a cell; paths are relative to ``directory``."""
     runs = [
-        {
-            "seed": run.seed,
-            "config": relpath(run.path / CONFIG_FILE, directory),
-            "finished": run.finished,
-        }
+        {"seed": run.seed, "config": relpath(run.path / CONFIG_FILE, directory), "finished": run.finished}
         for run in outcome.runs
         if run.path.is_dir()
     ]

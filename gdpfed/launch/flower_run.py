@@ -45,12 +45,7 @@ class FlowerRun:
     """
 
     def __init__(
-        self,
-        home: FlowerHome,
-        command: Sequence[str],
-        *,
-        folder: str = "",
-        log_directory: Path | None = None,
+        self, home: FlowerHome, command: Sequence[str], *, folder: str = "", log_directory: Path | None = None
     ) -> None:
         self.home = home
         self.log_directory = log_directory
@@ -84,11 +79,7 @@ class FlowerRun:
 
 
 def run_command(
-    flower_home: Path,
-    app: Path,
-    run_config: Mapping[str, str | int],
-    *,
-    federation_config: str | None = None,
+    flower_home: Path, app: Path, run_config: Mapping[str, str | int], *, federation_config: str | None = None
 ) -> list[str]:
     """The words that run an app on the connection of a Flower home and follow its log.
 

@@ -118,11 +118,7 @@ def calibration(scores: Scores, labels: Labels) -> Figure:
     return Figure.around(float(gaps.mean()), float(gaps.std(ddof=1)) / math.sqrt(len(gaps)), -1.0)
 
 
-FIGURES: Mapping[str, Compute] = {
-    "accuracy": accuracy,
-    "AUC": area,
-    "balanced accuracy": balanced_accuracy,
-}
+FIGURES: Mapping[str, Compute] = {"accuracy": accuracy, "AUC": area, "balanced accuracy": balanced_accuracy}
 OF_TWO_CLASSES: Mapping[str, Compute] = {
     "sensitivity": sensitivity,
     "specificity": specificity,

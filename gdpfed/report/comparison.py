@@ -112,16 +112,7 @@ def _text(value: Any) -> str:
 
 KILO = 1000
 
-RESULT_HEADINGS = (
-    "run",
-    "seeds",
-    "rounds",
-    "{metric}",
-    "Lambda",
-    "up (kB)",
-    "down (kB)",
-    "s / round",
-)
+RESULT_HEADINGS = ("run", "seeds", "rounds", "{metric}", "Lambda", "up (kB)", "down (kB)", "s / round")
 BUDGET_HEADINGS = (
     *("run", "group", "clients", "rate q", "sigma²", "against", "epsilon budget", "spent", "vs server"),
 )

@@ -87,12 +87,7 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls,
-        path: Path,
-        config: Config,
-        method: Method,
-        name: str,
-        enrolment: Enrolment,
+        cls, path: Path, config: Config, method: Method, name: str, enrolment: Enrolment
     ) -> "RunDirectory":
         """Make a directory for a new run of that name, which its owner alone can read: it says who was drawn.
 

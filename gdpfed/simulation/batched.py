@@ -56,12 +56,7 @@ class BatchedRecords:
         return max(1, min(MOST_CLIENTS, self.gradients.memory_budget() // need))
 
     def updates(
-        self,
-        order: TrainingOrder,
-        theta: Theta,
-        clients: Sequence[int],
-        cohort: Cohort,
-        take: Take,
+        self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort, take: Take
     ) -> torch.Tensor:
         """The unweighted results of these clients: shape (clients, d), float64, on the device.
 

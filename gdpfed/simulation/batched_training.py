@@ -130,11 +130,7 @@ class BatchedTraining:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        device: torch.device,
-        precision: str = "float32",
-        loss: Loss = cross_entropy,
+        self, model: nn.Module, device: torch.device, precision: str = "float32", loss: Loss = cross_entropy
     ) -> None:
         self.device = device
         self.precision = precision

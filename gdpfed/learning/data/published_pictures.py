@@ -162,8 +162,7 @@ def _read_cifar10(root: Path, download: bool) -> tuple[Pictures, Pictures]:
     parts = [CIFAR10(root, train=train, download=download) for train in (True, False)]
     train, test = (
         Pictures(
-            np.ascontiguousarray(part.data.transpose(0, 3, 1, 2)),
-            np.asarray(part.targets, dtype=np.int64),
+            np.ascontiguousarray(part.data.transpose(0, 3, 1, 2)), np.asarray(part.targets, dtype=np.int64)
         )
         for part in parts
     )

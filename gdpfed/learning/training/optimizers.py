@@ -144,24 +144,14 @@ def sgd(parameters: Vectors, lr: float, **options: Any) -> torch.optim.Optimizer
 
 
 def adam(
-    parameters: Sequence[torch.Tensor],
-    lr: float,
-    *,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    **options: Any,
+    parameters: Sequence[torch.Tensor], lr: float, *, beta1: float = 0.9, beta2: float = 0.999, **options: Any
 ) -> torch.optim.Optimizer:
     """torch.optim.Adam (Kingma and Ba, arXiv:1412.6980), with its options: eps, weight_decay, amsgrad."""
     return torch.optim.Adam(parameters, lr=lr, betas=(beta1, beta2), **options)
 
 
 def adamw(
-    parameters: Sequence[torch.Tensor],
-    lr: float,
-    *,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    **options: Any,
+    parameters: Sequence[torch.Tensor], lr: float, *, beta1: float = 0.9, beta2: float = 0.999, **options: Any
 ) -> torch.optim.Optimizer:
     """torch.optim.AdamW (Loshchilov and Hutter, arXiv:1711.05101): weight decay beside the gradient."""
     return torch.optim.AdamW(parameters, lr=lr, betas=(beta1, beta2), **options)

@@ -53,11 +53,7 @@ _UNIFORM_BITS = 53
 
 
 def gaussian_noise(
-    dimension: int,
-    noise_stddev: float,
-    random_bytes: Callable[[int], bytes],
-    *,
-    device: torch.device,
+    dimension: int, noise_stddev: float, random_bytes: Callable[[int], bytes], *, device: torch.device
 ) -> torch.Tensor:
     """Independent N(0, noise_stddev^2) per coordinate, by the Box-Muller transform in float64.
 
