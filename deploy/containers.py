@@ -26,6 +26,7 @@ from deploy.topology import (
     Service,
     secagg_words,
 )
+from deploy.warm import WARM_VARIABLE
 from gdpfed.child_process import LOG_VARIABLE
 from gdpfed.runs.paths import FOLDERS
 
@@ -43,6 +44,7 @@ CONTAINER_ENVIRONMENT = ENVIRONMENT | {
     FOLDERS: f"/{RUNS}:/{DATA}:/{MAILBOX}:{CREDENTIALS}/{ROSTER_FILE}:{CREDENTIALS}/{CONSORTIUM_FILE}",
     "MPLCONFIGDIR": f"{HOME}/matplotlib",
     LOG_VARIABLE: f"${{{LOG_VARIABLE}:-}}",
+    WARM_VARIABLE: f"${{{WARM_VARIABLE}:-}}",
     # Empty is off: every message starts a process, which would compile the app each time.
     "PYTHONDONTWRITEBYTECODE": "",
 }

@@ -26,6 +26,7 @@ from typing import Protocol
 from deploy.federation import Federation, Node, TopologyError
 from deploy.node_settings import NodePaths, settings_words
 from deploy.probes import health_probe, https_probe, socket_probe
+from deploy.warm import TRAINS
 from secagg import ACTIVE
 
 SUPERLINK, GATE = "superlink", "gate"
@@ -134,7 +135,9 @@ class Service:
         """What sort of program it is, by which its limits follow."""
         if self.offline:
             return GUARD
-        return RELAY if self.runs_app and not self.trains else self.command[0]
+        if self.runs_app:
+            return "flower-superexec" if self.trains else RELAY
+        return self.command[0]
 
 
 def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
@@ -201,7 +204,7 @@ def server_superexec(place: Placement) -> Service:
     return Service(
         name=SERVER_SUPEREXEC,
         party=SERVER,
-        command=_superexec(SERVER_SUPEREXEC, SUPERLINK, place),
+        command=("flower-superexec", *_superexec(SERVER_SUPEREXEC, SUPERLINK, place)),
         credentials=(CA_FILE, SECRET_FILE, ROSTER_FILE, CONSORTIUM_FILE),
         folders=(Folder(RUNS, writable=True), Folder(DATA, writable=False)),
         probe=health_probe(f"{place.health_host}:{place.port(SERVER_SUPEREXEC)}"),
@@ -245,7 +248,10 @@ def node_superexec(federation: Federation, node: Node, place: Placement) -> Serv
     return Service(
         name=node.superexec,
         party=node.name,
-        command=_superexec(node.superexec, node.supernode, place),
+        command=(
+            *("python", "-m", "deploy.warm", *(() if federation.guarded else (TRAINS,))),
+            *_superexec(node.superexec, node.supernode, place),
+        ),
         credentials=(CA_FILE, SECRET_FILE, *(() if federation.guarded else TRUST_FILES)),
         folders=folders,
         probe=health_probe(f"{place.health_host}:{place.port(node.superexec)}"),
@@ -329,7 +335,7 @@ def _tls_server(name: str, place: Placement) -> tuple[str, ...]:
 
 def _superexec(name: str, runtime: str, place: Placement) -> tuple[str, ...]:
     return (
-        *("flower-superexec", "--runtime-api-address", _address(runtime, place)),
+        *("--runtime-api-address", _address(runtime, place)),
         *("--root-certificates", place.credential(name, CA_FILE)),
         *("--superexec-auth-secret-file", place.credential(name, SECRET_FILE)),
         *("--health-server-address", f"{place.health_host}:{place.port(name)}"),
