@@ -8,6 +8,7 @@ from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
     CAP_KEY,
     FIRST_BUDGET_KEY,
+    LEDGER_COPY_KEY,
     MOST_ROUNDS_KEY,
     RAISED_KEY,
     SETTING_OF,
@@ -23,7 +24,7 @@ OwnVariable = Callable[[Node, str, str], str]
 
 @dataclass(frozen=True)
 class NodePaths:
-    """Where what answers for a node finds its files."""
+    """Where what answers for a node finds its files; `ledger_copy` is empty where there is none."""
 
     identity: str
     roster: str
@@ -31,6 +32,7 @@ class NodePaths:
     ledger: str
     data: str
     mailbox: str
+    ledger_copy: str = ""
 
 
 def settings_words(federation: Federation, node: Node, paths: NodePaths, own: OwnVariable) -> str:
@@ -50,13 +52,15 @@ def settings_words(federation: Federation, node: Node, paths: NodePaths, own: Ow
         return f"partition-id={node.client_id} {edge_client} {identity}"
     mode = "edge-trusted=true" if federation.trusts_edge else f'secagg-mode="{federation.secagg_mode}"'
     epsilon = own(node, "EPSILON", repr(node.epsilon))
+    copy = f'{LEDGER_COPY_KEY}="{paths.ledger_copy}" ' if paths.ledger_copy else ""
     # Records are drawn on the node, and an edge that is trusted sees everything: neither draws on belief.
     believes = not federation.about_records and not federation.trusts_edge
     raised = f"{RAISED_KEY}={own(node, 'RAISED_FROM', '0.0')} "
     most = f"{CAP_KEY}={own(node, CAP_SETTING, epsilon)} " if believes else ""
     return (
         f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} {most}{raised}"
-        f'ledger="{paths.ledger}" data="{paths.data}" minimum-cohort={federation.minimum_cohort} {mode} '
+        f'ledger="{paths.ledger}" {copy}data="{paths.data}" '
+        f"minimum-cohort={federation.minimum_cohort} {mode} "
         f"{_types(federation, node, own)}{identity}"
     )
 

@@ -280,7 +280,7 @@ def guard(federation: Federation, node: Node, place: Placement) -> Service:
             *("--node-config", node_config(federation, node, place)),
         ),
         credentials=TRUST_FILES,
-        folders=(*own_folders(node), Folder(GUARD, writable=True)),
+        folders=(*own_folders(node), Folder(GUARD, writable=True), Folder(STATE, writable=True)),
         probe=socket_probe(socket),
         trains=True,
         offline=True,
@@ -310,6 +310,7 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
         ledger=f"{own[LEDGER]}/{LEDGER_FILE}",
         data=f"{own[DATA]}/{federation.examples}",
         mailbox=place.folder(node.superexec, MAILBOX),
+        ledger_copy=place.folder(node.guard, STATE) if federation.guarded else "",
     )
     return settings_words(federation, node, paths, place.own)
 

@@ -39,6 +39,16 @@ METRICS = (
 )
 NODE_PORT = 9471
 
+ACCEPT_EXAMPLES = """\
+gdpfed node accept-ledger /ledger/ledger.json --copy /state
+docker compose exec node-3-guard python -m gdpfed.cli node accept-ledger ..."""
+
+ACCEPT = (
+    "Go on with a ledger and a copy of it (the node's setting ledger-copy) that are not the same, as after "
+    "an old one was put back: from the larger spend of both, every run, round and step that either holds. "
+    "What was spent never falls; what both lack is for you to take off the budget. The journal has a line."
+)
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
@@ -48,6 +58,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     metrics = _action(actions, "metrics", "serve that to Prometheus", METRICS, METRICS_EXAMPLES)
     add_listen(metrics, NODE_PORT)
     metrics.set_defaults(act=_metrics)
+    accept = add_parser(
+        actions,
+        "accept-ledger",
+        words="go on from the larger spend of a ledger and its copy",
+        description=ACCEPT,
+        examples=ACCEPT_EXAMPLES,
+    )
+    accept.add_argument("ledgers", nargs=1, type=user_path, metavar="LEDGER", help="the node's ledger")
+    accept.add_argument("--copy", type=user_path, required=True, metavar="DIR", help="its ledger-copy")
+    accept.set_defaults(act=_accept, node_config="")
 
 
 def _action(
@@ -103,6 +123,22 @@ def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Ma
     from gdpfed.report.exported import Source, serve
 
     serve([Source(str(each), NodeFigures(each, config).read) for each in ledgers], options.listen)
+    return 0
+
+
+def _accept(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
+    del config
+    from gdpfed.federation.node import journal
+    from gdpfed.federation.node.ledger_file import accept_ledger
+    from gdpfed.federation.node.node_config import LEDGER_KEY
+    from gdpfed.federation.node.node_settings import NodeSettings
+
+    (path,) = ledgers
+    runs = accept_ledger(path, options.copy).runs
+    said = f"goes on from {len(runs)} runs with {sum(len(each.rounds) for each in runs)} updates"
+    entry = journal.JournalEntry(journal.now(), "accept-ledger", "", "", journal.ACCEPTED, said)
+    journal.note(NodeSettings({LEDGER_KEY: str(path)}), entry)
+    print(f"{path} {said}, the larger spend of it and its copy")
     return 0
 
 

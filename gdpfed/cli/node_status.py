@@ -16,7 +16,7 @@ from typing import Any
 from gdpfed.audit.node_audit import NodeAudit, NodeRunAudit, NodeStanding, audit_node_ledger, node_standing
 from gdpfed.cli.audit_tables import figure
 from gdpfed.clients.messages import ASK, BEGIN, CARRY, END, JOIN, OFFER
-from gdpfed.federation.node.journal import BEGUN, DATA, OTHER, JournalEntry, heard_at, read_journal
+from gdpfed.federation.node.journal import ACCEPTED, BEGUN, DATA, OTHER, JournalEntry, heard_at, read_journal
 from gdpfed.federation.node.node_config import LEDGER_KEY, SETTING_OF
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.own_budget import Budgets
@@ -79,7 +79,7 @@ class NodeStatus:
     @property
     def refusals(self) -> list[JournalEntry]:
         """What was refused, oldest first."""
-        return [each for each in self.journal if each.cause != BEGUN]
+        return [each for each in self.journal if each.cause not in (BEGUN, ACCEPTED)]
 
     def limit(self, run: NodeRunAudit) -> float:
         """The limit against the server for the unit of a run; inf without one."""

@@ -68,7 +68,7 @@ def of_unit(budgets: Budgets, unit: Unit) -> Budget:
 
 def check_ledger(budget: Budget) -> None:
     """Refuse to join with a ledger that cannot be relied on."""
-    with locked_ledger(budget.ledger):
+    with locked_ledger(*budget.places):
         pass
 
 
@@ -80,14 +80,14 @@ def consider(budgets: Budgets, terms: Terms) -> None:
         LedgerError: the ledger cannot be relied on.
     """
     budget = of_unit(budgets, terms.unit)
-    with locked_ledger(budget.ledger) as file:
+    with locked_ledger(*budget.places) as file:
         _check_terms(budget, file.ledger, terms)
 
 
 def begin(budgets: Budgets, terms: Terms) -> None:
     """Charge a run in full, on the disk before this returns; one that has begun is not charged again."""
     budget = of_unit(budgets, terms.unit)
-    with locked_ledger(budget.ledger) as file:
+    with locked_ledger(*budget.places) as file:
         _check_terms(budget, file.ledger, terms)
         file.ledger.begin(
             terms,
@@ -100,7 +100,7 @@ def begin(budgets: Budgets, terms: Terms) -> None:
 
 def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
     """Refuse a sum that breaks the terms of its run or this client's limit against the server."""
-    with locked_ledger(ledger_of(budgets)) as file:
+    with locked_ledger(*places_of(budgets)) as file:
         _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=1)
 
 
@@ -113,7 +113,7 @@ def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
         return
     if "record" not in budgets:
         raise BudgetRefusedError(VISIBLE_UPDATES)
-    with locked_ledger(ledger_of(budgets)) as file:
+    with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.terms(round_of_run.run)
         if terms.once_in(round_of_run.index) or not terms.private_by_itself:
             raise BudgetRefusedError(VISIBLE_UPDATES)
@@ -130,7 +130,7 @@ def charge(
     """
     steps = order.records
     num_steps = 0 if steps is None else steps.num_steps
-    with locked_ledger(ledger_of(budgets)) as file:
+    with locked_ledger(*places_of(budgets)) as file:
         terms = _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=num_steps)
         if terms.task and order.task.digest != terms.task:
             raise BudgetRefusedError(
@@ -154,9 +154,9 @@ def charge(
         file.save()
 
 
-def ledger_of(budgets: Budgets) -> Path:
-    """The one ledger of all the node's budgets."""
-    return next(iter(budgets.values())).ledger
+def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
+    """Where the one ledger of all the node's budgets is, and where its copy."""
+    return next(iter(budgets.values())).places
 
 
 def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:

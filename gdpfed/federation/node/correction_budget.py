@@ -7,7 +7,7 @@ whoever sees it learns no more than the turns have paid for, whatever part of it
 from collections.abc import Sequence
 
 from gdpfed.clients.messages import RoundOfRun
-from gdpfed.federation.node.budget import BudgetRefusedError, check_terms_of_sum, ledger_of
+from gdpfed.federation.node.budget import BudgetRefusedError, check_terms_of_sum, places_of
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budgets
 from secagg import SumParameters
@@ -15,7 +15,7 @@ from secagg import SumParameters
 
 def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
     """Refuse a sum in which this client has nothing to take back, or that breaks the terms of its run."""
-    with locked_ledger(ledger_of(budgets)) as file:
+    with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):
             raise BudgetRefusedError(
@@ -38,7 +38,7 @@ def take_back(
     """
     if not turns:
         return
-    with locked_ledger(ledger_of(budgets)) as file:
+    with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         check_terms_of_sum(run.terms, round_of_run.index, parameters)
         for turn in turns:

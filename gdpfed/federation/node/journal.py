@@ -24,7 +24,7 @@ from secagg import EncodingError, SecAggError
 
 JOURNAL_SUFFIX, HEARD_SUFFIX = ".journal", ".heard"
 MOST_BYTES = 1 << 18
-BEGUN = "begun"
+BEGUN, ACCEPTED = "begun", "accepted"
 DATA, OTHER = "data", "other"
 CAUSES: tuple[tuple[type[Exception], str], ...] = (
     (DataRefusedError, DATA),
@@ -47,7 +47,8 @@ class JournalEntry:
         asked: the query or the stage.
         run: as the message names it, the name that the ledger knows; empty where it names none.
         flower_run: by which ``flwr list`` knows it.
-        cause: one of :data:`CAUSES`, or of what else failed; ``begun`` where nothing was refused.
+        cause: one of :data:`CAUSES`, or of what else failed; ``begun`` or ``accepted`` where nothing was
+            refused.
         reason: what the server was told; empty where nothing was refused.
     """
 

@@ -2,25 +2,28 @@
 
 Beside it lies its lock, and in this the hash of the ledger that was written last. So a ledger that is gone,
 or that is a copy from before, is seen: each forgets what was spent. Who puts back ledger and lock together
-is not seen.
+is seen where the operator names a second folder: the ledger is written there first, and both must be one.
 """
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import zip_longest
 from logging import ERROR, WARNING
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
-from gdpfed.federation.node.node_config import LEDGER_KEY, NodeConfigError
+from gdpfed.federation.node.node_config import LEDGER_COPY_KEY, LEDGER_KEY, NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK
 from gdpfed.privacy.ledgers.client import ClientLedger
 
+COPY_FILE = "ledger.copy"
 MARK_BYTES = 256
 ANEW = (
     "to go on from what the file says, or from zero without one, remove {lock}; and lower the budget by what "
@@ -39,6 +42,7 @@ class LedgerFile:
     path: Path
     ledger: ClientLedger
     lock: BinaryIO
+    copy: Path | None = None
     _written: str = ""
 
     def save(self) -> None:
@@ -52,6 +56,8 @@ class LedgerFile:
         data = json.dumps({"ledger": body, "sha256": digest}, indent=1) + "\n"
         # Should it break off in between, the ledger is the old one or the new one, and both are known.
         self._mark(self._written or digest, digest)
+        if self.copy is not None:
+            _copy_in(self.copy).write(data.encode())
         _file(self.path).write(data.encode())
         self._mark(digest)
         self._written = digest
@@ -60,23 +66,42 @@ class LedgerFile:
         """Read it, and take note of it beside it; a new one where there never was one.
 
         Raises:
-            LedgerError: it is damaged, lost, or not the one that was written last.
+            LedgerError: it is damaged, lost, not the one that was written last, or another than its copy.
         """
         known = self._known()
         data = _file(self.path).read()
+        copied = None if self.copy is None else _copy_in(self.copy).read()
+        if self.copy is not None and copied is not None and copied != data:
+            # A write that broke off in between is known by its mark, and what was to be written counts.
+            if data is None or {self._digest_of(each) for each in (data, copied)} != set(known):
+                raise self._another(self.copy)
+            data = copied
+            _file(self.path).write(data)
         if data is None:
             if known:
                 raise self._lost("is gone, and with it what was spent: ")
             log(WARNING, "ledger=%s is new: this client has spent nothing yet", self.path)
             self.save()
             return
-        body = self._body(data)
-        digest = _digest(body)
+        digest = self._digest_of(data)
         if known and digest not in known:
             raise self._lost("is not the one that was written last: a copy forgets what was spent since; ")
         self._written = digest
+        if self.copy is not None and copied is None:
+            log(WARNING, "ledger=%s has no copy in %s yet: one is made", self.path, self.copy)
+            _copy_in(self.copy).write(data)
         if known != [digest]:
             self._mark(digest)
+
+    def _digest_of(self, data: bytes) -> str:
+        return _digest(self._body(data))
+
+    def _another(self, copy: Path) -> LedgerError:
+        return LedgerError(
+            f"ledger={self.path} is not what its copy in {copy} is: one of them was put back, and forgets "
+            "what was spent since; put the newest back, or go on from the larger spend of both by: "
+            f"gdpfed node accept-ledger {self.path} --copy {copy}"
+        )
 
     def _lost(self, what: str) -> LedgerError:
         lock = f"{self.path.name}.lock"
@@ -123,20 +148,74 @@ class LedgerFile:
 
 
 @contextmanager
-def locked_ledger(path: Path) -> Iterator[LedgerFile]:
+def locked_ledger(path: Path, copy: Path | None = None) -> Iterator[LedgerFile]:
     """The ledger of a file, locked against other processes; a new one where there never was one.
+
+    Args:
+        path: of the file.
+        copy: the folder in which it is written a second time; None for no such.
 
     Raises:
         LedgerError: it is damaged, lost, a copy from before, in other hands, or its directory does not exist.
     """
     with _file(path).locked() as lock:
-        file = LedgerFile(path, ClientLedger(), lock)
+        file = LedgerFile(path, ClientLedger(), lock, copy)
         file.load()
         yield file
 
 
+def accept_ledger(path: Path, copy: Path) -> ClientLedger:
+    """Go on from the larger spend of a ledger and its copy: every run, round and step that either holds.
+
+    Raises:
+        LedgerError: neither can be read, or one cannot be written.
+    """
+    with _file(path).locked() as lock:
+        file, bodies = LedgerFile(path, ClientLedger(), lock, copy), []
+        for each in (_file(path), _copy_in(copy)):
+            # Of a damaged one nothing is taken; the other one may be whole.
+            with suppress(LedgerError):
+                data = each.read()
+                bodies += [] if data is None else [file._body(data)]
+        if not bodies:
+            raise LedgerError(f"neither ledger={path} nor its copy in {copy} can be read: put one back")
+        file.ledger = ClientLedger.from_dict(larger_spend(bodies))
+        file.save()
+        return file.ledger
+
+
+def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the body of a ledger with all that any of these holds."""
+    runs: dict[str, dict[str, Any]] = {}
+    for entry in (each for body in bodies for each in body["runs"]):
+        known = runs.setdefault(entry["terms"]["run"], dict(entry))
+        mine, its = _steps_by_round(known), _steps_by_round(entry)
+        # A round may have several updates: each counts with the more steps of the two.
+        both = [
+            (index, max(steps))
+            for index in {**mine, **its}
+            for steps in zip_longest(mine.get(index, []), its.get(index, []), fillvalue=0)
+        ]
+        back = {tuple(each) for one in (known, entry) for each in one.get(TAKEN_BACK, ())}
+        known |= {"rounds": [index for index, _ in both], "steps": [steps for _, steps in both]}
+        known |= {name: True for name in SENT.values() if name in entry}
+        known |= {TAKEN_BACK: sorted(map(list, back))} if back else {}
+    return {**bodies[0], "runs": list(runs.values())}
+
+
+def _steps_by_round(entry: Mapping[str, Any]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for index, steps in sorted(zip(entry["rounds"], entry["steps"], strict=True), reverse=True):
+        found.setdefault(index, []).append(steps)
+    return dict(reversed(found.items()))
+
+
 def _file(path: Path) -> NodeFile:
     return NodeFile(path, LEDGER_KEY, LedgerError)
+
+
+def _copy_in(folder: Path) -> NodeFile:
+    return NodeFile(folder / COPY_FILE, LEDGER_COPY_KEY, LedgerError)
 
 
 def _digest(body: Any) -> str:

@@ -19,7 +19,7 @@ EPSILON_KEY, DELTA_KEY = "epsilon", "delta"
 RECORD_EPSILON_KEY, RECORD_DELTA_KEY = "epsilon-record", "delta-record"
 SETTING_OF: Mapping[Unit, str] = {"client": EPSILON_KEY, "record": RECORD_EPSILON_KEY}
 """By which setting a node gives the budget of each unit."""
-LEDGER_KEY = "ledger"
+LEDGER_KEY, LEDGER_COPY_KEY = "ledger", "ledger-copy"
 CAP_KEY = "max-epsilon-against-server"
 MOST_ROUNDS_KEY, SEPARATION_KEY = "max-participations", "min-separation"
 RAISED_KEY = "raised-from"
@@ -152,6 +152,7 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     RECORD_EPSILON_KEY: ascending(),
     RECORD_DELTA_KEY: positive(1.0),
     LEDGER_KEY: path(),
+    LEDGER_COPY_KEY: path(),
     **BUDGET_LIMITS,
     AVERSION_KEY: positive(1.0),
     FIRST_BUDGET_KEY: positive(),

@@ -18,6 +18,7 @@ from gdpfed.federation.node.node_config import (
     FIRST_BUDGET_KEY,
     HELD_OUT_DATA_KEY,
     HELD_OUT_SHARE_KEY,
+    LEDGER_COPY_KEY,
     LEDGER_KEY,
     LIMITS,
     MODE_KEY,
@@ -210,6 +211,7 @@ class NodeSettings:
                 epsilons=numbers_in(config[key]),
                 delta=deltas[unit],
                 ledger=Path(str(config[LEDGER_KEY])).expanduser(),
+                ledger_copy=self.path(LEDGER_COPY_KEY),
                 edge_trusted=self.trusts_edge,
                 **fields_in(config, BUDGET_LIMITS),
             )

@@ -11,6 +11,7 @@ from gdpfed.federation.node.node_config import (
     DELTA_KEY,
     EPSILON_KEY,
     FIRST_BUDGET_KEY,
+    LEDGER_COPY_KEY,
     LEDGER_KEY,
     RECORD_DELTA_KEY,
     RECORD_EPSILON_KEY,
@@ -18,7 +19,7 @@ from gdpfed.federation.node.node_config import (
 from gdpfed.privacy.events import Unit
 
 BUDGET_KEYS = (
-    *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, DELTA_KEY, RECORD_DELTA_KEY),
+    *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, LEDGER_COPY_KEY, DELTA_KEY, RECORD_DELTA_KEY),
     *(*BUDGET_LIMITS, AVERSION_KEY, FIRST_BUDGET_KEY),
 )
 
@@ -34,6 +35,7 @@ class Budget:
         max_epsilon_against_server: against the server, which asks it and so knows; inf for no limit.
         max_participations: rounds of one run in which it sends updates at most; inf for no limit.
         min_separation: how many rounds of one run lie from one update to the next at least; 1 for no limit.
+        ledger_copy: the folder in which the ledger is written a second time; None for no such.
         edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
         raised_from: the operator's word that this budget is above that of the ledger's last run, which was so
             much; 0 without one.
@@ -47,9 +49,15 @@ class Budget:
     max_epsilon_against_server: float = math.inf
     max_participations: float = math.inf
     min_separation: int = 1
+    ledger_copy: Path | None = None
     edge_trusted: bool = False
     raised_from: float = 0.0
     lost_rounds: int = 0
+
+    @property
+    def places(self) -> tuple[Path, Path | None]:
+        """Where the ledger is, and where its copy."""
+        return self.ledger, self.ledger_copy
 
     @property
     def epsilon(self) -> float:

@@ -30,7 +30,7 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
     if told is None:
         return
     earlier = _earlier(told)
-    with locked_ledger(budget.ledger) as file:
+    with locked_ledger(*budget.places) as file:
         lacking = missing_rounds(file.ledger, earlier)
     lost = sum(lacking.values())
     if lost <= budget.lost_rounds:
