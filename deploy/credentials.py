@@ -14,7 +14,6 @@ leaves the host that it was made on. Who operates all parties is the consortium,
 
 import os
 import secrets
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -258,14 +257,14 @@ class Store:
         consortium = read_identity(path, self.owner) if path.exists() else new_identity(path)
         keys = {client_of(party): public_key_of(str(public / identity_file(party))) for party in parties}
         self._publish(CONSORTIUM_FILE, consortium.public_bytes().hex().encode() + b"\n")
-        number, signed = int(time.time()), public / ROSTER_FILE
+        after, signed = -1, public / ROSTER_FILE
         # One that another consortium key has signed, or that is damaged, is signed anew.
         with suppress(IdentityError):
             before = read_roster(signed, consortium.public_bytes())
             if dict(before) == keys:
                 return
-            number = max(number, before.number + 1)
-        self._publish(ROSTER_FILE, signed_roster(keys, consortium, number))
+            after = before.number
+        self._publish(ROSTER_FILE, signed_roster(keys, consortium, after=after))
 
     def _hand_roster(self, service: Service) -> None:
         """Give a service the consortium's newest roster, if it has come."""

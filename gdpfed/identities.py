@@ -80,17 +80,20 @@ def public_key_of(word: str) -> bytes:
     return bytes.fromhex(text)
 
 
-def signed_roster(keys: Mapping[int, bytes], consortium: Identity, number: int | None = None) -> bytes:
+def signed_roster(
+    keys: Mapping[int, bytes], consortium: Identity, number: int | None = None, *, after: int = -1
+) -> bytes:
     """Return the file of a roster that the consortium has signed, with today's date.
 
     `keys`: of the clients. `consortium`: that signs. `number`: by which nodes tell it from an older one,
-    higher than any before; the seconds since 1970 if none is given. Raises IdentityError: keys that make no
-    roster.
+    higher than any before; the seconds since 1970 if none is given, or one above `after`, of the one before,
+    where a clock was ahead then. Raises IdentityError: keys that make no roster.
     """
     try:
         now = time.time()
         date = datetime.fromtimestamp(now, UTC).date().isoformat()
-        return Roster(keys, number=int(now) if number is None else number, date=date).signed_by(consortium)
+        number = max(int(now), after + 1) if number is None else number
+        return Roster(keys, number=number, date=date).signed_by(consortium)
     except RosterError as error:
         raise IdentityError(f"no roster can be made: {error}") from None
 

@@ -77,6 +77,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", type=user_path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
     )
     roster.add_argument(
+        "--after",
+        type=user_path,
+        metavar="FILE",
+        help="the roster before: the new one has a higher number even if this clock is behind that of then",
+    )
+    roster.add_argument(
         "--number",
         type=int,
         metavar="N",
@@ -152,7 +158,7 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _roster(options: argparse.Namespace) -> None:
-    from gdpfed.identities import public_key_of, read_identity, signed_roster, write_new
+    from gdpfed.identities import public_key_of, read_identity, read_roster, signed_roster, write_new
 
     consortium = read_identity(options.key)
     words = [*options.clients, *(_lines(options.listed) if options.listed else ())]
@@ -169,7 +175,8 @@ def _roster(options: argparse.Namespace) -> None:
         keys[client_id] = public_key_of(entry["key"])
     if not keys:
         raise InputError("nobody is named: write ID=KEY for each client, or name a list by --from FILE")
-    write_new(options.file, signed_roster(keys, consortium, options.number), PUBLIC_MODE)
+    before = read_roster(options.after, consortium.public_bytes()).number if options.after else -1
+    write_new(options.file, signed_roster(keys, consortium, options.number, after=before), PUBLIC_MODE)
     print(f"{options.file} has {len(keys)} clients, signed by consortium {consortium.public_bytes().hex()}")
 
 

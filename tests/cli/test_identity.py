@@ -45,6 +45,11 @@ def test_a_consortium_signs_a_roster_and_everybody_can_check_it(folder, capsys):
         capsys, "verify", "roster.json", "--consortium", keys[0]
     )
     assert "roster.json exists and is kept" in refused(capsys, *words, "--clients", f"0={keys[0]}")
+    # Its clock was ahead.
+    ahead = ["roster", "ahead.json", *words[2:], "--clients", f"0={keys[0]}", "--number", "99999999999"]
+    said(capsys, *ahead)
+    said(capsys, "roster", "next.json", *words[2:], "--clients", f"0={keys[0]}", "--after", "ahead.json")
+    assert "number 100000000000," in said(capsys, "verify", "next.json", "--consortium", consortium)
 
 
 def test_an_identity_is_its_owners_alone_and_never_overwritten(folder, capsys):

@@ -1,5 +1,6 @@
 """Figures for Prometheus: those of a run and of a node, none of which a secret sample or data decides."""
 
+import json
 import re
 import socket
 import sys
@@ -27,7 +28,8 @@ from gdpfed.report.exported import COUNTERS, EXPORTED, READABLE, Figure, Source,
 from gdpfed.runs.round_log import read_rounds
 from tests.report.test_run_status import EVERYBODY, begun, rewrite
 
-ALERTS = Path(__file__).resolve().parents[2] / "deploy" / "alerts.yml"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+ALERTS, DASHBOARD = DEPLOY / "alerts.yml", DEPLOY / "dashboard.json"
 HIDDEN_OF_RUNS = {
     "gdpfed_run_round_seconds",
     "gdpfed_run_last_round_timestamp_seconds",
@@ -207,3 +209,14 @@ def test_the_alert_rules_are_of_figures_that_there_are():
     assert {"gdpfed_node_epsilon_budget", "gdpfed_node_last_message_timestamp_seconds"} <= named
     assert named >= COUNTERS
     assert {"data", "budget"} <= {cause for _, cause in CAUSES}
+
+
+def test_the_dashboard_is_of_figures_and_labels_that_there_are():
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    asked = [(target["expr"], target["legendFormat"]) for panel in panels for target in panel["targets"]]
+    assert {name for expr, _ in asked for name in re.findall(r"gdpfed_\w+", expr)} <= EXPORTED.keys()
+    labels = {"run": {"run", "group"}, "node": {"ledger", "protects", "record_group", "cause"}}
+    for expr, legend in asked:
+        (kind,) = set(re.findall(r"gdpfed_(run|node)_", expr))
+        assert set(re.findall(r"{{(\w+)}}", legend)) <= labels[kind]
+    assert len({panel["id"] for panel in panels}) == len(panels)

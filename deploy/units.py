@@ -1,0 +1,307 @@
+"""``python -m deploy.units``: the services of a party as systemd units, for a host without containers.
+
+python -m deploy.units --nodes 6 --party server --superlink fl.example.org
+python -m deploy.units --nodes 6 --party node-3 --superlink fl.example.org --epsilon 2.5 --data /srv/study
+
+Each service has a unit, and a user of its own that sees no file of another's. The credentials are read by
+systemd (``LoadCredential=``), from the directory that ``python -m deploy.init`` has filled.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from deploy.containers import LIMITS, memory_of
+from deploy.credentials import PUBLIC
+from deploy.federation import Federation, Node, TopologyError
+from deploy.operate import federation_overrides
+from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
+from deploy.placements import HEALTH_PORT, LOOPBACK, SUPERLINK_PORT, SUPERNODE_PORT, credentials_of
+from deploy.topology import (
+    CONSORTIUM_FILE,
+    DATA,
+    ENVIRONMENT,
+    GATE,
+    GUARD,
+    ROSTER_FILE,
+    RUNS,
+    SERVER,
+    SERVER_SUPEREXEC,
+    SUPERLINK,
+    Service,
+    gate,
+    secagg_words,
+    services,
+    services_of,
+)
+from gdpfed.runs.paths import FOLDERS
+
+LOADED = "/run/credentials"
+WRITABLE = "BindPaths"
+TARGET, FEDERATION_SCRIPT = "gdpfed.target", "federation"
+PROGRAMS = ".venv/bin"
+CACHE = "/var/cache"
+# What a service may not do, beside the files that it does not see.
+CONFINED = (
+    "NoNewPrivileges=yes",
+    "CapabilityBoundingSet=",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "PrivateDevices=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectKernelModules=yes",
+    "ProtectControlGroups=yes",
+    "RestrictNamespaces=yes",
+    "RestrictSUIDSGID=yes",
+    "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+    "UMask=0077",
+)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Services of one host under systemd: each has a port of its own, and its credentials in memory.
+
+    `root`: the store of `python -m deploy.init`. `superlink_host`, `superlink_port`: where nodes find the
+    gate; the SuperLink itself is for this machine alone. `at_server`: whether this is its host.
+    """
+
+    root: Path
+    superlink_host: str
+    superlink_port: int
+    at_server: bool
+    bind_host: str = LOOPBACK
+    health_host: str = LOOPBACK
+
+    def host(self, service: str) -> str:
+        return self.superlink_host if service == GATE and not self.at_server else LOOPBACK
+
+    def port(self, service: str) -> int:
+        if service == GATE:
+            return self.superlink_port
+        if service == SUPERLINK:
+            return self.superlink_port + 1
+        number = service.removeprefix("supernode-").removeprefix("node-").removesuffix("-superexec")
+        if not number.isdecimal():
+            return HEALTH_PORT - 2
+        return (SUPERNODE_PORT if service.startswith("supernode-") else HEALTH_PORT) + 2 * int(number)
+
+    def credential(self, service: str, file: str) -> str:
+        return f"{LOADED}/{unit_of(service)}/{file}"
+
+    def folder(self, service: str, name: str) -> str:
+        return str(self.root / service / name)
+
+    def own(self, node: Node, setting: str, value: str) -> str:
+        return value
+
+
+def unit_of(service: str) -> str:
+    """Return the name of a service's unit."""
+    return f"gdpfed-{service}.service"
+
+
+def user_of(name: str) -> str:
+    """Return the user that a service runs as, or the group of a party."""
+    return f"gdpfed-{name}"
+
+
+def unit(federation: Federation, service: Service, place: Units, checkout: Path, data: str | None) -> str:
+    """Return the unit of a service: it sees its own credentials and folders, and no others of the store."""
+    program, *arguments = service.command
+    credentials = (
+        f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
+        for name in service.credentials
+    )
+    programs = checkout / PROGRAMS
+    limits, folders = LIMITS[service.kind], list(_folders(service, place, data))
+    named = ":".join([*(path for _, path in folders), *_server_files(service, place)])
+    environment = ENVIRONMENT | {
+        "FLWR_HOME": f"{CACHE}/{user_of(service.name)}",
+        "HOME": f"{CACHE}/{user_of(service.name)}",
+        "PATH": f"{programs}:/usr/bin:/bin",
+        **({FOLDERS: named} if service.name == SERVER_SUPEREXEC else {}),
+    }
+    lines = (
+        "[Unit]",
+        f"Description=GDPFed+: {service.name} of {service.party}",
+        "Wants=network-online.target",
+        " ".join(["After=network-online.target", *(unit_of(each) for each in service.needs)]),
+        f"PartOf={TARGET}",
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        f"User={user_of(service.name)}",
+        f"Group={user_of(service.party)}",
+        f"WorkingDirectory={checkout}",
+        f"ExecStart={programs / program} {' '.join(map(_quoted, arguments))}",
+        # The app of the same party reaches the guard's socket by the group.
+        *(
+            f"ExecStartPre=+/bin/chmod 750 {place.folder(service.name, folder.name)}"
+            for folder in service.folders
+            if folder.name == GUARD and folder.writable
+        ),
+        # One that is refused ends, and is started again until it is accepted.
+        "Restart=always",
+        "RestartSec=5",
+        # As root and before it is confined: a folder may be new, or come out of a backup.
+        *(
+            f"ExecStartPre=+/bin/chown --recursive {user_of(service.name)}:{user_of(service.party)} {path}"
+            for kind, path in folders
+            if kind == WRITABLE
+        ),
+        *(f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()),
+        *credentials,
+        f"CacheDirectory={user_of(service.name)}",
+        f"TemporaryFileSystem={place.root}:ro",
+        *(f"{kind}={path}" for kind, path in folders),
+        f"MemoryMax={memory_of(service.kind, federation)}",
+        f"TasksMax={limits['pids']}",
+        *CONFINED,
+        *(("PrivateNetwork=yes",) if service.offline else ()),
+        "",
+        "[Install]",
+        f"WantedBy={TARGET}",
+    )
+    return "\n".join([*lines, ""])
+
+
+def _folders(service: Service, place: Units, data: str | None) -> list[tuple[str, str]]:
+    """How a unit sees each folder of its service, and where."""
+    found = []
+    for folder in service.folders:
+        kind, path = (
+            WRITABLE if folder.writable else "BindReadOnlyPaths",
+            place.folder(folder.of or service.name, folder.name),
+        )
+        source = data if data is not None and folder.name == DATA else path
+        found.append((kind, path if source == path else f"{source}:{path}"))
+    return found
+
+
+def _server_files(service: Service, place: Units) -> list[str]:
+    return [place.credential(service.name, name) for name in (ROSTER_FILE, CONSORTIUM_FILE)]
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit, in which systemd expands nothing."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if escaped != word or " " in word else word
+
+
+TARGET_TEXT = """\
+[Unit]
+Description=GDPFed+
+
+[Install]
+WantedBy=multi-user.target
+"""
+OPERATE = """\
+#!/bin/sh
+# For the server's operator: register, nodes, flwr and train, as in: federation train run.num_rounds=5
+what=$1
+shift
+case $what in
+register) set -- --public {public} ;;
+train) set -- --nodes {nodes} --runs {runs} -- {words} "$@" ;;
+flwr) set -- -- "$@" ;;
+esac
+cd {checkout} && FLWR_HOME=${{FLWR_HOME:-$HOME/.gdpfed-flower}} exec .venv/bin/python -m deploy.operate \\
+    "$what" --superlink {superlink} --ca {public}/superlink-ca.crt "$@"
+"""
+
+
+def users(mine: Sequence[Service], root: Path) -> str:
+    """Return the file by which systemd-sysusers makes the services' users."""
+    groups = "".join(f"g {user_of(party)} -\n" for party in sorted({each.party for each in mine}))
+    return groups + "".join(f'u {user_of(each.name)} - "GDPFed+ {each.name}" {root}\n' for each in mine)
+
+
+def write(options: argparse.Namespace) -> str:
+    """Write the units of a party; what to do with them."""
+    federation = federation_of(options)
+    if options.epsilon is not None:
+        if options.party == SERVER:
+            raise TopologyError(
+                f"--epsilon {options.epsilon:g} is of one node: name it, as in --party node-3"
+            )
+        nodes = (
+            replace(each, epsilon=options.epsilon) if each.name == options.party else each
+            for each in federation.nodes
+        )
+        federation = replace(federation, nodes=tuple(nodes))
+    place = Units(options.directory, options.superlink, options.port, at_server=options.party == SERVER)
+    every = services(federation, place)
+    others = gate(replace(place, bind_host="0.0.0.0"))  # noqa: S104 - of all, the gate is for other hosts
+    every = tuple(others if each.name == GATE else each for each in every)
+    mine = services_of(every, [options.party])
+    files = {
+        unit_of(each.name): unit(federation, each, place, options.checkout, options.data) for each in mine
+    }
+    files |= {TARGET: TARGET_TEXT, f"gdpfed-{options.party}.conf": users(mine, options.directory)}
+    if place.at_server:
+        files[FEDERATION_SCRIPT] = _script(federation, place, options.checkout)
+    try:
+        options.into.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (options.into / name).write_text(text, encoding="utf-8")
+            (options.into / name).chmod(0o755 if name == FEDERATION_SCRIPT else 0o644)
+    except OSError as error:
+        raise TopologyError(
+            f"--into {options.into} cannot be written: {error.strerror}; name another one"
+        ) from None
+    return "\n".join(str(options.into / name) for name in files)
+
+
+def _script(federation: Federation, place: Units, checkout: Path) -> str:
+    words = (*federation_overrides(federation), *secagg_words(federation, place))
+    return OPERATE.format(
+        public=place.root / PUBLIC,
+        nodes=len(federation.nodes),
+        runs=place.folder(SERVER_SUPEREXEC, RUNS),
+        words=" ".join(words),
+        checkout=checkout,
+        superlink=f"{LOOPBACK}:{place.port(SUPERLINK)}",
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the units; return the exit status: 0 done, 2 bad input."""
+    options = _parser().parse_args(arguments)
+    return exit_status(lambda: print(write(options)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy.units", description=__doc__, formatter_class=layout
+    )
+    add_federation(parser)
+    parser.add_argument("--party", required=True, help="whose host this is: server or node-<i>")
+    parser.add_argument(
+        "--superlink", type=host, required=True, metavar="HOST", help="host name of the SuperLink"
+    )
+    parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the SuperLink")
+    parser.add_argument(
+        "--epsilon", type=budget, help="this node's budget; else the one of --budgets in turn"
+    )
+    parser.add_argument("--data", type=absolute, metavar="DIR", help="the folder of this party's data")
+    for name, default, what in (
+        ("directory", "/srv/gdpfed", "the directory of python -m deploy.init"),
+        ("checkout", "/opt/gdpfed", "a checkout of the project with its .venv"),
+    ):
+        parser.add_argument(
+            f"--{name}",
+            type=lambda text: Path(absolute(text)),
+            default=Path(default),
+            metavar="DIR",
+            help=f"{what} (default: %(default)s)",
+        )
+    parser.add_argument("--into", type=Path, default=Path("units"), metavar="DIR", help="where to write them")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

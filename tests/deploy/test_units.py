@@ -1,0 +1,85 @@
+"""Units for systemd: what each service may see, and that systemd understands them."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deploy.units import main
+
+NODE, SERVER = "node-1", "server"
+FEW = ("--nodes", "3", "--budgets", "8", "--superlink", "fl.example.org")
+
+
+def written(folder: Path, party: str, *words: str) -> dict[str, str]:
+    """What the command writes, by the names of the files."""
+    assert main([*FEW, "--party", party, "--into", str(folder), *words]) == 0
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
+    files = written(tmp_path, NODE, "--epsilon", "2.5", "--data", "/srv/study")
+    assert set(files) == {
+        "gdpfed-supernode-1.service",
+        "gdpfed-node-1-superexec.service",
+        "gdpfed-node-1-guard.service",
+        "gdpfed.target",
+        "gdpfed-node-1.conf",
+    }
+    services = ("supernode-1", "node-1-superexec", "node-1-guard")
+    node, app, guard = (files[f"gdpfed-{name}.service"] for name in services)
+    assert "epsilon=2.5 max-epsilon-against-server=2.5" in guard
+    assert "--superlink fl.example.org:8000 " in node
+    assert 'identity-file=\\"/run/credentials/gdpfed-node-1-guard.service/identity.key\\"' in guard
+    assert "LoadCredential=node.key:/srv/gdpfed/supernode-1/credentials/node.key" in node
+    assert "identity.key" not in node + app
+    assert "node.key" not in app + guard
+    assert "BindReadOnlyPaths=/srv/study:/srv/gdpfed/node-1-superexec/data" in guard
+    assert "BindPaths=/srv/gdpfed/node-1-superexec/ledger" in guard
+    assert "PrivateNetwork=yes" in guard
+    assert re.findall("^Bind.*", node + app, re.MULTILINE) == [
+        "BindReadOnlyPaths=/srv/gdpfed/node-1-guard/guard"
+    ]
+    for service, text in zip(services, (node, app, guard), strict=True):
+        loaded = re.findall(r"^LoadCredential=\S+?:(\S+)", text, re.MULTILINE)
+        assert all(path.startswith(f"/srv/gdpfed/{service}/") for path in loaded)
+        assert "Group=gdpfed-node-1\n" in text
+        assert f"User=gdpfed-{service}\n" in text
+        assert "TemporaryFileSystem=/srv/gdpfed:ro\n" in text
+        assert {"ProtectSystem=strict", "PrivateTmp=yes", "CapabilityBoundingSet="} <= set(text.splitlines())
+        assert f"u gdpfed-{service} -" in files["gdpfed-node-1.conf"]
+
+
+def test_of_a_server_the_gate_alone_is_for_other_hosts(tmp_path):
+    files = written(tmp_path, SERVER)
+    assert "--host 127.0.0.1 --port 8001" in files["gdpfed-superlink.service"]
+    assert "--superlink 127.0.0.1:8001 --host 0.0.0.0 --port 8000" in files["gdpfed-gate.service"]
+    assert "--runs /srv/gdpfed/server-superexec/runs -- privacy.num_groups=1" in files["federation"]
+    subprocess.run(["/bin/sh", "-n", str(tmp_path / "federation")], check=True)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_finds_no_fault_in_them(tmp_path):
+    checkout = tmp_path / "checkout"
+    programs = checkout / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("flower-superlink", "flower-supernode", "flower-superexec", "python"):
+        (programs / name).symlink_to("/bin/true")
+    for party in (SERVER, NODE):
+        written(tmp_path / "units", party, "--checkout", str(checkout))
+    units = [str(path) for path in (tmp_path / "units").iterdir() if path.suffix in (".service", ".target")]
+    verify = ["systemd-analyze", "verify", *units]
+    done = subprocess.run(verify, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_bad_options_are_one_line(tmp_path, capsys):
+    into = ("--into", str(tmp_path))
+    for words, said in (
+        (("--party", "node-7"), "--party node-7 is none of node-0, node-1, node-2, server"),
+        (("--party", SERVER, "--epsilon", "2"), "--epsilon 2 is of one node: name it, as in --party node-3"),
+    ):
+        assert main([*FEW, *words, *into]) == 2
+        assert said in capsys.readouterr().err
