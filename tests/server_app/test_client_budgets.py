@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, RecordDict
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.files import write_whole
 from gdpfed.runs.file_formats import MODEL_FILE
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, crashing_grid, kinds_of, refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
@@ -309,3 +310,34 @@ def test_a_damaged_ledger_keeps_its_node_out(tmp_path):
     with pytest.raises(RunError, match="SuperNode 1007 does not join: ledger=.*7.json is damaged"):
         run(tmp_path / "run", grid=grid)
     assert (tmp_path / "ledgers" / "7.json").read_text() == '{"ledger": {}'
+
+
+def test_nothing_leaves_a_node_whose_disk_is_full(tmp_path, monkeypatch):
+    """Its ledger cannot be written when the update is ready, and the sum goes on without it."""
+    grid, full, write, answers = grid_of_owners(tmp_path / "ledgers", [3.0] * 15), set(), write_whole, {}
+
+    def write_or_not(path, data):
+        if path.name in full:
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    def fill(kind, client, content):
+        if (kind, client) == ("mask", 7):
+            full.add("7.json")
+        return content
+
+    def note(kind, client, content):
+        if kind == "mask":
+            values = [value for record in content.values() for value in record.values()]
+            answers[client] = [value for value in values if isinstance(value, bytes)]
+        return content
+
+    monkeypatch.setattr("gdpfed.federation.node.node_file.write_whole", write_or_not)
+    grid.meddle, grid.spoil = fill, note
+    words = [*EVERYBODY, "secagg.dropout_tolerance=0.2", "run.num_rounds=1", "privacy.budgets=[1]"]
+    (record,) = run(tmp_path / "run", words, grid=grid)
+    assert record.survivors == [14]
+    assert [line for line in refusals(grid) if "7.json cannot be written: No space left on device" in line]
+    assert answers[7] == []
+    assert all(answers[client] for client in range(7))
+    assert ledger_of(tmp_path / "ledgers", 7).runs[0].rounds == []
