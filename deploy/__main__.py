@@ -5,6 +5,7 @@ python -m deploy --nodes 12 > federation.yml              twelve; docker compose
 python -m deploy --party server > server.yml              the server's host
 python -m deploy --party node-3 --epsilon 2.5 --data /srv/study > node-3.yml
 python -m deploy --cuda > federation.yml                  on NVIDIA GPUs
+python -m deploy --party node-3 --helm > node-3.yaml      the same party on Kubernetes, see deploy/helm
 python -m deploy --edges 3 --nodes 12                     cloud.yml, edge-0.yml, edge-1.yml, edge-2.yml
 python -m deploy --edges 3 --nodes 12 --host edge-1 --superlink cloud.example.org > edge-1.yml
 """
@@ -18,6 +19,7 @@ from deploy.compose import CLOUD_HOST, compose_file, host_file, to_text
 from deploy.containers import Tree
 from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import TopologyError
+from deploy.kubernetes import values_text
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
 from deploy.placements import BUDGET, DATA_FOLDER, SUPERLINK_PORT, Containers
 from deploy.topology import GATE, SERVER
@@ -56,7 +58,12 @@ def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
 
     Raises TopologyError: options that describe none.
     """
-    return to_text(_tree(options), HEADER.format(words="".join(f" {word}" for word in words)))
+    header = HEADER.format(words="".join(f" {word}" for word in words))
+    if not options.helm:
+        return to_text(_tree(options), header)
+    if options.party is None and options.host != CLOUD:
+        raise TopologyError("--helm is of one party, which has a namespace of its own: name it with --party")
+    return values_text(_tree(options), header)
 
 
 def _tree(options: argparse.Namespace) -> Tree:
@@ -122,6 +129,9 @@ def _parser() -> argparse.ArgumentParser:
         help="host name of the server's gate, for the nodes, and of the cloud's for an edge client",
     )
     parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the gate")
+    parser.add_argument(
+        "--helm", action="store_true", help="print a party's values for the chart deploy/helm"
+    )
     parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")
     return parser
 
