@@ -11,6 +11,7 @@ which the log says in one line.
 """
 
 import atexit
+import ctypes
 import gc
 import hashlib
 import importlib
@@ -51,6 +52,7 @@ IMPORTED_TO_TRAIN = (
     "torch.func",
 )
 _MOST_BYTES = 1 << 16
+_DUMPABLE = 4
 
 
 def main() -> None:
@@ -130,6 +132,8 @@ def serve(requests: socket.socket, prepare: Callable[[], Callable[[], object]]) 
     # Whoever ends the SuperExec ends this process by its socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, _reap)
+    # An app runs as the same user: it must not change the memory of which later messages are copies.
+    ctypes.CDLL(None).prctl(_DUMPABLE, 0)
     gc.disable()
     program = prepare()
     if threading.active_count() != 1:
@@ -180,6 +184,7 @@ def begin_message(arguments: Sequence[str]) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_DUMPABLE, 1)
     sys.argv = [shutil.which(PROGRAM) or PROGRAM, *arguments]
     random.seed()
     if numpy_random := sys.modules.get("numpy.random"):

@@ -22,19 +22,20 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a warm process 
 
 # It imports all that a node's has imported; the argument of a message is what it does.
 SERVER = """
-import socket, sys
+import ctypes, socket, sys
 from deploy.warm import IMPORTED_TO_TRAIN, flower_program, serve
 
-handled = []
+handled, can_be_traced = [], []
 
 def prepare():
     flower_program(IMPORTED_TO_TRAIN)
-    return lambda: exec(sys.argv[1], {"handled": handled})
+    can_be_traced.append(ctypes.CDLL(None).prctl(3))
+    return lambda: exec(sys.argv[1], {"handled": handled, "can_be_traced": can_be_traced})
 
 serve(socket.socket(fileno=int(sys.argv[1])), prepare)
 """
 TELL = """
-import json, os, random, signal, ssl, sys, threading
+import ctypes, json, os, random, signal, ssl, sys, threading
 import numpy, torch
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -46,6 +47,7 @@ usual = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGCHLD)]
 state = [
     len(handled), threading.active_count(), os.path.basename(sys.argv[0]), sys.argv[2:],
     usual == [signal.default_int_handler, signal.SIG_DFL],
+    [*can_be_traced, ctypes.CDLL(None).prctl(3)],
     sum(os.readlink(f"/proc/self/fd/{each}").startswith("socket") for each in open_files),
 ]
 with open(sys.argv[2], "w") as file:
@@ -82,7 +84,7 @@ def test_messages_find_a_new_process_and_draw_apart(server, tmp_path):
         until(lambda: not process.children())
         told.append(json.loads(path.read_text()))
         files.append(process.num_fds())
-        assert told[-1][1] == [1, 1, PROGRAM, [str(path)], True, 0]
+        assert told[-1][1] == [1, 1, PROGRAM, [str(path)], True, [0, 1], 0]
     (first, _), (second, _) = told
     assert all(one != other for one, other in zip(first, second, strict=True))
     assert files[0] == files[1]
