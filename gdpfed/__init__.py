@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gdpfed.library import configure as configure
     from gdpfed.library import finished_run as finished_run
     from gdpfed.library import plan as plan
+    from gdpfed.library import register as register
     from gdpfed.library import simulate as simulate
     from gdpfed.methods.base import Method as Method
     from gdpfed.privacy.ledgers.client import ClientLedger as ClientLedger
@@ -43,7 +44,7 @@ _HOMES = {
     "gdpfed.errors": ("BudgetExhausted", "FailedError", "GDPFedError", "InputError", "PrivacyError"),
     "gdpfed.learning.data.dataset": ("Dataset",),
     "gdpfed.learning.prediction": ("load_model",),
-    "gdpfed.library": ("configure", "finished_run", "plan", "simulate"),
+    "gdpfed.library": ("configure", "finished_run", "plan", "register", "simulate"),
     "gdpfed.methods.base": ("Method",),
     "gdpfed.privacy.ledgers.client": ("ClientLedger",),
     "gdpfed.privacy.ledgers.server": ("Ledger",),

@@ -1,16 +1,45 @@
 """The product from Python: what its commands do, as functions of the same settings."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from conf.load import load
 from conf.schema import Config
+from gdpfed.errors import ConfigError
 from gdpfed.methods import make_method, resolve
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.registry import Registry
 from gdpfed.report.finished_run import FinishedRun, read_run
 from gdpfed.runs.round_log import RoundLogEntry
 
+# A plan needs no torch, so their modules are imported late.
+_REGISTRIES = {
+    "dataset": ("gdpfed.learning.data.source", "DATASETS"),
+    "loss": ("gdpfed.learning.training.record_losses", "LOSSES"),
+    "metric": ("gdpfed.learning.training.evaluation_metrics", "METRICS"),
+    "model": ("gdpfed.learning.models", "MODELS"),
+    "optimizer": ("gdpfed.learning.training.optimizers", "OPTIMIZERS"),
+    "partition": ("gdpfed.learning.data.named_partitions", "PARTITIONS"),
+    "schedule": ("gdpfed.learning.training.optimizers", "SCHEDULES"),
+}
+
 Observe = Callable[[RoundLogEntry], None]
+
+
+def register(kind: str, name: str, item: Any) -> None:
+    """Add to this process what settings then choose by name; docs/extending.md says what each kind is.
+
+    ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. `kind`: dataset,
+    loss, metric, model, optimizer, partition or schedule. Raises ConfigError for another kind, LearningError
+    for a name that is taken.
+    """
+    home = _REGISTRIES.get(kind)
+    if home is None:
+        raise ConfigError(f"there is nothing of kind {kind!r} to register: choose {', '.join(_REGISTRIES)}")
+    registry: Registry[Any] = getattr(import_module(home[0]), home[1])
+    registry.register(name, item)
 
 
 def configure(*settings: str) -> Config:

@@ -14,7 +14,6 @@ VOTABLE = ("learning_rate", "momentum", "learning_rate_decay")
 """Settings of training on which no accounting depends, so that clients may vote on them."""
 MOST_SETTINGS = 16
 """Of a vote: each is one more coordinate with noise, and one more run that every client tries."""
-PARTITIONS = ("iid", "labels", "shards", "dirichlet", "natural")
 
 
 @dataclass
@@ -45,6 +44,7 @@ class DatasetConfig:
     partition: str = "iid"
     dirichlet_alpha: float | None = None
     shards: int | None = None
+    partition_options: Any = None
     num_clients: int = MISSING
     num_rounds: int = MISSING
     sampling_rate: float = MISSING
@@ -64,10 +64,6 @@ class DatasetConfig:
             self.against in RECOMMENDED, f"dataset.against={self.against} is none of {', '.join(RECOMMENDED)}"
         )
         _require_training("dataset", self)
-        require(
-            self.partition in PARTITIONS,
-            f"dataset.partition={self.partition} is none of {', '.join(PARTITIONS)}",
-        )
         self._validate_partition()
         self._validate_source()
         self._validate_model_options()
@@ -91,6 +87,16 @@ class DatasetConfig:
                     f"dataset.{key}={value} has no meaning with dataset.partition={self.partition}: "
                     f"choose dataset.partition={partition}, or leave it out",
                 )
+
+        options = self.partition_options
+        values = isinstance(options, dict) and all(
+            type(each) in (int, float, str) for each in options.values()
+        )
+        require(
+            options is None or values,
+            f"dataset.partition_options={options} must be numbers or text by name, as in "
+            "'dataset.partition_options={classes:2}'",
+        )
 
     def _validate_model_options(self) -> None:
         _require_numbers("dataset.model_options", self.model_options, "{hidden_units:32}")

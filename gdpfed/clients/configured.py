@@ -37,6 +37,7 @@ def task_of(config: Config) -> Task:
         seed=config.run.seed,
         record_shares=config.privacy.record_shares,
         by_person=config.privacy.about_records and parties_of_person(source) > 0,
+        partition_options=tuple(sorted((data.partition_options or {}).items())),
         local_parameters=tuple(config.training.local_parameters or ()),
     )
 

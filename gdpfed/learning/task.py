@@ -54,6 +54,7 @@ class Task:
     shards: int | None = None
     by_person: bool = False
     local_parameters: tuple[str, ...] = ()
+    partition_options: tuple[tuple[str, float | str], ...] = ()
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the task of again."""
@@ -77,6 +78,7 @@ class Task:
         form = settings.pop("form")
         shares = tuple(map(float, settings.pop("record_shares", ())))
         local = tuple(map(str, settings.pop("local_parameters", ())))
+        shared = tuple((str(key), value) for key, value in settings.pop("partition_options", ()))
         return cls(
             source=source,
             model_options=options,
@@ -84,6 +86,7 @@ class Task:
             form=None if form is None else ExampleForm.from_values(form),
             record_shares=shares,
             local_parameters=local,
+            partition_options=shared,
             **settings,
         )
 
@@ -166,7 +169,14 @@ class Task:
 
     @property
     def _partition(self) -> Partition:
-        return Partition(self.partition, self.num_clients, self.seed, self.dirichlet_alpha, self.shards)
+        return Partition(
+            self.partition,
+            self.num_clients,
+            self.seed,
+            self.dirichlet_alpha,
+            self.shards,
+            self.partition_options,
+        )
 
     def client_indices(self, client_id: int) -> npt.NDArray[np.int64]:
         """Their positions in the training split."""

@@ -179,8 +179,8 @@ def test_yaml_says_everything_and_reads_back():
         ("training=adam", "training=adam is not one of sgd"),
         ("training.steps=3", "there is no setting 'training.steps'; did you mean 'training.local_steps'?"),
         (
-            "dataset.partition=even",
-            "dataset.partition=even is none of iid, labels, shards, dirichlet, natural",
+            "dataset.partition_options=2",
+            "dataset.partition_options=2 must be numbers or text by name",
         ),
         ("dataset.partition=dirichlet", "needs a positive concentration, not dataset.dirichlet_alpha=None"),
         ("dataset.partition=dirichlet dataset.dirichlet_alpha=0", "not dataset.dirichlet_alpha=0.0"),

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 import gdpfed
+from gdpfed.learning.data.named_partitions import PARTITIONS
+from gdpfed.learning.training.optimizers import SCHEDULES
+from gdpfed.learning.training.record_losses import LOSSES
 from testing.page_examples import examples_of, executed
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
@@ -76,3 +79,37 @@ def test_a_sum_without_a_look_at_the_summands():
     names = executed("library.md", "A sum that nobody sees the summands of")
     assert names["result"].survivors == (0, 1, 2, 4, 5)
     assert np.allclose(names["total"], 1.2, atol=1e-4)
+
+
+def test_what_is_registered_is_trained_with_and_bounded_as_anything_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def far_off(outputs, targets):
+        return 1e30 * outputs.sum(dim=-1) + 0 * targets
+
+    def halves(data, num_clients, seed):
+        return np.array_split(np.arange(len(data.train)), num_clients)
+
+    for registry in (LOSSES, PARTITIONS, SCHEDULES):
+        monkeypatch.setattr(registry, "_items", dict(registry._items))
+    gdpfed.register("loss", "far_off", far_off)
+    gdpfed.register("partition", "halves", halves)
+    gdpfed.register("schedule", "late", lambda index, rounds: 1.0 if index else 0.5)
+    settings = (
+        "dataset=digits",
+        "secagg=off",
+        "run.num_rounds=2",
+        "simulation.workers=1",
+    )
+    chosen = ("dataset.loss=far_off", "dataset.partition=halves", "training.schedule=late")
+    run = gdpfed.simulate(*settings, *chosen)
+    # An update without a bound would be 1e29 long.
+    assert (
+        max(float(each.detach().abs().max()) for each in gdpfed.load_model(run.path).module.parameters())
+        < 100
+    )
+    assert gdpfed.audit_run(run.path).passed
+    with pytest.raises(gdpfed.InputError, match="nothing of kind 'clip' to register: choose dataset, loss"):
+        gdpfed.register("clip", "none", far_off)
+    with pytest.raises(gdpfed.InputError, match="there is a loss 'far_off' already"):
+        gdpfed.register("loss", "far_off", halves)

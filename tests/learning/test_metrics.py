@@ -71,8 +71,12 @@ def test_metrics_that_are_not_defined_say_so():
 @pytest.mark.parametrize(
     ("names", "classes", "words"),
     [
-        (["auk"], 2, "no metric 'auk': choose one of accuracy, auc, macro_f1, mean_absolute_error, r2"),
-        (["r2"], 2, "metrics=r2 does not fit labels that are classes: choose of accuracy, auc, macro_f1"),
+        (["auk"], 2, "no metric 'auk': choose one of accuracy, auc, ece, macro_f1, mean_absolute_error, r2"),
+        (
+            ["r2"],
+            2,
+            "metrics=r2 does not fit labels that are classes: choose of accuracy, auc, ece",
+        ),
         (["accuracy"], 1, "does not fit labels that are numbers: choose of mean_absolute_error, r2"),
         (["auc", "auc"], 2, "names auc twice"),
     ],
@@ -178,3 +182,12 @@ def test_a_task_travels_with_its_loss():
     task = Task(DataSource("digits"), "linear", "iid", 3, 0, class_weights=(1.0,) * 10).described()
     assert Task.from_json(task.to_json()) == task
     assert hash(task) == hash(Task.from_json(task.to_json()))
+
+
+def test_calibration_is_the_gap_of_confidence_and_accuracy():
+    # Four answers of confidence 0.9, of which three are right, and two of 0.6, both right.
+    outputs = np.log(np.array([[0.9, 0.1]] * 4 + [[0.4, 0.6]] * 2))
+    targets = np.array([0, 0, 0, 1, 1, 1])
+    assert METRICS.get("ece").of(outputs, targets) == pytest.approx((4 * 0.15 + 2 * 0.4) / 6)
+    certain = np.array([[50.0, 0.0], [0.0, 50.0]])
+    assert METRICS.get("ece").of(certain, np.array([0, 1])) == pytest.approx(0, abs=1e-9)

@@ -10,6 +10,7 @@ import pytest
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, load_dataset
 from gdpfed.learning.data.client_partition import Partition
+from gdpfed.learning.data.named_partitions import PARTITIONS
 from gdpfed.learning.task import Task
 
 DIGITS = DataSource("digits")
@@ -148,3 +149,52 @@ def test_a_task_survives_the_message():
     again = Task.from_json(task.to_json())
     assert again == task
     assert hash(again) == hash(task)
+
+
+@pytest.mark.parametrize("name", ["exponential", "linear", "pathological", "square"])
+def test_partitions_of_flwr_datasets_are_chosen_by_name(name):
+    data, clients = load_dataset(DIGITS), 10 if name == "pathological" else 5
+    options = (("classes", 3.0),) if name == "pathological" else ()
+    split = Partition(name, clients, 0, options=options)
+    parts = [split.indices(data, client_id) for client_id in range(clients)]
+    given, sizes = np.concatenate(parts), [len(part) for part in parts]
+    assert len(np.unique(given)) == len(given)
+    assert split.largest(data) == max(sizes)
+    if name == "pathological":
+        assert {len(set(data.train.y[part].tolist())) for part in parts} == {3}
+    else:
+        assert sizes == sorted(sizes)
+        assert sizes[-1] > 1.5 * sizes[0]
+        assert len(given) == len(data.train)
+
+
+def test_a_file_says_whose_every_example_is(tmp_path):
+    data, file = load_dataset(DIGITS), tmp_path / "owners.txt"
+    names = np.array(["north", "south", "east"])[np.arange(len(data.train)) % 3]
+    file.write_text("\n".join(names) + "\n")
+    split = Partition("owners", 3, 0, options=(("path", str(file)),))
+    assert [set(names[split.indices(data, client)]) for client in range(3)] == [
+        {"east"},
+        {"north"},
+        {"south"},
+    ]
+    assert sum(len(split.indices(data, client)) for client in range(3)) == len(data.train)
+    for changed, words in (
+        (replace(split, num_clients=4), "makes 3 parts for dataset.num_clients=4"),
+        (replace(split, options=(("path", str(tmp_path / "none")),)), "No such file"),
+        (replace(split, options=()), "missing 1 required keyword-only argument: 'path'"),
+        (replace(split, name="none"), "none is none of dirichlet, exponential, iid"),
+        (replace(split, name="iid"), "partition_options=.* has no meaning with dataset.partition=iid"),
+    ):
+        with pytest.raises(LearningError, match=words):
+            changed.indices(data, 0)
+    file.write_text("north\n")
+    with pytest.raises(LearningError, match="has not one line an example"):
+        replace(split, seed=1).indices(data, 0)
+
+
+@pytest.mark.parametrize("parts", [[[0, 1], [1]], [[0, 0], []], [[-1], [0]], [[10**6], []]])
+def test_a_partition_that_gives_an_example_to_two_is_refused(monkeypatch, parts):
+    monkeypatch.setattr(PARTITIONS, "_items", {**PARTITIONS._items, "mine": lambda data, n, seed: parts})
+    with pytest.raises(LearningError, match="mine gives an example to two clients, or one that there is not"):
+        Partition("mine", 2, 0).indices(load_dataset(DIGITS), 0)

@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, Split
+from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT, labels_as_table, shared_out
 
 if TYPE_CHECKING:
-    from flwr_datasets.partitioner import DirichletPartitioner
+    from flwr_datasets.partitioner import Partitioner
 
 Positions = npt.NDArray[np.int64]
 """Where examples lie in the training split."""
+
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,10 @@ class Partition:
     """The way in which the training split is shared out.
 
     Attributes:
-        name: iid, labels, shards, dirichlet or natural.
+        name: one of `OF_ONE_CLIENT`, or of `PARTITIONS` (`gdpfed.learning.data.named_partitions`).
         dirichlet_alpha: concentration, for dirichlet: the smaller, the fewer classes a client has.
         shards: how many of them a client has, for shards.
+        options: of a partition of `PARTITIONS`, by name.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Partition:
     seed: int
     dirichlet_alpha: float | None = None
     shards: int | None = None
+    options: tuple[tuple[str, float | str], ...] = ()
 
     def largest(self, data: Dataset) -> int:
         """How many examples a client may hold at most; under dirichlet it is all of them."""
@@ -45,7 +49,12 @@ class Partition:
             return self.shards * -(-len(data.train) // (self.shards * self.num_clients))
         if self.name == "natural" and data.owners is not None:
             return int(_sizes(data).max(initial=0))
+        if self.name not in OF_ONE_CLIENT:
+            return max(map(len, self._shared_out(data)))
         return len(data.train)
+
+    def _shared_out(self, data: Dataset) -> Sequence[Positions]:
+        return shared_out(data, self.name, self.num_clients, self.seed, self.options)
 
     def indices(self, data: Dataset, client_id: int) -> Positions:
         """Positions of one client's examples in ``data.train``; possibly none.
@@ -56,8 +65,15 @@ class Partition:
             raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
         if data.by_person and self.name not in ("iid", "natural"):
             raise LearningError(
-                f"dataset.partition={self.name} shares out labels, and a person with several rows may have "
-                "several: use dataset.partition=natural or iid"
+                f"dataset.partition={self.name} shares out rows or labels, and a person may have several: "
+                "use dataset.partition=natural or iid"
+            )
+        if self.name not in OF_ONE_CLIENT:
+            return self._shared_out(data)[client_id]
+        if self.options:
+            raise LearningError(
+                f"dataset.partition_options={dict(self.options)} has no meaning with dataset.partition="
+                f"{self.name}: leave it out"
             )
         if self.name == "iid":
             order = _shuffled(len(data.train), self.num_clients, self.seed)
@@ -144,16 +160,13 @@ def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: in
 
 
 @lru_cache(maxsize=2)
-def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "DirichletPartitioner":
-    # Imported here, since it takes seconds and the other partitions do without it.
-    from datasets import Dataset as Table
+def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "Partitioner":
     from flwr_datasets.partitioner import DirichletPartitioner
 
     partitioner = DirichletPartitioner(
         num_clients, "label", alpha, min_partition_size=0, self_balancing=False, seed=seed
     )
-    labels = data.train.y
-    partitioner.dataset = Table.from_dict({"label": labels, "position": np.arange(len(labels))})
+    partitioner.dataset = labels_as_table(data)
     return partitioner
 
 

@@ -37,6 +37,8 @@ class Metric:
     of_numbers: bool = False
 
 
+BINS = 15
+"""Of confidences, for their calibration."""
 METRICS: Registry[Metric] = Registry("metric", "gdpfed.metrics", error=LearningError)
 
 
@@ -83,6 +85,19 @@ def auc_error(area: float, members: int, others: int) -> float:
     return math.sqrt(max(spread, 0.0) / (members * others))
 
 
+def ece(outputs: Outputs, targets: Targets) -> float | None:
+    """Expected calibration error: sum_b n_b / N |share right in b - mean confidence in b|.
+
+    Confidence is the largest softmax output, in 15 bins of equal width (Guo, Pleiss, Sun, Weinberger,
+    arXiv:1706.04599, equation 3). It is better the smaller.
+    """
+    shares = special.softmax(outputs, axis=1)
+    confidence, right = shares.max(axis=1), shares.argmax(axis=1) == targets
+    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    gaps = np.bincount(bins, right, BINS) - np.bincount(bins, confidence, BINS)
+    return float(np.abs(gaps).sum() / len(targets))
+
+
 def mean_absolute_error(outputs: Outputs, targets: Targets) -> float | None:
     """Mean of |output - target|, in the label's own unit."""
     return float(np.mean(np.abs(outputs[:, 0] - targets)))
@@ -119,6 +134,7 @@ def chosen_metrics(names: Sequence[str] | None, num_classes: int) -> dict[str, M
 
 DEFAULT, DEFAULT_OF_NUMBERS = "accuracy", "mean_absolute_error"
 METRICS.register(DEFAULT, Metric(accuracy, "accuracy"))
+METRICS.register("ece", Metric(ece, "calibration error"))
 METRICS.register("auc", Metric(auc, "AUC"))
 METRICS.register("macro_f1", Metric(macro_f1, "macro F1"))
 METRICS.register(

@@ -1,0 +1,130 @@
+"""Partitions that a function makes of all clients at once, by name.
+
+Another package adds one as an entry point of the group ``gdpfed.partitions``, or for one process with
+``PARTITIONS.register``: a function ``(data, num_clients, seed, **options) -> positions of every client``.
+`flower_partition` makes one of a partitioner of flwr-datasets.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data import Dataset
+from gdpfed.registry import Registry
+
+if TYPE_CHECKING:
+    from flwr_datasets.partitioner import Partitioner
+
+Positions = npt.NDArray[np.int64]
+Options = tuple[tuple[str, float | str], ...]
+Sharing = Callable[..., Sequence[Positions]]
+PARTITIONS: Registry[Sharing] = Registry("partition", "gdpfed.partitions", error=LearningError)
+OF_ONE_CLIENT = ("iid", "labels", "shards", "dirichlet", "natural")
+"""Those that are computed for one client alone: `gdpfed.learning.data.client_partition`."""
+
+
+@lru_cache(maxsize=2)
+def shared_out(
+    data: Dataset, name: str, num_clients: int, seed: int, options: Options
+) -> Sequence[Positions]:
+    """The positions of every client, by a function that is chosen by name.
+
+    No example goes to two clients: a record would be accounted at one of them only.
+
+    Raises LearningError: no such partition, options that it does not take, or positions that are none.
+    """
+    words = f"dataset.partition={name}"
+    if name not in PARTITIONS.names():
+        raise LearningError(
+            f"{words} is none of {', '.join(sorted([*OF_ONE_CLIENT, *PARTITIONS.names()]))}: choose one"
+        )
+    share = PARTITIONS.get(name)
+    try:
+        found = share(data, num_clients, seed, **dict(options))
+        parts = [np.asarray(part, dtype=np.int64).reshape(-1) for part in found]
+    except LearningError:
+        raise
+    except (TypeError, ValueError, KeyError, OSError) as error:
+        raise LearningError(
+            f"{words} with dataset.partition_options={dict(options)} cannot share out "
+            f"{len(data.train)} examples ({' '.join(str(error).split())}): change its options, or the number of clients"
+        ) from error
+    if len(parts) != num_clients:
+        raise LearningError(
+            f"{words} makes {len(parts)} parts for dataset.num_clients={num_clients}: it must make "
+            "one a client"
+        )
+    given = np.concatenate(parts)
+    if np.any((given < 0) | (given >= len(data.train))) or len(np.unique(given)) < len(given):
+        raise LearningError(
+            f"{words} gives an example to two clients, or one that there is not: every position must be in "
+            f"one part at most, from 0 to {len(data.train) - 1}"
+        )
+    return parts
+
+
+def flower_partition(make: Callable[..., "Partitioner"]) -> Sharing:
+    """The partition by a partitioner of flwr-datasets.
+
+    `make`: ``(num_clients, seed, **options) -> Partitioner``, whose column of labels is "label".
+    """
+
+    def share(data: Dataset, num_clients: int, seed: int, **options: Any) -> Sequence[Positions]:
+        partitioner = make(num_clients, seed, **options)
+        partitioner.dataset = labels_as_table(data)
+        parts = map(partitioner.load_partition, range(num_clients))
+        return [np.asarray(part["position"], dtype=np.int64) for part in parts]
+
+    return share
+
+
+def labels_as_table(data: Dataset) -> Any:
+    """Labels with their positions, as flwr-datasets takes them."""
+    # Imported here, since it takes seconds and most partitions do without it.
+    from datasets import Dataset as Table
+
+    labels = data.train.y
+    return Table.from_dict({"label": labels, "position": np.arange(len(labels))})
+
+
+def _skewed(name: str) -> Sharing:
+    """Sizes that grow with the client's number as 1, 2, 3 ..., their squares or their exponentials."""
+
+    def make(num_clients: int, seed: int) -> "Partitioner":
+        from flwr_datasets import partitioner
+
+        del seed
+        made: Partitioner = getattr(partitioner, name)(num_partitions=num_clients)
+        return made
+
+    return flower_partition(make)
+
+
+def _pathological(num_clients: int, seed: int, *, classes: float = 2) -> "Partitioner":
+    """So many classes for every client, of which the first go round and others are drawn (flwr-datasets)."""
+    from flwr_datasets.partitioner import PathologicalPartitioner
+
+    return PathologicalPartitioner(num_clients, "label", int(classes), "first-deterministic", seed=seed)
+
+
+def owners_of_file(data: Dataset, num_clients: int, seed: int, *, path: str) -> Sequence[Positions]:
+    """A text file with a line for every training example: whose it is, by number or name."""
+    del num_clients, seed
+    owners = np.array(Path(path).expanduser().read_text(encoding="utf-8").split("\n"))
+    owners = owners[:-1] if len(owners) and not owners[-1] else owners
+    if len(owners) != len(data.train):
+        raise ValueError(f"{path} has not one line an example")
+    _, numbers = np.unique(owners, return_inverse=True)
+    return [np.flatnonzero(numbers == client) for client in range(int(numbers.max(initial=-1)) + 1)]
+
+
+PARTITIONS.register("exponential", _skewed("ExponentialPartitioner"))
+PARTITIONS.register("linear", _skewed("LinearPartitioner"))
+PARTITIONS.register("owners", owners_of_file)
+PARTITIONS.register("pathological", flower_partition(_pathological))
+PARTITIONS.register("square", _skewed("SquarePartitioner"))
