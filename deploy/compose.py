@@ -158,7 +158,7 @@ def container(
     if service.name not in first and not service.offline and REGISTER in jobs:
         after[REGISTER] = STOPPED
     program, *arguments = service.command
-    is_supernode = program == "flower-supernode"
+    is_supernode = service.kind == "flower-supernode"
     of_flower = program.startswith("flower-") and not service.runs_app
     return {
         **({"image": flower_image(program.removeprefix("flower-"))} if of_flower else app_image(cuda)),

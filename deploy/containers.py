@@ -9,6 +9,7 @@ from typing import Any
 from deploy.credentials import PUBLIC
 from deploy.federation import Federation
 from deploy.placements import CREDENTIALS, Containers
+from deploy.run_words import secagg_words, signed_words
 from deploy.topology import (
     CONSORTIUM_FILE,
     DATA,
@@ -21,10 +22,10 @@ from deploy.topology import (
     RUNS,
     SERVER,
     SERVER_SUPEREXEC,
+    STATE,
     SUPERLINK,
     SUPERLINK_CA_FILE,
     Service,
-    secagg_words,
 )
 from deploy.warm import WARM_VARIABLE
 from gdpfed.child_process import LOG_VARIABLE
@@ -175,8 +176,13 @@ def register_job(place: Containers, image: Tree) -> Tree:
 def train_job(federation: Federation, project: Project, place: Containers, image: Tree) -> Tree:
     """Return the job that runs one training, when a person asks for it, with that person's overrides."""
     words = ["--nodes", str(len(federation.nodes)), "--runs", f"/{RUNS}"]
+    if federation.signed_apps:
+        words += signed_words(PUBLIC_PATH, f"/{STATE}")
     words += ["--", *project.overrides, *secagg_words(federation, place)]
-    return control_job(TRAIN, words, place, image)
+    made = control_job(TRAIN, words, place, image)
+    if federation.signed_apps:
+        made["volumes"].append(bind(f"{ROOT}/{SUPERLINK}/{STATE}", f"/{STATE}", writable=True))
+    return made
 
 
 def control_job(command: str, words: Sequence[str], place: Containers, image: Tree) -> Tree:

@@ -245,7 +245,7 @@ class Store:
         elif not path.exists():
             new_identity(path)
             self._own(path)
-        self._publish(
+        self.publish(
             identity_file(party), read_identity(path, self.owner).public_bytes().hex().encode() + b"\n"
         )
 
@@ -256,7 +256,7 @@ class Store:
         path = folder / CONSORTIUM_KEY
         consortium = read_identity(path, self.owner) if path.exists() else new_identity(path)
         keys = {client_of(party): public_key_of(str(public / identity_file(party))) for party in parties}
-        self._publish(CONSORTIUM_FILE, consortium.public_bytes().hex().encode() + b"\n")
+        self.publish(CONSORTIUM_FILE, consortium.public_bytes().hex().encode() + b"\n")
         after, signed = -1, public / ROSTER_FILE
         # One that another consortium key has signed, or that is damaged, is signed anew.
         with suppress(IdentityError):
@@ -264,7 +264,7 @@ class Store:
             if dict(before) == keys:
                 return
             after = before.number
-        self._publish(ROSTER_FILE, signed_roster(keys, consortium, after=after))
+        self.publish(ROSTER_FILE, signed_roster(keys, consortium, after=after))
 
     def _hand_roster(self, service: Service) -> None:
         """Give a service the consortium's newest roster, if it has come."""
@@ -274,7 +274,8 @@ class Store:
                 path = credentials_of(self.root, service.name) / name
                 self._replace(path, published.read_bytes(), mode=0o600)
 
-    def _publish(self, name: str, data: bytes) -> None:
+    def publish(self, name: str, data: bytes) -> None:
+        """Write what others may have, if its contents are others."""
         self._replace(self.root / PUBLIC / name, data, mode=0o644)
 
     def _superlink_ca(self) -> bytes:

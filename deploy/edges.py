@@ -127,6 +127,11 @@ def layers_of(options: argparse.Namespace) -> Layers:
             "--aversions, --first-budgets and --max-participations are of a game, which nobody plays behind "
             "edges: leave them out"
         )
+    if options.signed_apps:
+        raise TopologyError(
+            "--signed-apps is for nodes without edges: leave it out, and start the SuperNodes of edges with "
+            "deploy.supernode by hand"
+        )
     budgets = (BUDGET,) if options.budgets is None else options.budgets
     trusted = getattr(options, "trusted_edges", 0)
     made = Layers.of(

@@ -67,6 +67,7 @@ class Federation:
         of_edges: whether the nodes are clients of edges, which have neither data nor a budget.
         most_rounds: how many rounds of a run a node takes part in at most; None for all.
         unguarded: whether the app itself holds a node's data, ledger and identity, and no guard does.
+        signed_apps: whether nodes run apps alone that the consortium has signed.
         parameters: d of the largest model that is trained, from which limits of memory follow.
     """
 
@@ -79,6 +80,7 @@ class Federation:
     of_edges: bool = False
     most_rounds: int | None = None
     unguarded: bool = False
+    signed_apps: bool = False
     parameters: int = RESNET18_PARAMETERS
 
     @property

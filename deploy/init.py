@@ -13,6 +13,7 @@ from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import EXAMPLES_FILE, Federation, TopologyError
 from deploy.options import add_federation, exit_status, federation_of, host
 from deploy.placements import Containers
+from deploy.stored_app import provide_signed_app
 from deploy.topology import DATA, SERVER, Service, services, services_of
 from gdpfed.clients.configured import task_of
 
@@ -44,6 +45,8 @@ def provide(options: argparse.Namespace) -> str:
         for kind in options.renew:
             store.renew(kind, operated)
         store.provide(operated, options.superlink_host)
+        if federation.signed_apps and store.signs_roster:
+            provide_signed_app(store)
     if options.demo_data:
         provide_demo_data(options.directory, federation)
     made = f"credentials of {', '.join(service.name for service in mine)} are in {options.directory}"

@@ -16,7 +16,7 @@ from deploy.loopback import LoopbackFederation
 from deploy.operate import NODES_PLAY, federation_overrides, training_words
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.placements import Containers
-from deploy.topology import secagg_words
+from deploy.run_words import secagg_words
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console

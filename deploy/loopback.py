@@ -12,6 +12,8 @@ from deploy.credentials import PUBLIC, Store
 from deploy.federation import Federation, Node
 from deploy.init import provide_demo_data
 from deploy.placements import Loopback
+from deploy.run_words import secagg_words, signed_words
+from deploy.stored_app import provide_signed_app
 from deploy.superlink_client import SuperLinkClient
 from deploy.topology import (
     DATA,
@@ -21,10 +23,10 @@ from deploy.topology import (
     MAILBOX,
     RUNS,
     SERVER_SUPEREXEC,
+    STATE,
     SUPERLINK,
     SUPERLINK_CA_FILE,
     Service,
-    secagg_words,
     services,
 )
 from gdpfed.errors import LaunchError
@@ -68,7 +70,10 @@ class LoopbackFederation:
         try:
             self.place = Loopback.on_free_ports(self.home.path, self.federation)
             self.services: dict[str, Service] = {s.name: s for s in services(self.federation, self.place)}
-            Store(self.home.path).provide(list(self.services.values()))
+            store = Store(self.home.path)
+            store.provide(list(self.services.values()))
+            if self.federation.signed_apps:
+                provide_signed_app(store)
             for node, file in zip(self.federation.nodes, self._files, strict=bool(self._files)):
                 own = Path(self.place.folder(node.superexec, DATA)) / self.federation.examples
                 copy_examples(file, own)
@@ -169,13 +174,19 @@ class LoopbackFederation:
         """The directory of the server's runs."""
         return Path(self.place.folder(SERVER_SUPEREXEC, RUNS))
 
+    def _signed_words(self) -> tuple[str, ...]:
+        """The options by which a training is that of the signed app; none where apps are not signed."""
+        if not self.federation.signed_apps:
+            return ()
+        return signed_words(str(self.home.path / PUBLIC), self.place.folder(SUPERLINK, STATE))
+
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
         """Submit a training with its files in ``runs / name``; a run that is there already is continued."""
         resuming = (self.runs / name / CONFIG_FILE).exists()
         nodes = str(len(self.federation.nodes))
         where = f"{'run.resume' if resuming else 'run.directory'}={name}"
         words = self.operate_words(
-            *("train", "--nodes", nodes, "--runs", str(self.runs), "--"),
+            *("train", "--nodes", nodes, "--runs", str(self.runs), *self._signed_words(), "--"),
             *(*overrides, *secagg_words(self.federation, self.place), where),
         )
         return FlowerRun(self.home, words, folder=OPERATOR, log_directory=self.runs / name)

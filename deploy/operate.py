@@ -11,10 +11,13 @@ from pathlib import Path
 from conf.schema import CLIENTS
 from deploy.federation import Federation
 from deploy.options import address, exit_status
+from deploy.stored_app import store_app
 from deploy.superlink_client import SuperLinkClient, SuperLinkError
-from gdpfed.launch.flower_run import run_command, training_config
+from gdpfed.identities import public_key_of
+from gdpfed.launch.flower_run import CONNECTION, run_command, training_config
 from gdpfed.launch.home import PROJECT
 from gdpfed.runs.paths import run_path
+from gdpfed.signed_apps import read_signed_bundle
 
 # One sum over all nodes, who all take part: in a sum of two neither would be hidden from the other. Each
 # group has a clipping norm of its own in it, as its members' budgets allow.
@@ -52,11 +55,26 @@ def _execute(options: argparse.Namespace) -> None:
         case "train":
             words = training_words(options.nodes, options.overrides)
             superlink.wait(nodes_to_wait_for(options.nodes, words))
-            name = run_name(words)
-            superlink.follow(train_command(superlink, options.runs / name, words), name)
+            _train(superlink, options, words)
         case "flwr":
             if superlink.flwr(options.words) != 0:
                 raise SuperLinkError(f"flwr {' '.join(options.words)} failed: its words are above")
+
+
+def _train(superlink: SuperLinkClient, options: argparse.Namespace, words: Sequence[str]) -> None:
+    """Submit a training and follow it: of a signed app, or of the app of this checkout."""
+    name = run_name(words)
+    run_config = train_config(options.runs / name, words)
+    if options.bundle is None:
+        superlink.follow(run_command(superlink.flower_home, PROJECT, run_config), name)
+        return
+    if options.consortium is None or options.database is None:
+        raise SuperLinkError("--bundle goes with --consortium and --database: name all three")
+    key = public_key_of(str(options.consortium))
+    bundle, signed = read_signed_bundle(options.bundle, key)
+    store_app(options.database, bundle, signed, key)
+    run_id = superlink.start_stored(signed.statement.app, signed.statement.bundle, run_config)
+    superlink.follow(["flwr", "log", run_id, CONNECTION, "--stream"], name, run_id)
 
 
 def _register(superlink: SuperLinkClient, public: Path) -> None:
@@ -112,12 +130,11 @@ def run_name(words: Sequence[str]) -> str:
     return chosen.get("run.resume") or chosen.get("run.directory") or run_path(None, "federation", "run").name
 
 
-def train_command(superlink: SuperLinkClient, directory: Path, words: Sequence[str]) -> list[str]:
-    """Return the command that submits a training with its files in ``directory`` on the server."""
+def train_config(directory: Path, words: Sequence[str]) -> dict[str, str | int]:
+    """Return the run configuration of a training with its files in ``directory`` on the server."""
     keys = [word.partition("=")[0] for word in words]
     kept = [word for key, word in zip(keys, words, strict=True) if key not in ("run.resume", "run.directory")]
-    run_config = training_config(kept, directory=directory, resuming="run.resume" in keys)
-    return run_command(superlink.flower_home, PROJECT, run_config)
+    return training_config(kept, directory=directory, resuming="run.resume" in keys)
 
 
 def _flower_home() -> Path:
@@ -139,6 +156,11 @@ def parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="wait for the nodes and run one training")
     train.add_argument("--runs", type=Path, required=True, help="directory of the runs on the server")
     train.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance method=gdpfed")
+    train.add_argument(
+        "--bundle", type=Path, help="signed bundle to run; without it the app of this checkout"
+    )
+    train.add_argument("--consortium", type=Path, help="file with the public key that has signed the bundle")
+    train.add_argument("--database", type=Path, help="of the SuperLink, which gets the bundle's signature")
     nodes = commands.add_parser("nodes", help="list the registered nodes: name, id, status")
     nodes.add_argument("--unregister", metavar="NAME", help="take this node away first, for ever")
     flwr = commands.add_parser("flwr", help="run a command of flwr on this connection")

@@ -80,6 +80,11 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rounds of a run that a node takes part in at most",
     )
+    parser.add_argument(
+        "--signed-apps",
+        action="store_true",
+        help="nodes run apps alone that the consortium has signed (docs/deployment.md)",
+    )
 
 
 def federation_of(options: argparse.Namespace) -> Federation:
@@ -96,7 +101,12 @@ def federation_of(options: argparse.Namespace) -> Federation:
         options.unit or "client",
         options.examples,
     )
-    federation = replace(federation, parameters=options.parameters, unguarded=options.without_guard)
+    federation = replace(
+        federation,
+        parameters=options.parameters,
+        unguarded=options.without_guard,
+        signed_apps=options.signed_apps,
+    )
     return federation.playing(options.aversions, options.first_budgets, options.max_participations)
 
 
@@ -118,6 +128,7 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
         *_listed("--first-budgets", [node.first_budget for node in federation.nodes]),
         *(() if federation.most_rounds is None else ("--max-participations", str(federation.most_rounds))),
         *(("--without-guard",) if federation.unguarded else ()),
+        *(("--signed-apps",) if federation.signed_apps else ()),
     )
 
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -20,12 +20,15 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.utils import flwr_cli_exc_handler
+from flwr.common.serde import user_config_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
     RegisterNodeRequest,
+    StartRunRequest,
     UnregisterNodeRequest,
 )
+from flwr.proto.fab_pb2 import Fab
 from flwr.proto.run_pb2 import RunStatus
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
@@ -100,7 +103,7 @@ class SuperLinkClient:
             if node.name in fresh:
                 self._unregister(node)
         for name, key in fresh.items():
-            with self._asked() as superlink:
+            with self.asked() as superlink:
                 superlink.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
         gone = {node.key for node in listed if node.status == UNREGISTERED}
         return list(fresh), [name for name, key in keys.items() if key in gone]
@@ -140,21 +143,36 @@ class SuperLinkClient:
                 )
             time.sleep(POLL_SECONDS)
 
-    def follow(self, command: Sequence[str], name: str) -> None:
+    def start_stored(self, app: str, bundle: str, run_config: Mapping[str, str | int]) -> str:
+        """Start a run of an app that the SuperLink has stored, by the hash of its bundle; the run's id."""
+        with self.asked() as superlink:
+            started = superlink.StartRun(
+                StartRunRequest(
+                    app_spec=app,
+                    fab=Fab(hash_str=bundle),
+                    override_config=user_config_to_proto(dict(run_config)),
+                )
+            )
+        if not started.HasField("run_id"):
+            raise SuperLinkError(f"the SuperLink took no run of {app}: its log says why")
+        return str(started.run_id)
+
+    def follow(self, command: Sequence[str], name: str, run_id: str | None = None) -> None:
         """Submit a run, print its log, and ask the SuperLink how the run ended.
 
         The log of a killed ServerApp just stops. If the SuperLink is restarted during the run, the log goes
-        on where it stopped. `command`: what submits it. `name`: of the run's directory, by which it is
-        resumed. Raises SuperLinkError: it was refused, or ended otherwise than by itself.
+        on where it stopped. `command`: what submits it, or shows the log of `run_id`, which was submitted.
+        `name`: of the run's directory, by which it is resumed. Raises SuperLinkError: it was refused, or
+        ended otherwise than by itself.
         """
-        run_id, shown = None, 0
+        shown = 0
         for line in self._lines(*command[1:]):
             print(line, end="", flush=True)
             started = _STARTED.search(line)
             run_id, shown = (started[1], 0) if started else (run_id, shown + 1)
         if run_id is None:
             raise SuperLinkError("Flower did not take the run: its words are above")
-        while (run := self._run(run_id)).status != FINISHED:
+        while (run := self.status(run_id)).status != FINISHED:
             print(f"the SuperLink has broken off the log of run {run_id}, which goes on", flush=True)
             for line in islice(self._lines("log", run_id, CONNECTION, "--stream"), shown, None):
                 print(line, end="", flush=True)
@@ -171,7 +189,7 @@ class SuperLinkClient:
         """Run one ``flwr`` command on this connection; returns its exit status."""
         return subprocess.run([FLWR, *words], env=self._environment(), check=False).returncode  # noqa: S603
 
-    def _run(self, run_id: str) -> RunStatus:
+    def status(self, run_id: str) -> RunStatus:
         """Ask the SuperLink for the status of a run until it answers.
 
         Raises SuperLinkError: it does not answer in time.
@@ -179,7 +197,7 @@ class SuperLinkClient:
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
             try:
-                with self._asked() as superlink:
+                with self.asked() as superlink:
                     runs = superlink.ListRuns(ListRunsRequest(run_id=int(run_id))).run_dict
                 if int(run_id) not in runs:
                     raise SuperLinkError(f"it does not know run {run_id}")
@@ -195,12 +213,12 @@ class SuperLinkClient:
                 return status
 
     def _all_nodes(self) -> list[RegisteredNode]:
-        with self._asked() as superlink:
+        with self.asked() as superlink:
             listed = superlink.ListNodes(ListNodesRequest()).nodes_info
         return [RegisteredNode(each.name, each.node_id, each.status, each.public_key) for each in listed]
 
     def _unregister(self, node: RegisteredNode) -> None:
-        with self._asked() as superlink:
+        with self.asked() as superlink:
             superlink.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
 
     def _lines(self, *words: str) -> Iterator[str]:
@@ -214,7 +232,7 @@ class SuperLinkClient:
         return os.environ | {"FLWR_HOME": str(self.flower_home)}
 
     @contextmanager
-    def _asked(self) -> Iterator[ControlHttpClient]:
+    def asked(self) -> Iterator[ControlHttpClient]:
         """Give a client of the control API for one question; Flower's errors become one line of ours."""
         api = ControlHttpClient.from_server_address(
             server_address=self.superlink,

@@ -27,7 +27,6 @@ from deploy.federation import Federation, Node, TopologyError
 from deploy.node_settings import NodePaths, settings_words
 from deploy.probes import health_probe, https_probe, socket_probe
 from deploy.warm import TRAINS
-from secagg import ACTIVE
 
 SUPERLINK, GATE = "superlink", "gate"
 SERVER_SUPEREXEC = "server-superexec"
@@ -43,6 +42,8 @@ IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "co
 TRUST_FILES = (IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE)
 
 STATE, RUNS, DATA, LEDGER, MAILBOX, GUARD = "state", "runs", "data", "ledger", "mailbox", "guard"
+SEEN, APP_BUNDLE = "seen", "app.fab"
+SIGNED_SUPERNODE = ("python", "-m", "deploy.supernode")
 SOCKET_FILE = "guard.sock"
 RELAY = "relay"
 LEDGER_FILE = "ledger.json"
@@ -137,7 +138,7 @@ class Service:
             return GUARD
         if self.runs_app:
             return "flower-superexec" if self.trains else RELAY
-        return self.command[0]
+        return "flower-supernode" if self.command[:3] == SIGNED_SUPERNODE else self.command[0]
 
 
 def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
@@ -215,12 +216,17 @@ def server_superexec(place: Placement) -> Service:
 
 
 def supernode(federation: Federation, node: Node, place: Placement) -> Service:
-    """The SuperNode of a node: it proves its key to the SuperLink, and offers its own SuperExec an API."""
+    """The SuperNode of a node: it proves its key to the SuperLink, and offers its SuperExec signed apps."""
+    signed = (
+        *(*SIGNED_SUPERNODE, "--consortium", place.credential(node.supernode, CONSORTIUM_FILE)),
+        *("--roster", place.credential(node.supernode, ROSTER_FILE)),
+        *("--seen", place.folder(node.supernode, SEEN)),
+    )
     return Service(
         name=node.supernode,
         party=node.name,
         command=(
-            *("flower-supernode", "--isolation", "process"),
+            *(*(signed if federation.signed_apps else ("flower-supernode",)), "--isolation", "process"),
             *("--root-certificates", place.credential(node.supernode, SUPERLINK_CA_FILE)),
             *("--superlink", _address(GATE, place)),
             *("--auth-supernode-private-key", place.credential(node.supernode, NODE_KEY_FILE)),
@@ -228,9 +234,10 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
             *("--node-config", supernode_config(federation, node, place)),
         ),
         credentials=(
-            *(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, SECRET_FILE),
-            *(SUPERLINK_CA_FILE, NODE_KEY_FILE),
+            *(CA_FILE, TLS_CERTIFICATE_FILE, TLS_KEY_FILE, SECRET_FILE, SUPERLINK_CA_FILE, NODE_KEY_FILE),
+            *((ROSTER_FILE, CONSORTIUM_FILE) if federation.signed_apps else ()),
         ),
+        folders=(Folder(SEEN, writable=True),) if federation.signed_apps else (),
         probe=_probe(node.supernode, place),
         needs=(GATE,),
     )
@@ -313,15 +320,6 @@ def node_config(federation: Federation, node: Node, place: Placement) -> str:
         ledger_copy=place.folder(node.guard, STATE) if federation.guarded else "",
     )
     return settings_words(federation, node, paths, place.own)
-
-
-def secagg_words(federation: Federation, place: Placement) -> tuple[str, ...]:
-    """Return the overrides by which the server goes by the consortium's roster, in the nodes' mode."""
-    return (
-        *(("secagg.mode=active",) if federation.secagg_mode == ACTIVE else ()),
-        f"secagg.roster_file={place.credential(SERVER_SUPEREXEC, ROSTER_FILE)}",
-        f"secagg.consortium_key={place.credential(SERVER_SUPEREXEC, CONSORTIUM_FILE)}",
-    )
 
 
 def _tls_server(name: str, place: Placement) -> tuple[str, ...]:

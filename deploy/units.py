@@ -18,6 +18,7 @@ from deploy.federation import Federation, Node, TopologyError
 from deploy.operate import federation_overrides
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
 from deploy.placements import HEALTH_PORT, LOOPBACK, SUPERLINK_PORT, SUPERNODE_PORT, credentials_of
+from deploy.run_words import secagg_words
 from deploy.topology import (
     CONSORTIUM_FILE,
     DATA,
@@ -31,7 +32,6 @@ from deploy.topology import (
     SUPERLINK,
     Service,
     gate,
-    secagg_words,
     services,
     services_of,
 )
@@ -256,6 +256,10 @@ def write(options: argparse.Namespace) -> str:
 
 
 def _script(federation: Federation, place: Units, checkout: Path) -> str:
+    if federation.signed_apps:
+        raise TopologyError(
+            "--signed-apps is not for units so far: leave it out, or use the files of python -m deploy"
+        )
     words = (*federation_overrides(federation), *secagg_words(federation, place))
     return OPERATE.format(
         public=place.root / PUBLIC,

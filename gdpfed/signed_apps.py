@@ -79,11 +79,8 @@ class AppStatement:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """The version as numbers, by which it is compared; 1.2 and 1.2.0 are one."""
-        numbers = [int(number) for number in self.version.split(".")]
-        while len(numbers) > 1 and not numbers[-1]:
-            numbers.pop()
-        return tuple(numbers)
+        """The version as numbers, by which it is compared."""
+        return release_of(self.version)
 
     @property
     def content(self) -> bytes:
@@ -179,6 +176,14 @@ class SignedApp:
             "signed_app": self.to_json().decode(),
         }
         return {"valid_license": "Valid", consortium_key.hex(): json.dumps(entry)}
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """A version as numbers; 1.2 and 1.2.0 are one. Raises ValueError: it has others."""
+    numbers = [int(number) for number in version.split(".")]
+    while len(numbers) > 1 and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> SignedApp:

@@ -9,6 +9,7 @@ from time import perf_counter
 import httpx
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
@@ -188,4 +189,5 @@ def _content(records: Records) -> RecordDict:
 def node_reply(reply: Message) -> NodeReply:
     """A reply to a question, as values."""
     records = reply.content.config_records if reply.has_content() else {}
-    return NodeReply(records, failure_of(reply), reached=not reply.has_error())
+    refused = reply.has_error() and reply.error.code == ErrorCode.INVALID_FAB
+    return NodeReply(records, failure_of(reply), reached=refused or not reply.has_error())

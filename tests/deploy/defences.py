@@ -109,6 +109,11 @@ DEFENCES = (
         (("gdpfed/federation/node/budget.py", "        if not epsilon <= limit:\n", "        if False:\n"),),
     ),
     Defence(
+        "signed-apps",
+        "deploy/test_signed_apps.py::test_flower_gets_a_refused_bundle_without_signatures",
+        (("deploy/supernode.py", "                return Fab(fab.hash_str, fab.content, {})\n", ""),),
+    ),
+    Defence(
         "superlink-restarted",
         "deploy/test_faults.py::test_a_restarted_superlink_knows_its_nodes",
         (("deploy/topology.py", '            *("--database", database),\n', ""),),
@@ -119,8 +124,8 @@ DEFENCES = (
         (
             (
                 "deploy/superlink_client.py",
-                "while (run := self._run(run_id)).status != FINISHED:",
-                "while not (run := self._run(run_id)):",
+                "while (run := self.status(run_id)).status != FINISHED:",
+                "while not (run := self.status(run_id)):",
             ),
         ),
     ),

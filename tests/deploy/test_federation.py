@@ -6,10 +6,16 @@ import re
 import ssl
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.common.serde import user_config_to_proto
+from flwr.proto.control_pb2 import StartRunRequest
+from flwr.proto.fab_pb2 import Fab
 from flwr.superlink.routers.control.router import router as control_api
 from starlette.routing import Route
 
@@ -18,16 +24,31 @@ from deploy.credentials import PUBLIC, Store
 from deploy.federation import Federation
 from deploy.gate import PATHS
 from deploy.loopback import LoopbackFederation
+from deploy.operate import train_config, training_words
 from deploy.placements import Loopback, credentials_of
-from deploy.superlink_client import SuperLinkClient, SuperLinkError
-from deploy.topology import GATE, NODE_KEY_FILE, SUPERLINK, SUPERLINK_CA_FILE, services
+from deploy.stored_app import provide_signed_app, store_app
+from deploy.superlink_client import FINISHED, SuperLinkClient, SuperLinkError
+from deploy.topology import (
+    APP_BUNDLE,
+    CONSORTIUM_FILE,
+    DATABASE,
+    GATE,
+    NODE_KEY_FILE,
+    STATE,
+    SUPERLINK,
+    SUPERLINK_CA_FILE,
+    services,
+)
+from gdpfed.identities import public_key_of
 from gdpfed.launch.home import free_ports
+from gdpfed.signed_apps import read_signed_bundle, sign_app
+from testing.known_identities import identity_of
 from tests.deploy.faulty_federation import FaultyFederation
 
 
 @pytest.fixture(scope="module")
 def running():
-    with LoopbackFederation(Federation.of(3, secagg_mode="active")) as running:
+    with LoopbackFederation(replace(Federation.of(3, secagg_mode="active"), signed_apps=True)) as running:
         yield running
     assert list(running.home.processes()) == []
     assert not running.home.path.exists()
@@ -145,8 +166,10 @@ def intruder(running):
         zip(("supernode-3", "node-3-superexec"), free_ports(2), strict=True)
     )
     place = Loopback(running.home.path, ports)
-    four = services(Federation.of(4, (1.0,)), place)
-    Store(running.home.path).provide(four)
+    four = services(replace(Federation.of(4, (1.0,)), signed_apps=True), place)
+    store = Store(running.home.path)
+    store.provide(four)
+    provide_signed_app(store)
     running.operate("register", "--public", str(running.home.path / PUBLIC))
     own = {service.name: service for service in four if service.party == "node-3"}
     command = own["node-3-guard"].command
@@ -185,6 +208,41 @@ def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkey
     assert ledger["participations"] == [{"0": 1}, {"1": 1}, {"2": 1}]
     refusal = r"SuperNode \d+ does not join: .*roster\.json has not this node's key, \w+, for client 1"
     assert re.search(refusal, (directory / "flower.log").read_text())
+
+
+def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
+    """Each run ends with a node's line, and no SuperNode has handed a message on to an app."""
+    public, client = running.home.path / PUBLIC, running.superlink_client()
+    key = public_key_of(str(public / CONSORTIUM_FILE))
+    content, signed = read_signed_bundle(public / APP_BUNDLE, key)
+    foreign = sign_app(content + b"\0\0", identity_of(91), signed.statement.roster_number)
+    database = Path(running.place.folder(SUPERLINK, STATE)) / DATABASE
+    run_config = train_config(running.runs / "refused", training_words(3, ["run.timeout_seconds=60"]))
+
+    def stored(bundle, app):
+        store_app(database, bundle, app, key)
+        return client.start_stored("@gdpfed/gdpfed", sha256(bundle).hexdigest(), run_config)
+
+    def handed_on():
+        logs = [running.log(node.supernode) for node in running.federation.nodes]
+        return [log.count("Received successfully") for log in logs]
+
+    before = handed_on()
+    submitted = StartRunRequest(
+        fab=Fab(content=content), override_config=user_config_to_proto({**run_config})
+    )
+    with client.asked() as superlink:  # as ``flwr run`` does
+        unsigned = str(superlink.StartRun(submitted).run_id)
+    refusals = {
+        unsigned: "the app is not signed, and this node runs signed apps only",
+        stored(content + b"\0", signed): "is not the one that was signed",
+        stored(content + b"\0\0", foreign): "the app is not signed by the consortium with key",
+    }
+    for run_id, line in refusals.items():
+        ended = partial(lambda asked: client.status(asked).status == FINISHED, run_id)
+        FaultyFederation(running).until(ended, f"the end of run {run_id}")
+        assert re.search(rf"SuperNode \d+ does not join: .*{line}", client.status(run_id).details)
+    assert handed_on() == before
 
 
 def test_a_secret_in_a_log_is_found(running):

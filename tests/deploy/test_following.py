@@ -14,7 +14,7 @@ def test_a_run_that_broke_off_says_how_it_is_resumed_and_what_it_took(monkeypatc
     monkeypatch.setattr(
         SuperLinkClient, "_lines", lambda self, *words: iter(["Successfully started run 7\n"])
     )
-    monkeypatch.setattr(SuperLinkClient, "_run", lambda self, run_id: ended)
+    monkeypatch.setattr(SuperLinkClient, "status", lambda self, run_id: ended)
     words = ["dataset=digits", "run.resume=20260101-federation"]
     with pytest.raises(SuperLinkError) as error:
         SuperLinkClient(Path("home"), "127.0.0.1:1", Path("ca")).follow(["flwr", "run"], run_name(words))

@@ -1,0 +1,29 @@
+"""The words by which every training of a federation is submitted."""
+
+from deploy.federation import Federation
+from deploy.topology import (
+    APP_BUNDLE,
+    CONSORTIUM_FILE,
+    DATABASE,
+    ROSTER_FILE,
+    SERVER_SUPEREXEC,
+    Placement,
+)
+from secagg import ACTIVE
+
+
+def secagg_words(federation: Federation, place: Placement) -> tuple[str, ...]:
+    """Return the overrides by which the server goes by the consortium's roster, in the nodes' mode."""
+    return (
+        *(("secagg.mode=active",) if federation.secagg_mode == ACTIVE else ()),
+        f"secagg.roster_file={place.credential(SERVER_SUPEREXEC, ROSTER_FILE)}",
+        f"secagg.consortium_key={place.credential(SERVER_SUPEREXEC, CONSORTIUM_FILE)}",
+    )
+
+
+def signed_words(public: str, state: str) -> tuple[str, ...]:
+    """Return the options by which ``deploy.operate train`` runs a signed app, from two folders."""
+    return (
+        *("--bundle", f"{public}/{APP_BUNDLE}", "--consortium", f"{public}/{CONSORTIUM_FILE}"),
+        *("--database", f"{state}/{DATABASE}"),
+    )

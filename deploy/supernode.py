@@ -1,0 +1,209 @@
+"""``python -m deploy.supernode``: Flower's SuperNode, which takes only apps that the consortium has signed.
+
+A node's operator installs it. It decides before the app's code is handed to the SuperExec, in a process of
+its own, so no app can change what it decides. Flower's own check (``--trusted-entities``) is on, with the
+consortium's key alone. It knows no version, roster or expiry, and has no place for a check of ours. So one
+function of Flower's is wrapped here; a Flower that has it no longer is not started.
+"""
+
+import argparse
+import inspect
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from logging import ERROR
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.app import Error
+from flwr.common.constant import ErrorCode
+from flwr.common.logger import log
+from flwr.supercore.fab import Fab
+from flwr.supercore.run import Run
+from flwr.supercore.version import package_version
+from flwr.supernode import start_client_internal as client
+from flwr.supernode.cli.flower_supernode import flower_supernode
+
+from deploy.options import exit_status
+from gdpfed.errors import InputError, LaunchError
+from gdpfed.federation.node.allowed_overrides import check_overrides, refuse_overrides
+from gdpfed.files import read_regular, write_whole
+from gdpfed.identities import public_key_of, read_roster
+from gdpfed.signed_apps import AppSignatureError, AppStatement, release_of, signed_in
+
+SEEN_FILE = "seen.json"
+_PULL = "_pull_and_store_message"
+_REFUSAL = "FAB_VERIFICATION_ERROR"
+_TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
+
+
+@dataclass(frozen=True)
+class AppGate:
+    """Decides which apps a node runs.
+
+    Attributes:
+        consortium_key: whose signature an app must have.
+        roster_file: the consortium's newest roster, as the node's operator has it.
+        seen_file: the highest roster number, and the highest version of each app, of what was let in so far.
+    """
+
+    consortium_key: bytes
+    roster_file: Path
+    seen_file: Path
+
+    def admit(
+        self,
+        bundle: bytes,
+        verifications: Mapping[str, str],
+        run_config: Mapping[str, Any],
+        node_config: Mapping[str, Any],
+    ) -> None:
+        """Let an app in, or refuse it; what is let in is written down first.
+
+        `bundle`, `verifications`: of the app, as the SuperLink sends them. `run_config`: what the run
+        overrides. `node_config`: the operator's settings. Raises InputError: it is refused.
+        """
+        signed = signed_in(verifications, self.consortium_key).statement
+        signed.check(bundle)
+        refuse_overrides(run_config, signed.allowed_overrides, "the app's signature", AppSignatureError)
+        check_overrides(node_config, run_config)
+        self._refuse_older(signed)
+
+    def _refuse_older(self, signed: AppStatement) -> None:
+        """Refuse a lower version or roster number than was seen; write down higher ones."""
+        number, versions = self._seen()
+        newest = max(number, read_roster(self.roster_file, self.consortium_key).number)
+        if signed.roster_number < newest:
+            raise AppSignatureError(
+                f"version {signed.version} was signed for roster {signed.roster_number}, and this node has "
+                f"seen {newest}: have the app signed for that roster with: gdpfed identity sign-app"
+            )
+        version = versions.get(signed.app, "0")
+        if signed.release < release_of(version):
+            raise AppSignatureError(
+                f"version {signed.version} of {signed.app} is older than {version}, which this node has "
+                "seen: run that one or a newer one"
+            )
+        seen = {"roster_number": signed.roster_number, "versions": {**versions, signed.app: signed.version}}
+        try:
+            write_whole(self.seen_file, json.dumps(seen).encode() + b"\n")
+        except OSError as error:
+            raise AppSignatureError(
+                f"{self.seen_file} cannot be written: {error.strerror}; this node runs no app whose version "
+                "it cannot keep: make room there"
+            ) from None
+
+    def _seen(self) -> tuple[int, dict[str, str]]:
+        """The highest roster number and versions so far."""
+        try:
+            seen = json.loads(read_regular(self.seen_file))
+            number, versions = seen["roster_number"], dict(seen["versions"])
+            for version in versions.values():
+                release_of(version)
+            if type(number) is not int:
+                raise TypeError(f"{number!r} is no number")
+        except FileNotFoundError:
+            return 0, {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise AppSignatureError(
+                f"{self.seen_file}, which says what this node has seen, cannot be read ({error}): restore "
+                "it, or remove it if the app is the newest one"
+            ) from None
+        return number, versions
+
+
+def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int | None]:
+    """Wrap Flower's function that takes a message, so that it gets only bundles that the gate lets in.
+
+    One that it refuses comes without signatures. Flower then runs none of it and answers with our line.
+    """
+
+    def take(
+        *, get_run: Callable[[int], Run], get_fab: Callable[[str, int], Fab], **others: Any
+    ) -> int | None:
+        runs: dict[int, Run] = {}
+
+        def run_of(run_id: int) -> Run:
+            return runs.setdefault(run_id, get_run(run_id))
+
+        def fab_of(fab_hash: str, run_id: int) -> Fab:
+            fab = get_fab(fab_hash, run_id)
+            try:
+                gate.admit(
+                    fab.content, fab.verifications, runs[run_id].override_config, others["node_config"]
+                )
+            except InputError as error:
+                log(ERROR, "refused the app of run %d: %s", run_id, error)
+                setattr(client, _REFUSAL, Error(ErrorCode.INVALID_FAB, str(error)))
+                return Fab(fab.hash_str, fab.content, {})
+            return fab
+
+        return pull(get_run=run_of, get_fab=fab_of, **others)
+
+    return take
+
+
+def check_flower() -> None:
+    """Refuse a Flower whose SuperNode takes messages otherwise than this module wraps.
+
+    Raises LaunchError: what is missing in it.
+    """
+    pull, start = getattr(client, _PULL, None), client.start_client_internal
+    missing = [
+        name
+        for name, there in (
+            (_PULL, callable(pull) and _PULL in start.__code__.co_names),
+            (_REFUSAL, callable(pull) and _REFUSAL in pull.__code__.co_names),
+            *((name, callable(pull) and name in inspect.signature(pull).parameters) for name in _TAKEN),
+        )
+        if not there
+    ]
+    if missing:
+        raise LaunchError(
+            f"the SuperNode of Flower {package_version} has no {', '.join(missing)}: install the Flower of "
+            "uv.lock, or read start_client_internal.py of this one and change deploy/supernode.py"
+        )
+
+
+def trusted_entities(consortium_key: bytes) -> str:
+    """What ``--trusted-entities`` names: a file with this key alone, in YAML."""
+    key = Ed25519PublicKey.from_public_bytes(consortium_key)
+    public = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return json.dumps({consortium_key.hex(): public})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the SuperNode to its end; return the exit status, 2 where it is not started."""
+    options, flower = parser().parse_known_args(arguments)
+    return exit_status(lambda: start(options, flower))
+
+
+def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
+    """Run Flower's SuperNode with the words that are its own."""
+    check_flower()
+    key = public_key_of(str(options.consortium))
+    read_roster(options.roster, key)
+    gate = AppGate(key, options.roster, options.seen / SEEN_FILE)
+    setattr(client, _PULL, guarded(getattr(client, _PULL), gate))
+    with tempfile.TemporaryDirectory() as folder:
+        trusted = Path(folder) / "trusted-entities.yaml"
+        trusted.write_text(trusted_entities(key), encoding="ascii")
+        sys.argv = ["flower-supernode", *flower, "--trusted-entities", str(trusted)]
+        flower_supernode()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of this command; all others are those of flower-supernode."""
+    made = argparse.ArgumentParser(prog="python -m deploy.supernode", description=__doc__, allow_abbrev=False)
+    made.add_argument("--consortium", type=Path, required=True, help="file with the consortium's public key")
+    made.add_argument("--roster", type=Path, required=True, help="file with the consortium's signed roster")
+    made.add_argument("--seen", type=Path, required=True, help="folder that keeps what this node has seen")
+    return made
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,170 @@
+"""A node runs no code that its consortium has not signed, and says in one line why."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
+from flwr.supercore.constant import NOOP_FEDERATION_ID
+from flwr.supercore.fab import Fab
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.run import Run
+from flwr.superlink.federation import NoOpFederationManager
+from flwr.supernode import start_client_internal as client
+from flwr.supernode.start_client_internal import _verify_fab
+
+from deploy import supernode
+from deploy.compose import compose_file
+from deploy.federation import Federation
+from deploy.stored_app import store_app
+from deploy.superlink_client import SuperLinkError
+from deploy.supernode import AppGate, check_flower, guarded
+from gdpfed.errors import InputError, LaunchError
+from gdpfed.identities import signed_roster
+from gdpfed.signed_apps import SignedApp, sign_app
+from testing.known_identities import identity_of
+from testing.signed_apps import bundle_of, trusted
+
+CONSORTIUM, OTHER = identity_of(90), identity_of(91)
+KEY = CONSORTIUM.public_bytes()
+ROSTER = 7
+
+
+@pytest.fixture
+def gate(tmp_path):
+    made = AppGate(KEY, tmp_path / "roster.json", tmp_path / "seen.json")
+    made.roster_file.write_bytes(roster(ROSTER))
+    return made
+
+
+def roster(number):
+    return signed_roster({0: identity_of(0).public_bytes()}, CONSORTIUM, number)
+
+
+def signed(version="1.2.3", number=ROSTER, signer=CONSORTIUM, **words) -> SignedApp:
+    return sign_app(bundle_of(version), signer, number, **words)
+
+
+def admit(gate, app, bundle=None, run_config=None, node_config=None):
+    bundle = bundle or bundle_of(app.statement.version)
+    gate.admit(bundle, app.verifications(KEY), run_config or {"overrides": ""}, node_config or {})
+
+
+def test_what_the_consortium_has_signed_is_let_in_and_remembered(gate):
+    admit(gate, signed())
+    admit(gate, signed("1.2.3", ROSTER + 1), run_config={"overrides": "run.num_rounds=3"})
+    assert json.loads(gate.seen_file.read_bytes()) == {
+        "roster_number": ROSTER + 1,
+        "versions": {"@gdpfed/gdpfed": "1.2.3"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        (
+            signed("1.2.2", ROSTER + 1),
+            r"version 1\.2\.2 of @gdpfed/gdpfed is older than 1\.10\.0, which this node has seen",
+        ),
+        (signed("1.10.0", ROSTER), "was signed for roster 7, and this node has seen 8"),
+        (signed("1.10.0", ROSTER + 1, OTHER), "not signed by the consortium with key"),
+        (signed("1.10.0", ROSTER + 1, days=1e-9), "has expired on"),
+        (
+            signed("1.10.0", ROSTER + 1, allowed_overrides="method"),
+            "the app's signature allows 'method' alone",
+        ),
+    ],
+)
+def test_older_ones_other_signers_and_other_overrides_are_refused(gate, app, said):
+    admit(gate, signed("1.10.0", ROSTER + 1))
+    seen = gate.seen_file.read_bytes()
+    with pytest.raises(InputError, match=said) as error:
+        admit(gate, app, run_config={"overrides": "run.num_rounds=3"})
+    assert "\n" not in str(error.value)
+    assert gate.seen_file.read_bytes() == seen
+
+
+def test_one_byte_more_no_signature_and_the_operators_own_bounds_are_refused(gate):
+    with pytest.raises(InputError, match="is not the one that was signed"):
+        admit(gate, signed(), bundle_of("1.2.3") + b"\0")
+    with pytest.raises(InputError, match="the app is not signed, and this node runs signed apps only"):
+        gate.admit(bundle_of("1.2.3"), {}, {}, {})
+    with pytest.raises(InputError, match="allowed-overrides allows 'method' alone"):
+        admit(
+            gate,
+            signed(),
+            run_config={"overrides": "secagg=off"},
+            node_config={"allowed-overrides": "method"},
+        )
+    assert not gate.seen_file.exists()
+
+
+def test_a_newer_roster_of_the_node_and_a_damaged_memory_refuse(gate):
+    gate.roster_file.write_bytes(roster(ROSTER + 1))
+    with pytest.raises(InputError, match="was signed for roster 7, and this node has seen 8"):
+        admit(gate, signed())
+    gate.seen_file.write_text("{}")
+    with pytest.raises(InputError, match="says what this node has seen, cannot be read"):
+        admit(gate, signed(number=ROSTER + 1))
+
+
+def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
+    """The wrapped function is called as Flower calls it; its own check is the last word."""
+    app, taken = signed(), []
+    run = Run.create_empty(5)
+    run.override_config = {"overrides": ""}
+    sent = {"signed": app.verifications(KEY), "plain": {}}
+
+    def pull(*, get_run, get_fab, trusted_entities, node_config):
+        fab = get_fab(get_run(5).fab_hash, 5)
+        taken.append(bool(fab.verifications) and _verify_fab(fab, trusted_entities))
+
+    for verifications in sent.values():
+        guarded(pull, gate)(
+            get_run=lambda run_id: run,
+            get_fab=lambda digest, run_id, brought=verifications: Fab(digest, bundle_of("1.2.3"), brought),
+            trusted_entities=trusted(KEY),
+            node_config={},
+        )
+    assert taken == [True, False]
+    assert str(client.FAB_VERIFICATION_ERROR.reason).startswith("the app is not signed")
+    assert json.loads(supernode.trusted_entities(KEY)) == trusted(KEY)
+
+
+def test_another_flower_is_not_started(monkeypatch):
+    check_flower()
+    monkeypatch.setattr(client, "_pull_and_store_message", lambda get_run, node_config: None)
+    with pytest.raises(LaunchError, match="has no FAB_VERIFICATION_ERROR, get_fab, trusted_entities"):
+        check_flower()
+
+
+@pytest.mark.filterwarnings("ignore:No path_separator found in configuration:DeprecationWarning")
+def test_flower_finds_a_stored_app_with_its_signatures(tmp_path):
+    """Written beside a SuperLink's own state, by another process; Flower reads it by its own function."""
+    database, app, bundle = tmp_path / "superlink.db", signed(), bundle_of("1.2.3")
+    state = SqlLinkState(str(database), NoOpFederationManager(), ObjectStoreFactory().store())
+    state.initialize()
+    for version, each in (("1.2.2", signed("1.2.2")), ("1.2.3", app), ("1.2.3", app)):
+        store_app(database, bundle_of(version), each, KEY)
+    found = state.get_app(NOOP_FEDERATION_ID, "@gdpfed/gdpfed", app.statement.bundle)
+    assert found == Fab(app.statement.bundle, bundle, app.verifications(KEY))
+    assert _verify_fab(found, trusted(KEY))
+    (listed,) = state.list_apps(NOOP_FEDERATION_ID)
+    assert (listed.app_id, listed.app_type) == ("@gdpfed/gdpfed", "flwr-serverapp")
+    with state.session() as session:
+        session.connection().exec_driver_sql("ALTER TABLE fab RENAME COLUMN verifications TO signatures")
+    with pytest.raises(SuperLinkError, match=r"takes no app from Flower \S+ \(.*no such column") as error:
+        store_app(database, bundle, app, KEY)
+    assert "\n" not in str(error.value)
+    with pytest.raises(SuperLinkError, match="is no file"):
+        store_app(tmp_path / "none.db", bundle, app, KEY)
+
+
+def test_the_supernodes_of_a_signed_federation_check_and_remember():
+    tree = compose_file(replace(Federation.of(3), signed_apps=True))["services"]
+    node = tree["supernode-0"]
+    assert node["command"][:2] == ["-m", "deploy.supernode"]
+    assert node["image"] == tree["node-0-superexec"]["image"]
+    assert {each["target"] for each in node["volumes"]} == {"/federation", "/seen"}
+    assert {"--bundle", "--consortium", "--database"} < set(tree["train"]["entrypoint"])
+    assert "/state" in {each["target"] for each in tree["train"]["volumes"]}
