@@ -17,6 +17,12 @@ from gdpfed.runs.resume import CARRYING_OUT
 IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"), ("secagg", "identities")})
 """Settings of identity, which do not affect results."""
 
+CHANGE_NOTHING: Sequence[tuple[str, object]] = (
+    *(("dataset.optimizer", "sgd"), ("dataset.optimizer_options", None)),
+    *(("dataset.proximal", 0.0), ("dataset.schedule", "constant")),
+)
+"""Settings of training that came later, with which a run is what it was without: it keeps its directory."""
+
 
 @dataclass(frozen=True, eq=False)
 class Line:
@@ -52,6 +58,7 @@ def computed_settings(settings: Settings) -> dict[str, Any]:
         for section, values in (followed | {"dataset": recommended}).items()
         for key, value in values.items()
         if key not in CARRYING_OUT.get(section, ()) and (section, key) not in {("run", "seed"), *IDENTITIES}
+        if (f"{section}.{key}", value) not in CHANGE_NOTHING
     }
 
 
