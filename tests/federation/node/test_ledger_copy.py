@@ -60,7 +60,7 @@ def test_a_ledger_that_is_put_back_with_its_lock_is_refused_until_its_operator_a
     assert len(rounds_in(places)) == 4
 
 
-@pytest.mark.parametrize("lost", ["copy", "ledger", "damaged"])
+@pytest.mark.parametrize("lost", ["copy", "ledger", "folder", "damaged"])
 def test_whatever_is_old_gone_or_damaged_the_larger_spend_stays(places, lost):
     copy = places[1] / COPY_FILE
     charge(places, 0)
@@ -68,8 +68,9 @@ def test_whatever_is_old_gone_or_damaged_the_larger_spend_stays(places, lost):
     charge(places, 1)
     if lost == "copy":
         copy.write_bytes(old)
-    elif lost == "ledger":
-        places[0].unlink()
+    elif lost in ("ledger", "folder"):
+        for path in kept(places[0]) if lost == "folder" else places[:1]:
+            path.unlink()
     else:
         places[0].write_text("{}")
     with pytest.raises(LedgerError, match=REMEDY if lost != "damaged" else "is not what|is damaged"):
