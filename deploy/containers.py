@@ -53,7 +53,7 @@ LIMITS = {
     "flower-superlink": {"cpus": "1.0", "pids": 256},
     "flower-supernode": {"cpus": "0.5", "pids": 128},
     "flower-superexec": {"cpus": "${APP_CPUS:-1.0}", "pids": 512},
-    RELAY: {"cpus": "0.5", "pids": 128},
+    RELAY: {"cpus": "${APP_CPUS:-1.0}", "pids": 128},
     GUARD: {"cpus": "${APP_CPUS:-1.0}", "pids": 512},
     "python": {"cpus": "1.0", "pids": 256},
 }
