@@ -2,21 +2,29 @@
 
 One federation of separate processes with TLS and node keys, as `make deploy-local` starts it, trains the
 same model with the same nodes three times, one after the other in this one call. The first round of each is
-left out: there keys ahead save nothing, and the nodes load their libraries in it.
+left out: there keys ahead save nothing. Then another does so whose messages start Flower's own command,
+without a warm process. No node has a guard: Flower's app reads the nodes' settings, and all that a message
+costs is in the processor time of the process that handles it.
 
     python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [OVERRIDE ...]
 """
 
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import psutil
 
 from benchmarks import harness
 from benchmarks.harness import Measured, follow, steady_seconds
 from deploy.federation import Federation
 from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.operate import training_words
+from deploy.warm import OFF, WARM_VARIABLE
 from gdpfed.errors import RunError
 from gdpfed.launch.flower_run import FlowerRun, run_command
 from gdpfed.runs.round_log import read_rounds
@@ -24,6 +32,7 @@ from gdpfed.runs.round_log import read_rounds
 SECAGG_PLUS_APP = Path(__file__).parent / "secagg_plus_app"
 # What nodes allow all runs together; each of them takes a small part.
 NODE_BUDGET = 100.0
+MESSAGE_LINE = "Start `flwr-clientapp` process"
 ONE_GROUP = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.delta=1e-5")
 
 
@@ -49,21 +58,52 @@ def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds
     )
 
 
+def handled(federation: LoopbackFederation) -> tuple[float, int]:
+    """Return the processor seconds of the ended processes that handled messages, and their number."""
+    seconds, messages = 0.0, 0
+    for node in federation.federation.nodes:
+        messages += federation.log(node.superexec).count(MESSAGE_LINE)
+        for process in federation.home.processes(node.superexec):
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                seconds += times.children_user + times.children_system
+    return seconds, messages
+
+
+def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation, processes: str) -> Measured:
+    """Measure a contender, with the processor seconds that each of its messages takes."""
+    seconds, messages = handled(federation)
+    measured = contender()
+    after = handled(federation)
+    cost = (after[0] - seconds) / (after[1] - messages)
+    return replace(measured, facts=(processes, harness.three(cost)))
+
+
+def contenders(nodes: int, rounds: int, overrides: Sequence[str], processes: str) -> list[Measured]:
+    """Measure all three in one federation."""
+    with LoopbackFederation(replace(Federation.of(nodes, (NODE_BUDGET,)), unguarded=True)) as federation:
+        each = (
+            partial(training, federation, overrides, "two exchanges, keys agreed ahead", "true"),
+            partial(training, federation, overrides, "four exchanges", "false"),
+            partial(secagg_plus, federation, overrides, rounds),
+        )
+        return harness.measure([partial(with_cost, run, federation, processes) for run in each])
+
+
 def main() -> None:
     """Measure and show the table."""
     options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5)
     overrides = [*ONE_GROUP, *options.overrides, f"run.num_rounds={options.rounds}"]
-    with LoopbackFederation(Federation.of(options.nodes, (NODE_BUDGET,))) as federation:
-        measured = harness.measure(
-            [
-                partial(training, federation, overrides, "two exchanges, keys agreed ahead", "true"),
-                partial(training, federation, overrides, "four exchanges", "false"),
-                partial(secagg_plus, federation, overrides, options.rounds),
-            ]
-        )
+    measured: list[Measured] = []
+    for said, processes in (("", "forks of a warm process"), (OFF, "Flower's command")):
+        os.environ[WARM_VARIABLE] = said
+        measured += contenders(options.nodes, options.rounds, overrides, processes)
     title = f"{options.nodes} nodes, median of {options.rounds - 1} rounds (least, most)"
-    headings = ("seconds a steady round", "against four exchanges")
-    harness.publish([harness.comparison(title, measured, lambda _: measured[1], *headings)], options.write)
+    headings = (
+        *("messages are handled in", "processor seconds a message"),
+        *("seconds a steady round", "times Flower's SecAgg+"),
+    )
+    harness.publish([harness.comparison(title, measured, lambda _: measured[-1], *headings)], options.write)
 
 
 if __name__ == "__main__":
