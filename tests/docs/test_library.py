@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 
 import gdpfed
 from gdpfed.learning.data.named_partitions import PARTITIONS
@@ -41,10 +43,54 @@ def test_the_page_names_every_name_once_and_no_example_is_long():
     assert {title: text.count("\n") for title, text in EXAMPLES.items() if text.count("\n") > 60} == {}
 
 
-def test_a_plan_is_made_without_torch_and_flower():
-    words = "import gdpfed, sys; gdpfed.plan('dataset=digits'); print(*{'torch', 'flwr'} & set(sys.modules))"
+def test_the_parts_work_where_there_is_neither_torch_nor_flower_nor_ray():
+    """Blocked, not only unused: all names but one are imported, and those of a loop of one's own used."""
+    loop = EXAMPLES["What a party has spent"] + EXAMPLES["A sum that nobody sees the summands of"]
+    words = f"""
+import importlib.abc, sys
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {{"torch", "torchvision", "ray", "flwr", "flwr_datasets"}}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Blocked())
+import gdpfed
+for name in set(dir(gdpfed)) - {{"load_model"}}:
+    getattr(gdpfed, name)
+gdpfed.plan("dataset=digits")
+{loop}
+from secagg.arithmetic import discrete_gaussian
+print(result.survivors)
+"""
     found = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
-    assert found.stdout == "\n"
+    assert found.stdout.splitlines()[-1] == "(0, 1, 2, 4, 5)"
+
+
+def test_a_flower_quickstart_under_a_plan():
+    made = executed("library.md", "A Flower quickstart under a plan")["PlannedFedAvg"]
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    plan = gdpfed.make_plan(
+        groups=[gdpfed.Group(2.0, range(20))], num_rounds=3, sampling_rate=0.5, clipping_norm=1.0, delta=1e-3
+    )
+    strategy, arrays = made(plan, range(100, 120)), ArrayRecord({"w": Array(np.zeros(400))})
+    for number in (1, 2, 3):
+        asked = strategy.configure_train(number, arrays, ConfigRecord(), None)
+        assert {message.metadata.dst_node_id for message in asked} <= set(range(100, 120))
+        # Far beyond the norm, or not finite.
+        values = [np.full(400, np.nan if k == 0 else 1e9) for k, _ in enumerate(asked)]
+        replies = [
+            Message(RecordDict({"a": ArrayRecord({"w": Array(own)})}), reply_to=message)
+            for own, message in zip(values, asked, strict=True)
+        ]
+        arrays, _ = strategy.aggregate_train(number, replies)
+    group = plan.groups[0]
+    moved = arrays.to_numpy_ndarrays()[0]
+    assert list(arrays) == ["w"]
+    noise = np.sqrt(3) * group.noise_multiplier / group.expected_cohort_size
+    assert np.std(moved) == pytest.approx(noise, rel=0.2)
+    assert abs(np.mean(moved)) < 3 * 20 / 10 / 20 + noise
+    assert strategy.ledger.spent() == pytest.approx([2.0], rel=0.02)
+    with pytest.raises(gdpfed.PrivacyError):
+        strategy.configure_train(4, arrays, ConfigRecord(), None)
 
 
 def test_plan_train_and_look(tmp_path, monkeypatch):
