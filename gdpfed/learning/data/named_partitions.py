@@ -52,7 +52,8 @@ def shared_out(
     except (TypeError, ValueError, KeyError, OSError) as error:
         raise LearningError(
             f"{words} with dataset.partition_options={dict(options)} cannot share out "
-            f"{len(data.train)} examples ({' '.join(str(error).split())}): change its options, or the number of clients"
+            f"{len(data.train)} examples ({' '.join(str(error).split())}): change its options, or the number "
+            "of clients"
         ) from error
     if len(parts) != num_clients:
         raise LearningError(
